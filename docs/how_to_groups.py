@@ -20,7 +20,7 @@ GROUPS = {
     ),
     "Understand": (
         "check-a-model-before-running-it check-a-tflite-or-onnx-model see-which-kernels-ran read-a-trace-without-torch "
-        "read-an-onnx-runtime-profile use-the-python-api trust-a-bundle"
+        "read-an-onnx-runtime-profile use-the-python-api connect-an-ai-assistant extend-opscope trust-a-bundle"
     ),
     "Open elsewhere": "open-a-trace-elsewhere see-a-trace-as-a-graph export-to-a-spreadsheet show-runs-on-a-dashboard",
     "Compare and gate": (

@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from textwrap import indent
 
 from documents import ROOT, blocks, documents
 
@@ -27,6 +28,14 @@ ignore_missing_imports = true
 
 # The reader's own modules, whose names begin with my_.
 [mypy-{own}]
+ignore_missing_imports = true
+"""
+INSTALLED = """
+[mypy]
+follow_imports = silent
+
+[mypy-torch.*]
+follow_imports = skip
 ignore_missing_imports = true
 """
 USE = """
@@ -122,3 +131,32 @@ def test_the_package_tells_a_checker_what_it_gives(tmp_path: Path) -> None:
 def test_the_package_says_that_it_has_types() -> None:
     """A checker reads an installed package only with this file."""
     assert (ROOT / "src" / "opscope" / "py.typed").is_file()
+
+
+def test_the_ten_tasks_of_a_notebook_are_a_typed_script(tmp_path: Path) -> None:
+    """As its user would check it: with the package as it is installed, and no path to its sources."""
+    page = ROOT / "docs" / "how-to" / "use-the-python-api.md"
+    begins = page.read_text(encoding="utf-8").partition("## Ten tasks")[0].count("\n")
+    tasks = [block.text for block in blocks(page) if block.language == "python" and block.line > begins]
+    assert len(tasks) == 10
+    # Names are those of one task: each is the body of a function, as cells of a notebook may be run in any order.
+    lines = [f"def task_{number}() -> None:\n{indent(text, '    ')}" for number, text in enumerate(tasks, 1)]
+    (tmp_path / "tasks.py").write_text("\n\n".join(lines), encoding="utf-8")
+    (tmp_path / "mypy.ini").write_text(INSTALLED, encoding="utf-8")
+    command = [sys.executable, "-m", "mypy", "--strict", "--config-file", "mypy.ini", "--no-error-summary", "tasks.py"]
+    kept = ROOT / ".mypy_cache" / "installed"
+    environment = {name: value for name, value in os.environ.items() if name not in {"MYPYPATH", "PYTHONPATH"}}
+    done = subprocess.run(
+        [*command, "--cache-dir", str(kept)], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
+    )
+    assert (done.stdout, done.stderr) == ("", "")
+
+
+def test_both_names_of_the_package_have_the_same_names() -> None:
+    """`opscope` and `opscope.api`, also where a notebook completes them; the version is of the package alone."""
+    import opscope
+    from opscope import api
+
+    assert set(opscope.__all__) == {*api.__all__, "__version__"}
+    assert dir(opscope) == sorted({*dir(api), "__version__"})
+    assert all(getattr(opscope, name) is getattr(api, name) for name in api.__all__)

@@ -45,7 +45,7 @@ GIVEN = {
     "docs/how-to/see-which-kernels-ran.md": "my_model.pte BUNDLE=bundle",
     "docs/how-to/stop-a-slower-model-in-ci.md": "head.pte base.pte new=bundle old=other",
     "docs/how-to/trust-a-bundle.md": "mb=bundle new=bundle good=other",
-    "docs/how-to/use-the-python-api.md": "trace.etdump out=bundle",
+    "docs/how-to/use-the-python-api.md": "trace.etdump model.pte trace.json out=bundle",
     "src/opscope/skills/opscope-native-runners/SKILL.md": "my_model.pte",
     "src/opscope/skills/opscope-run-profiling/SKILL.md": "my_model.pte",
     "src/opscope/skills/opscope-analyse-results/SKILL.md": "run=bundle trace.etdump my_model.pte",

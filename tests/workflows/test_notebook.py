@@ -93,12 +93,13 @@ RESULTS: dict[str, Callable[[], NotebookResult]] = {
     "query_store": lambda: opscope.query_store("SELECT variant, created, latency_ns, threads FROM runs", "store"),
     "stored_history": lambda: opscope.stored_history("latency", "history"),
     "stored_fleet": lambda: opscope.stored_fleet("store"),
+    "check_fleet": lambda: opscope.check_fleet("2000-01-01", "history", where={"variant": "accelerated"}),
     "check_history": lambda: opscope.check_history("later", "store:", store="history"),
 }
 """One call of every function of the package that gives a result, in the directory of the examples."""
 PLAIN = set(
     """
-    acknowledge_changes, check_fleet, check_kinds, check_new_changes, check_programs, combined_report,
+    acknowledge_changes, check_kinds, check_new_changes, check_programs, combined_report,
     compact_store, content, convert, converted, count_kernels, default_directory, doctor, entries_stream,
     export, features, fleet_report, inspect, install_skills, keep_counts, kernel_filter, query_stream, report, run,
     skills, store_metrics, to_json, track, write_model, write_sweep, write_tiles

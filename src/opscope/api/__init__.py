@@ -18,7 +18,14 @@ if TYPE_CHECKING:
     from opscope.fleet.history import acknowledge_changes, check_new_changes, stored_history
     from opscope.fleet.history_gate import check_history
     from opscope.fleet.metrics import store_metrics
-    from opscope.fleet.results import FleetResult, HistoryResult, QueryResult, StoreCheckResult, StoreEntries
+    from opscope.fleet.results import (
+        FleetGateResult,
+        FleetResult,
+        HistoryResult,
+        QueryResult,
+        StoreCheckResult,
+        StoreEntries,
+    )
     from opscope.fleet.store.rows import BundleLabels
     from opscope.fleet.stores import (
         AddReport,
@@ -79,6 +86,7 @@ __all__ = [
     "EventsResult",
     "ExportDone",
     "FeatureReport",
+    "FleetGateResult",
     "FleetResult",
     "GateResult",
     "HistoryResult",
@@ -176,6 +184,7 @@ _MODULES = {
     "opscope.fleet.history_gate": ("check_history",),
     "opscope.fleet.metrics": ("store_metrics",),
     "opscope.fleet.results": (
+        "FleetGateResult",
         "FleetResult",
         "HistoryResult",
         "QueryResult",
@@ -296,3 +305,7 @@ if not TYPE_CHECKING:  # a checker would take any name for one that is there
         value = getattr(import_module(_HOME[name]), name)
         globals()[name] = value  # a module of the same name, bound by its import, gives way to what was asked for
         return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -25,7 +25,7 @@ def command(
             "--to",
             metavar="FORMAT",
             help="csv, parquet, perfetto, speedscope, folded, pprof, sarif, openmetrics, github-benchmark, bencher, "
-            "mlflow, model-card, model-explorer, tables, kit-csv or kit.",
+            "mlflow, model-card, model-explorer, tables, kit-csv, kit, or a format of a plug-in.",
         ),
     ],
     out: Annotated[

@@ -146,6 +146,8 @@ RUNS: dict[str, str] = {
     "run": f"what `opscope profile` runs, for every experiment of the file, and the runners it names: {_RIGHTS}",
     "check": f"for programs and models, what `opscope profile` runs: {_RIGHTS}. For bundles and traces: nothing",
     "count": f"the model, as `opscope profile` does, under Valgrind or QEMU: {_RIGHTS}",
+    "mcp": f"with --allow-run, programs that assistants name, as `opscope profile` and `opscope count` do: {_RIGHTS}. "
+    "Without: nothing",
     "kernels": f"with --count, the program of the bundle, as `opscope profile` does: {_RIGHTS}. Without: nothing",
 }
 """Commands that run code of the user's, and what of it."""
@@ -176,7 +178,7 @@ GROUPS = {
     "Understand": ("preflight", "count", "kernels", "aie"),
     "Compare": ("history",),
     "Share": ("convert", "validate", "store"),
-    "Set up": ("doctor", "init", "models", "skills"),
+    "Set up": ("doctor", "init", "models", "skills", "mcp"),
 }
 """The commands as the help screen shows them."""
 COMMANDS = tuple(itertools.chain.from_iterable(GROUPS.values()))

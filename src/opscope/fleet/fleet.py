@@ -21,7 +21,7 @@ from opscope.fleet.analysis.parts import FleetRun
 from opscope.fleet.results import FleetResult
 from opscope.fleet.store.place import place_of, store_address
 from opscope.fleet.store.querying import ask
-from opscope.fleet.stored_runs import ORDER, TRUSTED, run_filter
+from opscope.fleet.stored_runs import ORDER, TRUSTED, filter_text, run_filter
 from opscope.measurements.notebook import shown_as
 from opscope.workflows.reports.reports import check_formats
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from opscope.fleet.analysis.nights import FleetLevelChange
     from opscope.fleet.store.place import StoreLocation
-    from opscope.fleet.stored_runs import RunFilter
+    from opscope.fleet.stored_runs import RunFilter, RunSelection
 
 NAME = "fleet"
 _CONFIGURATION = "model, dtype, device, target, variant, threads, affinity"
@@ -44,7 +44,7 @@ _FOLLOWED = 60
 """Newest runs of a configuration in which changes are looked for; what is told of them rests on all runs."""
 
 
-def stored_fleet(store: str | Path | None = None, *, where: str = "") -> FleetResult:
+def stored_fleet(store: str | Path | None = None, *, where: RunSelection = "") -> FleetResult:
     """Devices, models and variants of a store, each configuration by its newest run.
 
     Args:
@@ -56,7 +56,7 @@ def stored_fleet(store: str | Path | None = None, *, where: str = "") -> FleetRe
         UsageError: the filter is wrong.
         OpscopeError: of the kind that fits when there is no store that can be read.
     """
-    address = store_address(store)
+    address, where = store_address(store), filter_text(where)
     place = place_of(address)
     chosen = run_filter(where)
     rows = _newest(place, chosen)
@@ -92,7 +92,7 @@ def fleet_report(
     store: str | Path | None = None,
     formats: Sequence[str] = ("html", "md", "json"),
     *,
-    where: str = "",
+    where: RunSelection = "",
 ) -> list[Path]:
     """Write the report: fleet.html, fleet.md and fleet.json.
 

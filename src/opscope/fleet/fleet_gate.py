@@ -30,20 +30,20 @@ from opscope.fleet.analysis.fleet_decision import (
 )
 from opscope.fleet.analysis.fleet_gate import ChangeOrigin, PartChange, RunPlace, TracedStep, fleet_gate
 from opscope.fleet.analysis.history import Subject
+from opscope.fleet.results import FleetGateResult
 from opscope.fleet.store.place import place_of
 from opscope.fleet.store.querying import ask
-from opscope.fleet.stored_runs import ORDER, RUNTIME, TRUSTED, date_of, facts_of_runs, run_filter
+from opscope.fleet.stored_runs import ORDER, RUNTIME, TRUSTED, date_of, facts_of_runs, filter_text, run_filter
+from opscope.measurements.notebook import shown_as
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from opscope.analysis.gate.decision import Decision
     from opscope.core.stats.segments import LevelStep
     from opscope.fleet.analysis.common_moves import FactsOfRuns
     from opscope.fleet.analysis.fleet_decision import FleetDecision
-    from opscope.fleet.analysis.fleet_gate import FleetEvidence
     from opscope.fleet.store.place import StoreLocation
-    from opscope.fleet.stored_runs import RunFilter
+    from opscope.fleet.stored_runs import RunFilter, RunSelection
 
 _MOST_TRACED = 1_000
 """Slower series whose first runs and operators are looked up."""
@@ -62,10 +62,10 @@ def check_fleet(
     since: str,
     store: str | Path | None = None,
     *,
-    where: str = "",
+    where: RunSelection = "",
     threshold: float | None = None,
     budget: str | Path | None = None,
-) -> Decision[FleetEvidence]:
+) -> FleetGateResult:
     """Which series of a store are slower since a date, over all models and devices.
 
     A series is what ``opscope history`` takes for one: a model with its number type on a device, in a variant, with its
@@ -74,7 +74,7 @@ def check_fleet(
     Args:
         since: runs that were added then or later are new; ISO 8601, UTC without a zone.
         store: directory or URL; see ``opscope.fleet.store.place.store_address``.
-        where: filter, see ``opscope.fleet.stored_runs.run_filter``.
+        where: which runs, as of :func:`opscope.stored_history`.
         threshold: the largest slowdown that is let through, as a fraction; None: that of the budget file, else 3 %.
         budget: a file with limits of chosen series, TOML or JSON.
 
@@ -84,7 +84,7 @@ def check_fleet(
         UsageError: the date, the filter or the budget file is wrong, or an entry of it chooses no series.
         OpscopeError: of the kind that fits when there is no store that can be read.
     """
-    found = date_of(since, "--new", "--new ")
+    found, where = date_of(since, "--new", "--new "), filter_text(where)
     budgets = FleetBudgets() if budget is None else read_fleet_budgets(Path(budget))
     place = place_of(store)
     series, without, untrusted = _series(place, run_filter(where), found)
@@ -98,7 +98,7 @@ def check_fleet(
     gone = _vanished(place, run_filter(where), found)
     terms = FleetTerms(place.address, found.isoformat(), threshold, budgets, str(budget), without, untrusted, gone)
     decision = decide(series, terms)
-    return fleet_gate(series, terms, decision, _origins(place, series, decision))
+    return shown_as(FleetGateResult, fleet_gate(series, terms, decision, _origins(place, series, decision)))
 
 
 def read_fleet_budgets(file: Path) -> FleetBudgets:

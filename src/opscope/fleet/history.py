@@ -26,13 +26,14 @@ from opscope.fleet.analysis.known_changes import (
 from opscope.fleet.results import HistoryResult
 from opscope.fleet.store.place import place_of, store_address
 from opscope.fleet.store.querying import ask
-from opscope.fleet.stored_runs import RUNTIME, TRUSTED, RunFilter, date_of, facts_of_runs, run_filter
+from opscope.fleet.stored_runs import RUNTIME, TRUSTED, RunFilter, date_of, facts_of_runs, filter_text, run_filter
 from opscope.machine.clock import SystemClock
 from opscope.measurements.notebook import shown_as
 
 if TYPE_CHECKING:
     from opscope.fleet.analysis.common_moves import CommonMove
     from opscope.fleet.analysis.history import History
+    from opscope.fleet.stored_runs import RunSelection
     from opscope.machine.clock import TimeSource
 
 NOT_KNOWN = "not known"
@@ -68,7 +69,7 @@ def stored_history(
     store: str | Path | None = None,
     *,
     by: str = "date",
-    where: str = "",
+    where: RunSelection = "",
     since: str = "",
     known: str | Path | None = None,
 ) -> HistoryResult:
@@ -81,8 +82,8 @@ def stored_history(
             ``kind:``, ``backend:``, ``operator:``, ``module:`` or ``kernel:`` and a name.
         store: directory or URL; None: that of the environment variable OPSCOPE_STORE, else ``opscope-store``.
         by: ``date``, ``commit``, ``version`` (of executorch) or ``version:PACKAGE``.
-        where: which runs, as ``KEY=VALUE,...`` with ``model``, ``device``, ``variant``, ``role``, ``since``, ``last``
-            and the other keys of ``opscope history --where``.
+        where: which runs, as ``KEY=VALUE,...`` or ``{KEY: VALUE}`` with ``model``, ``device``, ``variant``, ``role``,
+            ``since``, ``last`` and the other keys of ``opscope history --where``.
         since: only changes that were seen on this date or later; all runs are judged. Empty: all changes.
         known: file of acknowledged changes, which bear their notes; it may be missing.
 
@@ -92,6 +93,7 @@ def stored_history(
         OpscopeError: of the kind that fits when there is no store that can be read.
     """
     order, label = _order(by)
+    where = filter_text(where)
     chosen = run_filter(where)
     address = store_address(store)
     shown = Metric(metric, _UNITS.get(metric, FigureUnit.TIME), higher_is_better=metric == "speedup")

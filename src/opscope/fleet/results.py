@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from opscope.analysis.gate.decision import Decision
 from opscope.fleet.analysis.fleet import Fleet
+from opscope.fleet.analysis.fleet_gate import FleetEvidence
 from opscope.fleet.analysis.history import History
 from opscope.fleet.store.checking import StoreCheck
 from opscope.fleet.store.entries import StoreEntry
@@ -130,3 +132,22 @@ class FleetResult(NotebookResult, Fleet, frozen=True):
         from opscope.fleet.reports.notebook import fleet_card
 
         return fleet_card(self)
+
+
+class FleetGateResult(NotebookResult, Decision[FleetEvidence], frozen=True):
+    """The decision on all series of a store, as :func:`opscope.check_fleet` gives it."""
+
+    def to_polars(self) -> pl.DataFrame:
+        """Every series that is slower in a row, the largest slowdown first, then those that may be: ``confirmed``.
+
+        ``first``, ``first_placed`` and ``changed`` are its origin: the first run of the new level, when it was added,
+        and what was recorded as changed; null where that is not known.
+        """
+        from opscope.fleet.reports.frames import slower_frame
+
+        return slower_frame(self.evidence)
+
+    def _card(self) -> Card:
+        from opscope.fleet.reports.notebook import fleet_gate_card
+
+        return fleet_gate_card(self)

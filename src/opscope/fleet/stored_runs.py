@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import functools
 import re
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from opscope.analysis.findings.quality import Grade
 from opscope.core.errors import UsageError, did_you_mean
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
     from opscope.fleet.store.place import StoreLocation
 
 
+RunSelection: TypeAlias = str | Mapping[str, str | int]
+"""Which runs: ``KEY=VALUE,...``, or values by key."""
 _COLUMNS = ("model", "device", "variant", "role", "dtype", "threads", "target", "commit", "opscope", "arm", "bundle")
 _OTHERS = ("version", "since", "until", "last")
 KEYS = (*_COLUMNS, *_OTHERS)
@@ -57,6 +60,28 @@ class RunFilter(NamedTuple):
         """With one more condition by a key; of a column null is equal to null."""
         condition = _CONDITIONS.get(column, f'"{column}" IS NOT DISTINCT FROM ?')
         return self._replace(conditions=(*self.conditions, condition), values=(*self.values, value))
+
+
+def filter_text(where: RunSelection) -> str:
+    """A filter as text, also one that is given by key and value, such as ``{"device": "Pixel 8", "last": 30}``.
+
+    Raises:
+        UsageError: it is neither, or a value cannot stand in a filter; the hint has the text to write.
+    """
+    if isinstance(where, str):
+        return where
+    if not isinstance(where, Mapping):
+        hint = 'write where="device=NAME,last=30" or where={"device": "NAME", "last": 30}'
+        raise UsageError(f"{type(where).__name__} is not a filter", where="where", hint=hint)
+    text = ",".join(f"{key}={value}" for key, value in where.items())
+    for key, value in where.items():
+        if isinstance(value, bool) or not isinstance(value, str | int):
+            hint = f'values are text or whole numbers: where="{text}"'
+            raise UsageError(f"{key}={value!r} is not a filter", where="where", hint=hint)
+        if _NEXT.search(f"{value}"):
+            hint = "choose by another key"
+            raise UsageError(f"{value!r} cannot be told from two filters", where=f"where, {key}", hint=hint)
+    return text
 
 
 def run_filter(text: str) -> RunFilter:

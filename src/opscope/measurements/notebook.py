@@ -51,6 +51,11 @@ class NotebookResult:
 
         return pandas_frame(self.to_polars())
 
+    @property
+    def answer(self) -> str:
+        """The figure or verdict that is asked for first, as a sentence without a full stop."""
+        return self._card().answer
+
     def _card(self) -> Card:
         """What a person sees of it."""
         raise NotImplementedError

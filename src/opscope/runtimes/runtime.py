@@ -57,6 +57,7 @@ class Runtime:
         has_model: whether its programs are read, so that they attribute traces of any format.
         channels_last: whether channels are the last size of what convolutions make, else the second.
         writes_texts: whether its profiler writes a text before and after what it times of an operator.
+        preflight_runs: whether the preflight of a program runs it.
     """
 
     name: ClassVar[str]
@@ -71,6 +72,7 @@ class Runtime:
     has_model: ClassVar[bool] = True
     channels_last: ClassVar[bool] = True
     writes_texts: ClassVar[bool] = False
+    preflight_runs: ClassVar[bool] = False
 
     @property
     def suffix(self) -> str:

@@ -48,6 +48,7 @@ from opscope.analysis.rules.operators import (
     unhelped_operators,
     unrolled_recurrence,
 )
+from opscope.analysis.rules.plug_ins import of_plug_ins
 from opscope.analysis.rules.runtime import (
     costly_activations,
     framework_time,
@@ -262,7 +263,8 @@ def examine(evidence: Evidence) -> tuple[list[Message], list[Message]]:
     Of times that other processes disturbed no rule is asked, only whether delegates ran at all.
     """
     rules = RULES if evidence.split else LATENCY_RULES
-    findings, ruled_out = examined(_asked(rules, evidence, evidence.disturbed))
+    others = of_plug_ins(evidence) if evidence.split else []
+    findings, ruled_out = examined([*_asked(rules, evidence, evidence.disturbed), *others])
     kept, repeated = with_overlaps(findings, [], place_times(evidence.operators))
     return kept, [*ruled_out, *repeated]
 

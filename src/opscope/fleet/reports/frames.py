@@ -8,6 +8,7 @@ import msgspec
 import polars as pl
 
 from opscope.fleet.analysis.history import Subject
+from opscope.fleet.reports.common_moves import fact_text
 from opscope.fleet.store.entries import entry_rows
 from opscope.fleet.store.rows import moment
 from opscope.reports.document.text import distinct
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from polars._typing import PolarsDataType
 
     from opscope.fleet.analysis.fleet import Fleet
+    from opscope.fleet.analysis.fleet_gate import FleetEvidence, SlowerSeries
     from opscope.fleet.analysis.history import History, Series
     from opscope.fleet.store.checking import StoreCheck
     from opscope.fleet.store.entries import StoreEntry
@@ -43,6 +45,18 @@ _RUNS: Schema = {
     "arm": pl.String,
     **dict.fromkeys("speedup ci95_low ci95_high".split(), pl.Float64),
     **dict.fromkeys("verdict grade".split(), pl.String),
+}
+_SLOWER: Schema = {
+    "confirmed": pl.Boolean,
+    **dict.fromkeys(Subject._fields, pl.String),
+    "threads": pl.Int64,
+    **dict.fromkeys("before_ns after_ns slowdown ci95_low ci95_high limit".split(), pl.Float64),
+    **dict.fromkeys("runs predecessors".split(), pl.Int64),
+    "p_value": pl.Float64,
+    "common": pl.String,
+    "first": pl.String,
+    "first_placed": _MOMENT,
+    "changed": pl.String,
 }
 _FAULTS: Schema = {"path": pl.String, "problem": pl.String, "bundles": pl.Int64}
 _SQL: Schema = {
@@ -103,6 +117,22 @@ def fleet_frame(fleet: Fleet) -> pl.DataFrame:
         for run in fleet.runs
     )
     return typed_frame(_RUNS, rows)
+
+
+def slower_frame(found: FleetEvidence) -> pl.DataFrame:
+    """Every series that is slower or may be in a row."""
+    confirmed = [(True, row) for row in found.slower]
+    return typed_frame(_SLOWER, (_slower(*one) for one in (*confirmed, *((False, row) for row in found.suspects))))
+
+
+def _slower(confirmed: bool, row: SlowerSeries) -> Sequence[object]:
+    figures = row.before_ns, row.after_ns, row.slowdown, *row.ci95, row.limit, row.runs, row.predecessors, row.p_value
+    common, origin = row.common.value if row.common else None, row.origin
+    if origin is None:
+        return (confirmed, *row.subject, *figures, common, None, None, None)
+    changed = "; ".join(map(fact_text, origin.changed)) or None
+    first = origin.first.bundle, moment(origin.first.placed), changed
+    return (confirmed, *row.subject, *figures, common, *first)
 
 
 def faults_frame(found: StoreCheck) -> pl.DataFrame:

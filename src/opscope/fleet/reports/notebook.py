@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opscope.core.units import counted_text, ratio_text, size_text, time_text
+from opscope.core.units import counted_text, ratio_text, signed_share_text, size_text, time_text
 from opscope.fleet.reports.answer import cell_texts, number_columns
 from opscope.fleet.reports.fleet import fleet_facts
+from opscope.fleet.reports.fleet_gate import fleet_text
 from opscope.fleet.reports.history import (
     changed_first,
     changes_text,
@@ -16,12 +17,15 @@ from opscope.fleet.reports.history import (
     subject_text,
 )
 from opscope.reports.document.blocks import words_table
+from opscope.reports.gate import gate_notes, gate_sentence
 from opscope.reports.notebook.card import MOST_ROWS, Card, more_rows
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from opscope.analysis.gate.decision import Decision
     from opscope.fleet.analysis.fleet import Fleet
+    from opscope.fleet.analysis.fleet_gate import FleetEvidence
     from opscope.fleet.analysis.history import History
     from opscope.fleet.store.checking import StoreCheck
     from opscope.fleet.store.entries import StoreEntry
@@ -76,6 +80,23 @@ def fleet_card(fleet: Fleet) -> Card:
     grid = words_table(["device", "model", "variant", "latency", "speedup"], rows, texts=3)
     lines = [*more_rows(len(rows), len(fleet.runs)), *facts[1:]]
     return Card(fleet.store, facts[0], None, [grid], lines)
+
+
+def fleet_gate_card(decision: Decision[FleetEvidence]) -> Card:
+    """The decision, and the series that are slower."""
+    text, found = fleet_text(decision), decision.evidence
+    rows = [
+        [
+            subject_text(one.subject),
+            f"{time_text(one.before_ns)} to {time_text(one.after_ns)}",
+            signed_share_text(one.slowdown),
+            str(one.runs),
+        ]
+        for one in found.slower[:MOST_ROWS]
+    ]
+    grid = words_table(["series", "time", "change", "runs"], rows, texts=2)
+    lines = [*more_rows(len(rows), len(found.slower)), *gate_notes(decision, text)]
+    return Card(found.store, gate_sentence(decision, text), None, [grid], lines)
 
 
 def added_card(store: str, added: Sequence[StoreEntry], known: int, left_out: Sequence[str]) -> Card:

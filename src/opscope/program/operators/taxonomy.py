@@ -8,9 +8,14 @@ from __future__ import annotations
 
 import re
 from functools import lru_cache
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
+from opscope.core.plug_ins import PlugIn, plug_ins
 from opscope.program.operators.kinds import KINDS, Category, Kind
+from opscope.program.operators.plug_in_kinds import GROUP, plug_in_kinds
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
 
 __all__ = [
     "FRAMEWORK",
@@ -36,15 +41,46 @@ UNKNOWN = OperatorClass(Category.OTHER, "unknown")
 FRAMEWORK = OperatorClass(Category.OTHER, "framework")
 
 
-def _table(column: str, separator: str | None = None) -> dict[str, Kind]:
-    """Kinds by the names in one column of the table."""
-    listed = ((name, kind) for kind in KINDS for name in getattr(kind, column).split(separator))
+class _Names(NamedTuple):
+    """Kinds by the names in the columns of a table."""
+
+    xnnpack: dict[str, Kind]
+    events: dict[str, Kind]
+    aten: dict[str, Kind]
+    nodes: dict[str, Kind]
+    coreml: dict[str, Kind]
+    vulkan: dict[str, Kind]
+    onnx: dict[str, Kind]
+    tflite: dict[str, Kind]
+
+
+_COMMAS = {"xnnpack", "events"}
+"""Columns whose names are separated by commas."""
+
+
+def _names(kinds: Sequence[Kind]) -> _Names:
+    return _Names(*(_table(kinds, column, "," if column in _COMMAS else None) for column in _Names._fields))
+
+
+def _table(kinds: Sequence[Kind], column: str, separator: str | None) -> dict[str, Kind]:
+    listed = ((name, kind) for kind in kinds for name in getattr(kind, column).split(separator))
     return {" ".join(name.split()): kind for name, kind in listed if name.strip()}
 
 
-_XNNPACK, _EVENTS = _table("xnnpack", ","), _table("events", ",")
-_ATEN, _NODES, _COREML, _VULKAN = (_table(column) for column in ("aten", "nodes", "coreml", "vulkan"))
-_ONNX, _TFLITE = _table("onnx"), _table("tflite")
+_OURS = _names(KINDS)
+
+
+@lru_cache(maxsize=4)
+def _others(_found: tuple[PlugIn, ...]) -> _Names:
+    return _names(plug_in_kinds().kinds)
+
+
+def _tables() -> Iterator[_Names]:
+    """Our names, and where none of them fits those of other packages."""
+    yield _OURS
+    if found := plug_ins(GROUP):
+        yield _others(found)
+
 
 _DELEGATE_FORM = re.compile(r"^(?P<operator>[^(#]+?)(?: \([^)#]*\)(?: (?P<algorithm>[^#]+?))?)?(?: #\d+)?\Z")
 _NAMESPACES = ("aten.", "aten_", "dim_order_ops.", "dim_order_ops_", "quantized_decomposed.", "quantized_decomposed_")
@@ -76,27 +112,36 @@ def classify(name: str) -> OperatorClass:
     (``conv2d_dw_half_12``, or the text in JSON that later releases record), the phases that delegates record, nodes of
     ONNX Runtime behind their type (``Conv: /stem/Conv``), and LiteRT's operators (``CONV_2D``).
     """
-    node = _ONNX_FORM.match(name)
-    kind = _ONNX.get(node["operator"]) if node else _delegate_kind(name) or _aten_kind(name) or _other_kind(name)
+    return _class(_kind(names, name) for names in _tables())
+
+
+def _class(found: Iterator[Kind | None]) -> OperatorClass:
+    kind = next(filter(None, found), None)
     return OperatorClass(kind.category, kind.name) if kind else UNKNOWN
+
+
+def _kind(names: _Names, name: str) -> Kind | None:
+    node = _ONNX_FORM.match(name)
+    if node:
+        return names.onnx.get(node["operator"])
+    return _delegate_kind(names, name) or _aten_kind(names, name) or _other_kind(names, name)
 
 
 def classify_node(kind: str) -> OperatorClass:
     """Category and kind of a node of an XNNPACK payload; ``UNKNOWN`` for one that is in no table."""
-    found = _NODES.get(kind)
-    return OperatorClass(found.category, found.name) if found else UNKNOWN
+    return _class(names.nodes.get(kind) for names in _tables())
 
 
-def _delegate_kind(name: str) -> Kind | None:
+def _delegate_kind(names: _Names, name: str) -> Kind | None:
     form = _DELEGATE_FORM.match(name)
     if not form:
         return None
     with_algorithm = f"{form['operator']} {form['algorithm']}"
-    return _XNNPACK.get(with_algorithm) or _XNNPACK.get(form["operator"])
+    return names.xnnpack.get(with_algorithm) or names.xnnpack.get(form["operator"])
 
 
-def _aten_kind(name: str) -> Kind | None:
-    return _ATEN.get(name) or _ATEN.get(aten_operator(name))
+def _aten_kind(names: _Names, name: str) -> Kind | None:
+    return names.aten.get(name) or names.aten.get(aten_operator(name))
 
 
 def aten_operator(name: str) -> str:
@@ -109,45 +154,45 @@ def aten_operator(name: str) -> str:
     return text.strip("_").removesuffix("_copy").strip("_") if text or default else ""
 
 
-def _other_kind(name: str) -> Kind | None:
+def _other_kind(names: _Names, name: str) -> Kind | None:
     """Of events of delegates other than XNNPACK, and of LiteRT's own operators."""
-    if name in _TFLITE:
-        return _TFLITE[name]
+    if name in names.tflite:
+        return names.tflite[name]
     event = _UNIT.sub("", name)
-    if event in _EVENTS:
-        return _EVENTS[event]
+    if event in names.events:
+        return names.events[event]
     if node := _NODE.match(name):
-        return _EVENTS.get(node["node"]) or _exported_kind(node["node"])
+        return names.events.get(node["node"]) or _exported_kind(names, node["node"])
     if operator := _MIL.match(name):
-        return _COREML.get(operator["operator"])
+        return names.coreml.get(operator["operator"])
     if name.startswith("{"):
-        return _dispatched_kind(name)
+        return _dispatched_kind(names, name)
     shader = _PLAIN_SHADER.match(name)
-    return _shader_kind(shader["shader"]) if shader else _exported_kind(name)
+    return _shader_kind(names, shader["shader"]) if shader else _exported_kind(names, name)
 
 
-def _exported_kind(node: str) -> Kind | None:
+def _exported_kind(names: _Names, node: str) -> Kind | None:
     """Of a node as the exporter names it: ``aten_add_tensor_3`` is the fourth ``aten.add.Tensor``."""
     if not node.startswith("aten_"):
         return None
     words = node.rstrip("0123456789").strip("_").split("_")
     for _ in range(3):
-        found = _ATEN.get(aten_operator("_".join(words)))
+        found = names.aten.get(aten_operator("_".join(words)))
         if found or words[-1] not in _OVERLOADS:
             return found
         words = words[:-1]
     return None
 
 
-def _dispatched_kind(name: str) -> Kind | None:
+def _dispatched_kind(names: _Names, name: str) -> Kind | None:
     """Of a shader that is recorded with the operator it was called for; what ran counts before what was asked for."""
     shader, called = _SHADER.search(name), _CALLED.search(name)
-    found = _shader_kind(shader["shader"]) if shader else None
-    return found or (_aten_kind(called["operator"]) if called else None)
+    found = _shader_kind(names, shader["shader"]) if shader else None
+    return found or (_aten_kind(names, called["operator"]) if called else None)
 
 
-def _shader_kind(shader: str) -> Kind | None:
+def _shader_kind(names: _Names, shader: str) -> Kind | None:
     """Of a shader by the longest beginning of whole words that is in the table."""
     words = shader.split("_")[:_SHADER_WORDS]
     tried = ("_".join(words[:count]) for count in range(len(words), 0, -1))
-    return next((_VULKAN[name] for name in tried if name in _VULKAN), None)
+    return next((names.vulkan[name] for name in tried if name in names.vulkan), None)

@@ -33,6 +33,7 @@ class OnnxRuntime(Runtime):
     has_delegates = False
     has_model = False
     writes_texts = True
+    preflight_runs = True
 
     def target(self, named: TargetName) -> RunTarget:
         """Python on this machine unless another place is named, else its native runner."""

@@ -11,6 +11,7 @@ from opscope.core.files import head_of, is_stream
 from opscope.core.outputs import Output, check_outputs, write_outputs
 from opscope.core.table import Clock
 from opscope.workflows.analyze.sides import is_kit, side_of
+from opscope.workflows.reports.exporters import plug_in_format, plug_in_formats
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -96,7 +97,7 @@ def convert(
 
     Args:
         path: whatever :func:`opscope.api.read` takes; for ``model-explorer`` and ``sarif`` also a program alone.
-        to: one of ``CONVERT_FORMATS``.
+        to: one of ``CONVERT_FORMATS``, or a format that another package adds.
         out: the file, for formats of several files the directory; None: beside the trace, with the format's suffix.
         warmup: inferences of each process to mark as warm-up; as in :func:`opscope.api.analyze`.
         force: replace files of the same format that opscope wrote.
@@ -111,17 +112,18 @@ def convert(
         TraceFormatError: a file is damaged or of an unknown format.
         MismatchError: the program or the record is not the trace's.
         BundleError: an output file exists.
+        MissingDependencyError: the format is another package's, which fails.
         OverwriteError: opscope did not write it, or it is an input.
         StorageError: the output cannot be written.
     """
     request = _request(path, to, warmup, options)
     place = None if out is None else Path(out)
-    known = (_SUFFIXES[to],) if to in _SUFFIXES else _SEVERAL[to]
+    known = _SEVERAL[to] if to in _SEVERAL else (_suffix(to),)
     foreseen = [_target(request, suffix, place) for suffix in known or ()]
     check_outputs([Output("the output", target) for target in foreseen], [Path(request.path.partition("#")[0])])
     if not force:
         _check_new(foreseen)
-    contents = _FORMATS[to](request)
+    contents = _contents(request)
     targets = [_target(request, suffix, place) for suffix in contents]
     if not force:
         _check_new(targets)
@@ -139,7 +141,7 @@ def converted(
     request = _request(path, to, warmup, options)
     if to in _SEVERAL:
         raise UsageError(f"{to} has several files", where="--out", hint="give a directory")
-    (content,) = _FORMATS[to](request).values()
+    (content,) = _contents(request).values()
     return [content] if isinstance(content, bytes) else content
 
 
@@ -148,11 +150,12 @@ def _request(path: str | Path, to: str, warmup: Warmup, options: ConvertOptions 
     from opscope.workflows.analyze.sides import program_files
 
     given = options or ConvertOptions()
-    if to not in CONVERT_FORMATS:
-        raise UsageError(f"unknown format {to!r}", where="--to", hint=did_you_mean(to, CONVERT_FORMATS))
+    if to not in CONVERT_FORMATS and to not in plug_in_formats():
+        known = (*CONVERT_FORMATS, *plug_in_formats())
+        raise UsageError(f"unknown format {to!r}", where="--to", hint=did_you_mean(to, known))
     if given.by is not None:
         _check_by(to, given.by)
-    if to not in _OF_PROGRAMS and (given.program or given.etrecord):
+    if to in CONVERT_FORMATS and to not in _OF_PROGRAMS and (given.program or given.etrecord):
         hint = f"supported formats: {', '.join(_OF_PROGRAMS)}"
         raise UsageError(f"{to} has nothing about the program", where="--program", hint=hint)
     if to != "openmetrics" and (given.device or given.commit):
@@ -162,6 +165,24 @@ def _request(path: str | Path, to: str, warmup: Warmup, options: ConvertOptions 
     by = given.by or _BY_DEFAULT
     stem = _kit_stem(str(path)) if to == "kit-csv" else _stem(str(path))
     return Request(str(path), to, stem, warmup, files, by, given.device, given.commit, given.by is not None)
+
+
+def _suffix(to: str) -> str:
+    """The end of the name of a file of a format that has one."""
+    if to in _SUFFIXES:
+        return _SUFFIXES[to]
+    found = plug_in_format(to)
+    assert found is not None  # noqa: S101 - what no package has was refused
+    return found.exporter.suffix
+
+
+def _contents(request: Request) -> dict[str, Content]:
+    """The content of each file, by the end of its name."""
+    if request.to in _FORMATS:
+        return _FORMATS[request.to](request)
+    found = plug_in_format(request.to)
+    assert found is not None  # noqa: S101 - likewise
+    return {found.exporter.suffix: found.content(_results(request))}
 
 
 def _check_by(to: str, by: str) -> None:

@@ -118,6 +118,8 @@ def derived_checks(
             files = report_files(content, ["json"] if doubts.of_some else REPORT_FORMATS)
         except OpscopeError as error:
             return _skipped(bundle.without_place(str(error)), texts, found)
+        if other := _other_plug_ins(documents, files):
+            return _skipped(other, texts, found)
         shown = content.shown.variant if content.shown else None
         now = _Rewriting(bundle, found, documents, doubts, files, shown)
         another = _another(bundle.manifest, texts)
@@ -132,6 +134,24 @@ def derived_checks(
         else check
         for question, check in zip(validation.FIGURES, checks, strict=True)
     ]
+
+
+_OF_PLUG_IN = re.compile(r'"(?:rule|kind)": ?"([^":]+):')
+"""Rules and kinds of other packages have the name of the package before a colon."""
+
+
+def _other_plug_ins(documents: Mapping[str, Json], files: Mapping[str, bytes]) -> str:
+    """Why files cannot be rewritten here as they were there: other plug-ins are installed; empty where none are."""
+    there = {
+        name for text in map(msgspec.json.encode, documents.values()) for name in _OF_PLUG_IN.findall(text.decode())
+    }
+    here = {
+        name for file, text in files.items() if file.endswith(".json") for name in _OF_PLUG_IN.findall(text.decode())
+    }
+    lacking, new = sorted(there - here), sorted(here - there)
+    told = [f"written with plug-ins that are not used here: {', '.join(lacking)}"] if lacking else []
+    told += [f"written without plug-ins that are used here: {', '.join(new)}"] if new else []
+    return "; ".join(told)
 
 
 def _skipped(reason: str, texts: Mapping[str, str], found: Inventory) -> list[BundleCheck]:

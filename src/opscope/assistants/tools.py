@@ -1,0 +1,401 @@
+"""The tools for assistants that read: each a function of its arguments and of what the server lets it see."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple, TypeAlias
+
+import msgspec
+
+from opscope.analysis.findings.message import Message
+from opscope.analysis.operators.operators import Operator
+from opscope.analysis.roofline import Roofline
+from opscope.assistants.answers import ToolAnswer, answered
+from opscope.core.errors import NotFoundError, OpscopeError, UsageError
+from opscope.core.units import counted_text
+from opscope.program.ceilings import Ceilings
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from opscope.assistants.roots import Roots
+    from opscope.core.system.stop import StopRequest
+    from opscope.measurements.results import AnalysisResult
+
+_MOST_DIRECTORIES = 20_000
+_MANIFEST = "manifest.json"
+_INNER = 10
+"""Entries of the lists inside of what is asked for page by page."""
+
+Limit: TypeAlias = Annotated[int, msgspec.Meta(ge=1, le=200, description="Entries of each list in the answer.")]
+Offset: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=10_000_000, description="Entries to skip.")]
+Warmup: TypeAlias = Annotated[
+    int | Literal["auto"] | None,
+    msgspec.Meta(description="Warm-up inferences to discard in each process; null: as the bundle says, or auto."),
+]
+Measured: TypeAlias = Annotated[
+    str,
+    msgspec.Meta(
+        min_length=1, max_length=4096, description="A trace, a directory of traces, a bundle, or BUNDLE#variant."
+    ),
+]
+File: TypeAlias = Annotated[str, msgspec.Meta(min_length=1, max_length=4096)]
+Text: TypeAlias = Annotated[str, msgspec.Meta(max_length=200)]
+
+
+class Desk(NamedTuple):
+    """What a call works with.
+
+    Attributes:
+        roots: what it may see.
+        allow_run: whether it may run programs.
+        stop: asks it to stop.
+        tell: hears how far it is, as one line.
+    """
+
+    roots: Roots
+    allow_run: bool
+    stop: StopRequest
+    tell: Callable[[str], None]
+
+
+class ListBundles(msgspec.Struct, forbid_unknown_fields=True):
+    """Arguments of ``list_bundles``."""
+
+    directory: Annotated[
+        File | None, msgspec.Meta(description="Only below this directory; null: below all of the server's.")
+    ] = None
+    limit: Limit = 20
+    offset: Offset = 0
+
+
+class ReadBundle(msgspec.Struct, forbid_unknown_fields=True):
+    """Arguments of ``read_bundle``."""
+
+    path: Annotated[File, msgspec.Meta(description="A bundle; analysis and roofline also take BUNDLE#variant.")]
+    part: Annotated[
+        Literal["summary", "analysis", "findings", "roofline"],
+        msgspec.Meta(description="Summary and findings are of all variants, analysis and roofline of one."),
+    ] = "summary"
+    limit: Limit = 5
+
+
+class AnalyzeTrace(msgspec.Struct, forbid_unknown_fields=True):
+    """Arguments of ``analyze_trace``."""
+
+    path: Measured
+    program: Annotated[File | None, msgspec.Meta(description="The program that was traced; a bundle has its own.")] = (
+        None
+    )
+    etrecord: Annotated[File | None, msgspec.Meta(description="Its .etrecord: adds modules and source lines.")] = None
+    warmup: Warmup = None
+    limit: Limit = 5
+
+
+class FindOperators(msgspec.Struct, forbid_unknown_fields=True):
+    """Arguments of ``find_operators``."""
+
+    path: Measured
+    category: Annotated[
+        Literal["Convolution", "GEMM", "Data Movement", "Elementwise", "Other"] | None,
+        msgspec.Meta(description="Only of this category."),
+    ] = None
+    kind: Annotated[Text | None, msgspec.Meta(description="Only of this kind, such as depthwise.")] = None
+    backend: Annotated[Text | None, msgspec.Meta(description="Only of this backend, such as portable.")] = None
+    name: Annotated[Text | None, msgspec.Meta(description="Only with this text in the name, in any case.")] = None
+    module: Annotated[Text | None, msgspec.Meta(description="Only of this layer and those in it.")] = None
+    min_share: Annotated[
+        float, msgspec.Meta(ge=0, le=1, description="Only with at least this share of the latency.")
+    ] = 0.0
+    program: Annotated[File | None, msgspec.Meta(description="The program of a trace; a bundle has its own.")] = None
+    etrecord: Annotated[File | None, msgspec.Meta(description="Its .etrecord.")] = None
+    warmup: Warmup = None
+    limit: Limit = 20
+    offset: Offset = 0
+
+
+class Compare(msgspec.Struct, forbid_unknown_fields=True):
+    """Arguments of ``compare``."""
+
+    baseline: Measured
+    candidate: Measured
+    warmup: Warmup = None
+    limit: Limit = 5
+
+
+class CheckMeasured(msgspec.Struct, forbid_unknown_fields=True):
+    """Arguments of ``check``."""
+
+    candidate: Measured
+    against: Measured
+    threshold: Annotated[
+        Annotated[float, msgspec.Meta(ge=0, le=10)] | None,
+        msgspec.Meta(description="Largest slowdown that passes, as a fraction; null: 0.03."),
+    ] = None
+    budget: Annotated[File | None, msgspec.Meta(description="A file with limits of operators, TOML or JSON.")] = None
+    limit: Limit = 20
+
+
+class PreflightProgram(msgspec.Struct, forbid_unknown_fields=True):
+    """Arguments of ``preflight``."""
+
+    program: Annotated[File, msgspec.Meta(description="A .pte, .tflite or .onnx.")]
+    limit: Limit = 5
+
+
+class FoundBundle(msgspec.Struct, frozen=True):
+    """A bundle below the directories of a server; `problem` says why the rest is null."""
+
+    path: str
+    model: str | None = None
+    dtype: str | None = None
+    created: str | None = None
+    status: str | None = None
+    target: str | None = None
+    variants: list[str] = []
+    problem: str | None = None
+
+
+class BundleList(msgspec.Struct, frozen=True):
+    """Bundles, by path; `total` counts those of other pages, too."""
+
+    bundles: list[FoundBundle]
+    total: int
+
+
+class OperatorList(msgspec.Struct, frozen=True):
+    """Operators of an analysis, the longest first; `total` counts those of other pages, too.
+
+    Attributes:
+        path: what was analysed.
+        variant: of it; null for a trace.
+        headline_ns: what all operators of it add up to.
+        total: operators that were asked for.
+        share: of all of them together.
+        operators: of this page.
+    """
+
+    path: str
+    variant: str | None
+    headline_ns: float | None
+    total: int
+    share: float
+    operators: list[Operator]
+
+
+class BundleRoofline(msgspec.Struct, frozen=True):
+    """Operators of a variant under what its machine can reach; null where that was not measured."""
+
+    path: str
+    roofline: Roofline | None
+    ceilings: Ceilings | None
+
+
+class FindingList(msgspec.Struct, frozen=True):
+    """What stands out in a bundle, the most severe first, and the rules that found nothing."""
+
+    path: str
+    findings: list[Message]
+    ruled_out: list[Message]
+
+
+def list_bundles(asked: ListBundles, desk: Desk) -> ToolAnswer:
+    """List the bundles (results of earlier measurements) below the directories of this server."""
+    homes = desk.roots.directories if asked.directory is None else (desk.roots.path(asked.directory),)
+    for home in homes:
+        if not home.is_dir():
+            raise NotFoundError("no such directory", where=home, hint="list_bundles without a directory lists all")
+    found, whole = _bundles(homes)
+    shown = [_found(path) for path in found[asked.offset : asked.offset + asked.limit]]
+    more = _next_page("list_bundles", asked.offset + len(shown), len(found))
+    more += [] if whole else [f"stopped after {_MOST_DIRECTORIES:,} directories: name a directory"]
+    told = f"{counted_text(len(found), 'bundle')}, {len(shown)} shown"
+    return answered(told, BundleList(shown, len(found)), max(asked.limit, _INNER), more)
+
+
+def _bundles(homes: tuple[Path, ...]) -> tuple[list[Path], bool]:
+    """Directories of bundles, and whether all directories were looked at."""
+    found = set[Path]()
+    for number, (directory, files) in enumerate(_directories(homes)):
+        if number >= _MOST_DIRECTORIES:
+            return sorted(found), False
+        if _MANIFEST in files:
+            found.add(directory)
+    return sorted(found), True
+
+
+def _directories(homes: tuple[Path, ...]) -> Iterator[tuple[Path, list[str]]]:
+    """Directories with their files; nothing below a bundle, nothing hidden, and no links."""
+    for home in homes:
+        for directory, inner, files in os.walk(home):
+            inner[:] = [] if _MANIFEST in files else sorted(name for name in inner if not name.startswith("."))
+            yield Path(directory), files
+
+
+def _found(path: Path) -> FoundBundle:
+    from opscope.bundle.bundle import Bundle
+
+    try:
+        manifest = Bundle.open(path).manifest
+    except OpscopeError as error:
+        return FoundBundle(str(path), problem=error.problem)
+    return FoundBundle(
+        path=str(path),
+        model=manifest.model.name,
+        dtype=manifest.model.dtype,
+        created=manifest.created,
+        status=manifest.status.value,
+        target=manifest.target.kind,
+        variants=[variant.name for variant in manifest.variants],
+    )
+
+
+def read_bundle(asked: ReadBundle, desk: Desk) -> ToolAnswer:
+    """Read a bundle: its summary (latency, speedup, bottleneck, advice), the analysis of a variant, or its findings."""
+    place = _side(desk, asked.path)
+    if asked.part == "analysis":
+        return _analysis(place, asked.limit)
+    if asked.part == "roofline":
+        return _roofline(place, asked.limit)
+    from opscope.api import content
+
+    _check_bundle(place, asked.part)
+    shown = content(place)
+    if asked.part == "findings":
+        ruled_out = [*shown.ruled_out, *(shown.shown.ruled_out if shown.shown else [])]
+        found = FindingList(place, shown.advice, ruled_out)
+        return answered(counted_text(len(found.findings), "finding"), found, asked.limit)
+    from opscope.reports.combined.combined import BundlePart, combine
+
+    (summary,) = combine([BundlePart(Path(place).name, place, shown)], [], []).bundles
+    more = ["part analysis or findings, and find_operators, tell more of it"]
+    return answered(summary.headline, summary, asked.limit, more)
+
+
+def _side(desk: Desk, text: str) -> str:
+    """The trace, directory or bundle that a path means: one that keeps its files inside."""
+    from opscope.workflows.analyze.sides import is_kit
+
+    place = desk.roots.side(text)
+    if is_kit(Path(place.partition("#")[0])):
+        hint = "name a trace in it, and with analyze_trace its program"
+        raise UsageError("an Arm kit run, which names files elsewhere", where=place, hint=hint)
+    return place
+
+
+def _check_bundle(place: str, part: str) -> None:
+    if "#" in place:
+        raise UsageError(f"{part} is of all variants", where=place, hint="leave out #variant, or ask for the analysis")
+    if not (Path(place) / _MANIFEST).is_file():
+        hint = "list_bundles lists the bundles; analyze_trace reads traces"
+        raise NotFoundError("not a bundle", where=place, hint=hint)
+
+
+def analyze_trace(asked: AnalyzeTrace, desk: Desk) -> ToolAnswer:
+    """Say where the time goes in a trace or a variant: latency, categories, operators, findings with next steps."""
+    return _analysis(_side(desk, asked.path), asked.limit, **_files(asked, desk), warmup=asked.warmup)
+
+
+def _analysis(
+    place: str, limit: int, program: Path | None = None, etrecord: Path | None = None, warmup: Warmup = None
+) -> ToolAnswer:
+    from opscope.api import analyze
+
+    found = analyze(place, warmup=warmup, program=program, etrecord=etrecord)
+    more = ["find_operators lists operators by category, kind, backend, name, layer or share"]
+    more += ["read_bundle has roofline and ceilings as part roofline"] if found.roofline else []
+    shown = msgspec.structs.replace(found, operators=_longest_first(found.operators), roofline=None, ceilings=None)
+    return answered(found.answer, shown, limit, more)
+
+
+def _roofline(place: str, limit: int) -> ToolAnswer:
+    from opscope.api import analyze
+
+    found = analyze(place)
+    told = "operators under the measured ceilings" if found.roofline else "no ceilings were measured"
+    return answered(told, BundleRoofline(place, found.roofline, found.ceilings), limit)
+
+
+def _longest_first(operators: list[Operator]) -> list[Operator]:
+    return sorted(operators, key=lambda one: -one.share)
+
+
+def _files(asked: AnalyzeTrace | FindOperators, desk: Desk) -> dict[str, Path | None]:
+    given = {"program": asked.program, "etrecord": asked.etrecord}
+    return {name: None if text is None else desk.roots.path(text) for name, text in given.items()}
+
+
+def find_operators(asked: FindOperators, desk: Desk) -> ToolAnswer:
+    """List operators of a trace or a variant, the longest first, by category, kind, backend, name, layer or share."""
+    from opscope.api import analyze
+
+    place = _side(desk, asked.path)
+    found = analyze(place, warmup=asked.warmup, **_files(asked, desk))
+    wanted = _longest_first([one for one in found.operators if _fits(one, asked)])
+    if not wanted:
+        raise _none_fits(found, place)
+    shown = wanted[asked.offset : asked.offset + asked.limit]
+    share = min(1.0, sum(one.share for one in wanted))
+    listed = OperatorList(place, found.variant, found.headline_ns, len(wanted), share, shown)
+    told = f"{counted_text(len(wanted), 'operator')} with {share:.1%} of the latency, {len(shown)} shown"
+    more = _next_page("find_operators", asked.offset + len(shown), len(wanted))
+    return answered(told, listed, max(asked.limit, _INNER), more)
+
+
+def _fits(one: Operator, asked: FindOperators) -> bool:
+    module = asked.module is None or one.module == asked.module or (one.module or "").startswith(f"{asked.module}.")
+    return (
+        module
+        and asked.category in {None, one.category.value}
+        and asked.kind in {None, one.kind}
+        and (asked.backend is None or asked.backend.lower() == one.backend.lower())
+        and (asked.name is None or asked.name.lower() in one.name.lower())
+        and one.share >= asked.min_share
+    )
+
+
+def _none_fits(found: AnalysisResult, place: str) -> NotFoundError:
+    kinds, backends = ({getattr(one, name) for one in found.operators} for name in ("kind", "backend"))
+    hint = f"its kinds: {', '.join(sorted(kinds))}; its backends: {', '.join(sorted(backends))}"
+    return NotFoundError("no operator fits", where=place, hint=hint)
+
+
+def compare(asked: Compare, desk: Desk) -> ToolAnswer:
+    """Compare two traces, bundles or variants: the verdict with its interval, and the operators that differ."""
+    from opscope.workflows.analyze.analyses import compare_any
+
+    baseline, candidate = _side(desk, asked.baseline), _side(desk, asked.candidate)
+    found = compare_any(baseline, candidate, warmup=asked.warmup)
+    return answered(found.answer, found, asked.limit)
+
+
+def check(asked: CheckMeasured, desk: Desk) -> ToolAnswer:
+    """Judge whether a candidate is slower than a baseline by more than a threshold lets through."""
+    from opscope.workflows.analyze.gate import check_any, is_program
+
+    candidate, against = _side(desk, asked.candidate), _side(desk, asked.against)
+    program = next((one for one in (candidate, against) if is_program(one)), None)
+    if program is not None:
+        raise UsageError("a program, not a measurement", where=program, hint="profile it first, and check its bundle")
+    budget = None if asked.budget is None else desk.roots.path(asked.budget)
+    found = check_any(candidate, against, threshold=asked.threshold, budget=budget)
+    return answered(found.answer, found, asked.limit)
+
+
+def preflight(asked: PreflightProgram, desk: Desk) -> ToolAnswer:
+    """Say what of a program will be accelerated, and what holds it back, without measuring."""
+    from opscope.api import preflight as preflight_program
+    from opscope.runtimes.registry import RUNTIMES
+
+    place = desk.roots.path(asked.program)
+    runtime = next((one for one in RUNTIMES if place.is_file() and one.holds(place)), None)
+    if runtime is not None and runtime.preflight_runs and not desk.allow_run:
+        hint = "start the server with --allow-run"
+        raise UsageError(f"{runtime.title} runs the program to tell its shapes", where=place, hint=hint)
+    found = preflight_program(place)
+    return answered(found.answer, found, asked.limit)
+
+
+def _next_page(tool: str, seen: int, total: int) -> list[str]:
+    return [f"{tool} with offset={seen} goes on"] if seen < total else []
