@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from documents import ROOT, blocks
 from opscope.runtimes.executorch.export.checked import export_live
-from opscope.workflows.analyze.inspection import preflight
+from opscope.workflows.analyze.preflight import preflight
 
 RECIPES = ROOT / "docs" / "recipes"
 DTYPES = {"dynamic-int8": ("fp32", "dynamic-int8")}
