@@ -177,7 +177,8 @@ def test_a_killed_worker_is_replaced_and_a_lost_scheduler_takes_nothing(tmp_path
     assert there == ["tiny-runner-one"]
     with Cluster(1, ["device:one=1 device:two=1"], ["--no-nanny"]) as cluster:
         again = command("run", file, "--out", tmp_path / "more", "--scheduler", cluster.address, "--resume")
-        assert (again.communicate()[1], again.returncode) == ("", 0)
+        errors = again.communicate()[1]
+        assert (again.returncode, "failed" in errors, "error" in errors) == (0, False, False), errors
     assert len(list((tmp_path / "more").iterdir())) == 2
 
 
