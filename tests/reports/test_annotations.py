@@ -52,8 +52,8 @@ def lines_of(decision: Any, root: str = "", **given: Any) -> list[str]:
 
 def test_the_first_one_is_the_headline_at_the_line_that_lost_most(slower: Any) -> None:
     """Error, then a warning for the operator; paths are relative to the repository."""
-    found = with_source(slower, "/work/team/net/model.py:12")
-    error, warning = lines_of(found, "/work/team/net")
+    found = with_source(slower, "/home/team/net/model.py:12")
+    error, warning = lines_of(found, "/home/team/net")
     assert re.match(
         r"::error file=model\.py,line=12,title=opscope check%3A tiny is slower \(\+\d+\.\d %25\)::regression: ", error
     )
@@ -63,7 +63,7 @@ def test_the_first_one_is_the_headline_at_the_line_that_lost_most(slower: Any) -
 
 def test_a_file_outside_of_the_repository_is_named_in_the_text(slower: Any) -> None:
     """GitHub would look for it in the repository."""
-    error, warning = lines_of(with_source(slower, "/opt/lib/model.py:12"), "/work/team/net")
+    error, warning = lines_of(with_source(slower, "/opt/lib/model.py:12"), "/home/team/net")
     assert "file=" not in error + warning
     assert warning.endswith("(/opt/lib/model.py:12)")
 
