@@ -20,6 +20,7 @@ from opscope.analysis.work.work import CountedOperator, RestWork, Work
 from opscope.core.stats.effect import Verdict, unpaired_effects
 from opscope.core.table import EventTable
 from opscope.program.operators.kinds import Category
+from opscope.reports.document.messages import quality_sentence
 from texts import OPERATORS_SLOWER
 from traces import table
 
@@ -353,3 +354,18 @@ def test_noise_hides_no_exact_regression_and_decides_no_limit_of_time() -> None:
     assert any("exact work" in note and "not trustworthy" in note for note in both.notes)
     equal = with_time(work_decision(counted[0], counted[0]), time)
     assert (equal.outcome, equal.notes) == (Outcome.UNTRUSTED, time.notes)
+
+
+def test_a_verdict_that_stands_says_so_beside_a_grade_that_trusts_nothing() -> None:
+    """Outputs that differ limit the grade, and neither the times nor the verdict on them."""
+    differ = concern("outputs_alike", Grade.DO_NOT_TRUST, "relative error 1.2", "")
+    steady = concern("steady", Grade.DO_NOT_TRUST, "it throttled", "")
+    decision = gate(
+        msgspec.structs.replace(compared(OLD, side(500_000, 100_000)), quality=judge_quality([differ])), Terms()
+    )
+    assert decision.outcome is Outcome.REGRESSION
+    assert decision.quality is not None
+    told = quality_sentence(decision.quality)
+    assert told.endswith("relative error 1.2. The outputs differ; the times are not in doubt")
+    assert judge_quality([differ, steady]).kept() == []
+    assert "in doubt" not in quality_sentence(judge_quality([differ, steady]))

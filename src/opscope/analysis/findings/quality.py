@@ -38,9 +38,29 @@ class Quality(msgspec.Struct, frozen=True):
     reasons: list[Message]
     ruled_out: list[Message]
 
+    @property
+    def doubt(self) -> Message | None:
+        """Why times are not to be trusted; None where they are.
+
+        That both sides compute different results says nothing about their times: a retrained model is no slower one.
+        Nor does the load average: what others took from the inferences themselves is a check of its own.
+        """
+        found = (one for one in self.reasons if grade_left(one) is Grade.DO_NOT_TRUST)
+        return next((one for one in found if one.rule not in _NOT_OF_TIMES), None)
+
+    def kept(self) -> list[str]:
+        """What holds although the figures are not to be trusted, a sentence each; empty where times are in doubt."""
+        found = [one.rule for one in self.reasons if grade_left(one) is Grade.DO_NOT_TRUST]
+        return [] if self.doubt else [_NOT_OF_TIMES[rule] for rule in dict.fromkeys(found)]
+
 
 _SEVERITIES = {Grade.GOOD: Severity.INFO, Grade.USABLE: Severity.MEDIUM, Grade.DO_NOT_TRUST: Severity.HIGH}
 _ORDER = list(Grade)
+_NOT_OF_TIMES = {
+    "outputs_alike": "The outputs differ; the times are not in doubt",
+    "idle": "What others took from the inferences leaves their times in no doubt",
+}
+"""Checks that limit a grade and say nothing of how the inferences that count were timed, and what that leaves."""
 _GRADES = {severity: grade for grade, severity in _SEVERITIES.items()}
 
 

@@ -12,7 +12,6 @@ import msgspec
 
 from opscope.analysis.compare.compare import ComparedSide, EndToEnd, OperatorChange
 from opscope.analysis.compare.outputs import OutputAgreement
-from opscope.analysis.findings.quality import Grade, grade_left
 from opscope.analysis.gate.decision import QUIETER, Criterion, Outcome, Quantity, decided, overall
 from opscope.core.stats.effect import Verdict
 from opscope.core.units import counted_text, share_text
@@ -30,8 +29,6 @@ DESIGN = "history"
 
 DEFAULT_THRESHOLD = 0.03
 _TIMES = {Quantity.SLOWDOWN, Quantity.TIME, Quantity.SHARE}
-_NOT_OF_TIMES = {"outputs_alike", "idle"}
-"""Checks that limit a grade and say nothing of how the inferences that count were timed."""
 MOST_ROUNDS = 1_000
 """More processes than that are never advised: the noise is the problem then, not their number."""
 
@@ -107,13 +104,8 @@ def _untrusted(criterion: Criterion, reason: str) -> Criterion:
 
 
 def doubt(quality: Quality | None) -> str:
-    """Why times are not to be trusted, as one sentence; empty where they are, or where that was not judged.
-
-    That both sides compute different results says nothing about their times: a retrained model is no slower one. Nor
-    does the load average: what others took from the inferences themselves is a check of its own.
-    """
-    found = [own for own in quality.reasons if grade_left(own) is Grade.DO_NOT_TRUST] if quality else []
-    worst = next((own for own in found if own.rule not in _NOT_OF_TIMES), None)
+    """Why times are not to be trusted, as one sentence; empty where they are, or where that was not judged."""
+    worst = quality.doubt if quality else None
     return f"measured, but not trustworthy: {worst.title}" if worst else ""
 
 

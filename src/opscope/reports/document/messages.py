@@ -83,16 +83,15 @@ def quality_sentence(quality: Quality | None, *, reasons_told: bool = False) -> 
     """The grade, the worst reason and what to do about it, and how many there are; empty when nothing was measured."""
     if quality is None:
         return ""
-    if reasons_told:
-        return f"Measurement quality: {grade_text(quality.grade)}"
-    if not quality.reasons:
-        return f"Measurement quality: {grade_text(quality.grade)}"
+    kept = "".join(f". {one}" for one in quality.kept())
+    if reasons_told or not quality.reasons:
+        return f"Measurement quality: {grade_text(quality.grade)}{kept}"
     worst, rest = quality.reasons[0], len(quality.reasons) - 1
     why = plain(in_short(worst.title), _LONG)
     # Where the grade says not to trust, the step comes before all findings: measure_again.
     do = f" (try: {plain(in_short(worst.next_step), _LONG)})" if quality.grade is not Grade.DO_NOT_TRUST else ""
     more = f"; {counted_text(rest, 'more reason')} in the report" if rest else ""
-    return f"Measurement quality: {grade_text(quality.grade)}; {why}{do}{more}"
+    return f"Measurement quality: {grade_text(quality.grade)}; {why}{do}{more}{kept}"
 
 
 def measure_again(quality: Quality | None) -> str:
