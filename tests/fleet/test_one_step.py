@@ -10,7 +10,7 @@ import pytest
 
 from fleet_nights import steady, write_nights
 from opscope.api import check_fleet, stored_fleet, stored_history
-from opscope.core.stats.segments import newest_step, segments
+from opscope.core.stats.segments import newest_step, segments, steps
 
 BEFORE, MODELS, DEVICES = 70, 6, 2
 STEPS = (1.05, 1.08, 1.12, 1.2, 1.35, 1.8)
@@ -89,3 +89,22 @@ NOISE = {
     "heavy tails": lambda generator, count: generator.standard_t(3, count) / np.sqrt(3),
     "correlated": correlated,
 }
+
+
+def test_a_step_behind_a_drift_has_an_interval_and_one_to_the_other_side_is_not_told() -> None:
+    """The end of a drift is known less well than a level; a fall is no reason for a rise."""
+    noise = np.random.default_rng(3).normal(0, 0.004, 60)
+    logs = noise + np.concatenate([np.linspace(0, 0.3, 40), np.full(20, 0.5)])
+    values = np.exp(logs)
+    found = segments(values)
+    assert [one.drifts for one in found] == [True, False]
+    (step,) = steps(values, found)
+    assert step.first == 40
+    assert step.ci95[0] < np.exp(0.2) < step.ci95[1]
+    assert step.p_value < 1e-6
+    flat = np.exp(noise[:30])
+    assert newest_step(np.array([*flat[:-1], 1.2]), segments(flat), 1.0) is not None
+    falling = np.exp(np.concatenate([noise[:25], noise[25:30] - 0.2]))
+    falling[-1] = 1.0001
+    told = newest_step(falling, segments(falling), 1.0)
+    assert told is None or told.ratio > 1

@@ -195,9 +195,14 @@ def _origins(place: StoreLocation, series: Sequence[StoredSeries], decision: Fle
     found, sides = {}, {}
     for n in numbers:
         values = np.array([latency for _, latency in runs[n]])
-        step = found[n] = newest_step(values, segments(values), math.exp(decision.families.series.runs.level[n]))
+        step = newest_step(values, segments(values), math.exp(decision.families.series.runs.level[n]))
+        if step is None:
+            continue
+        found[n] = step
         places = [run for run, _ in runs[n]]
         sides[n] = places[: step.earliest][-_SIDE:], places[step.latest :][:_SIDE]
+    if not found:
+        return {}
     facts = facts_of_runs(place, [run.bundle for before, after in sides.values() for run in (*before[-1:], after[0])])
     parts = _parts(place, series, sides)
     return {

@@ -113,7 +113,7 @@ def firm_segments(values: Floats) -> list[SeriesSegment]:
     logs = np.log(values)
     while len(found) > 1:
         tested = [step_between(values, found, at) for at in range(1, len(found))]
-        chances = [0.0 if one.ci95 is None else len(values) * one.p_value for one in tested]
+        chances = [len(values) * one.p_value for one in tested]
         weakest = max(range(len(chances)), key=chances.__getitem__)
         if chances[weakest] <= _FIRM:
             break
@@ -155,9 +155,8 @@ class LevelStep(NamedTuple):
     latest: int  # the last one: the same where the place is certain
     before: float  # value of the level before; what a drift ends with
     after: float  # value of the level behind it; what a drift begins with
-    # 95 % interval of after / before, by Student's t with the scatter around all segments; None beside a drift
-    ci95: tuple[float, float] | None
-    p_value: float  # that scatter alone makes such a step at this place; 1 beside a drift
+    ci95: tuple[float, float]  # of after / before, by Student's t with the scatter around all segments
+    p_value: float  # that scatter alone makes such a step at this place
 
     @property
     def ratio(self) -> float:
@@ -181,34 +180,40 @@ def step_between(values: Floats, found: Sequence[SeriesSegment], at: int) -> Lev
     return _step(np.log(values), found, (found[at - 1], found[at]))
 
 
-def newest_step(values: Floats, found: Sequence[SeriesSegment], level: float) -> LevelStep:
-    """The step away from a level, of a series whose last runs are known not to be on it any more.
+def newest_step(values: Floats, found: Sequence[SeriesSegment], level: float) -> LevelStep | None:
+    """The step away from a level, to the side of it on which the newest run is; None where there is none to that side.
 
     It may be too young for a segment of its own. Then the last segment is divided where two levels describe it best.
     """
-    logs, last = np.log(values), found[-1]
+    logs, last, rises = np.log(values), found[-1], float(values[-1]) > level
     if len(found) > 1 and abs(math.log(found[-2].ends / level)) < abs(math.log(last.begins / level)):
-        return _step(logs, found, (found[-2], last))
+        known = _step(logs, found, (found[-2], last))
+        if (known.ratio > 1) is rises:
+            return known
     places = range(max(last.first + 1, last.end - _YOUNG), last.end)
-    if not places:
-        return _step(logs, [last, last], (last, last))
     halves = [(_level(logs, last.first, place), _level(logs, place, last.end)) for place in places]
-    best = min(halves, key=lambda pair: sum(float(np.abs(_around(logs, one)).sum()) for one in pair))
+    fitting = [pair for pair in halves if (pair[1].begins > pair[0].begins) is rises]
+    if not fitting:
+        return None
+    best = min(fitting, key=lambda pair: sum(float(np.abs(_around(logs, one)).sum()) for one in pair))
     return _step(logs, [*found[:-1], *best], best)
 
 
 def _step(logs: Floats, found: Sequence[SeriesSegment], pair: tuple[SeriesSegment, SeriesSegment]) -> LevelStep:
     before, after = pair
-    earliest, latest = _certain_places(logs, before, after)
-    size = math.log(after.begins / before.ends)
-    ci95, p_value = None, 1.0
-    if not before.drifts and not after.drifts:
-        scatter, degrees = scatter_around(logs, found)
-        error = scatter * math.sqrt(1 / (after.end - after.first) + 1 / (before.end - before.first))
-        room = t_quantile(1 - ALPHA / 2, degrees) * error
-        ci95 = math.exp(size - room), math.exp(size + room)
-        p_value = 2 * (1 - t_cdf(abs(size) / error, degrees)) if error > 0 else 0.0
-    return LevelStep(after.first, earliest, latest, before.ends, after.begins, ci95, p_value)
+    scatter, degrees = scatter_around(logs, found)
+    # A line is known four times less well at its end than a level of as many runs, as a variance.
+    variances = [(4 if one.drifts else 1) / (one.end - one.first) for one in pair]
+    size, error = math.log(after.begins / before.ends), scatter * math.sqrt(sum(variances))
+    room = t_quantile(1 - ALPHA / 2, degrees) * error
+    return LevelStep(
+        after.first,
+        *_certain_places(logs, before, after),
+        before.ends,
+        after.begins,
+        ci95=(math.exp(size - room), math.exp(size + room)),
+        p_value=2 * (1 - t_cdf(abs(size) / error, degrees)) if error > 0 else 0.0,
+    )
 
 
 def scatter_around(logs: Floats, found: Sequence[SeriesSegment]) -> tuple[float, int]:

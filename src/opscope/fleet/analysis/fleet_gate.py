@@ -101,7 +101,8 @@ class SlowerSeries(msgspec.Struct, frozen=True):
         predecessors: runs that it is measured by.
         p_value: corrected for all judged series.
         common: what moved with it: ``device``, ``model`` or ``fleet``; null where it moved by itself.
-        origin: since when, and where; null for a suspect, and beyond the first thousand.
+        origin: since when, and where; null for a suspect, beyond the first thousand, and
+            where no step describes it.
     """
 
     subject: Subject
@@ -318,12 +319,16 @@ def _slower(
     if traced is None:
         return found
     step = traced.step
-    if step.ratio > 1 and step.ci95 is not None:
-        low, high = step.ci95
-        found = msgspec.structs.replace(
-            found, before_ns=step.before, after_ns=step.after, slowdown=step.ratio - 1, ci95=(low - 1, high - 1)
-        )
-    return msgspec.structs.replace(found, runs=traced.origin.runs_ago[0], origin=traced.origin)
+    low, high = step.ci95
+    return msgspec.structs.replace(
+        found,
+        before_ns=step.before,
+        after_ns=step.after,
+        slowdown=step.ratio - 1,
+        ci95=(low - 1, high - 1),
+        runs=traced.origin.runs_ago[0],
+        origin=traced.origin,
+    )
 
 
 def _budget_limits(series: Sequence[StoredSeries], budgets: FleetBudgets) -> list[BudgetLimit]:
@@ -373,7 +378,8 @@ def _notes(terms: FleetTerms, slower: Sequence[SlowerSeries], decision: FleetDec
         found.append(f"{terms.without} series of the store without a new run")
     unknown = sum(one.origin is None for one in slower)
     if unknown:
-        found.append(f"operators and first runs were looked up only for the {len(slower) - unknown} largest slowdowns")
+        known = len(slower) - unknown
+        found.append(f"operators and first runs are known for {known} of {len(slower)} slowdowns, the largest first")
     if terms.budgets.fleet.device_changes == "tell" and any(
         move.kind is MoveKind.DEVICE and move.ratio > 1 for move in decision.moves
     ):

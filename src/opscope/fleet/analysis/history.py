@@ -94,7 +94,7 @@ class LevelChange(msgspec.Struct, frozen=True):
         from_value: median of the level before; what it had drifted to where it drifted.
         to_value: median of the level after; where it drifts, what it begins with.
         ratio: after / before.
-        ci95: its 95 % interval, by Student's t; null beside a drift.
+        ci95: its 95 % interval, by Student's t.
         better: whether the new level is a better one.
         runs: points of the two levels.
         acknowledged: note of the person who looked at it; null where nobody has.
@@ -108,7 +108,7 @@ class LevelChange(msgspec.Struct, frozen=True):
     from_value: float
     to_value: float
     ratio: float
-    ci95: tuple[float, float] | None
+    ci95: tuple[float, float]
     better: bool
     runs: tuple[int, int]
     acknowledged: str | None = None

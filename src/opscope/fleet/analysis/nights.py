@@ -175,7 +175,7 @@ def _last_change(one: RunSeries) -> tuple[FleetLevelChange, float] | None:
     if not last.drifts:
         step = step_between(values, found, len(found) - 1)
         ends = (step.earliest - 1, step.latest)
-        told = _told(one, last, (step.before, step.after), ends, step.ci95 or (step.ratio, step.ratio))
+        told = _told(one, last, (step.before, step.after), ends, step.ci95)
         return msgspec.structs.replace(told, certain=step.certain), min(1.0, last.end * step.p_value)
     scatter, degrees = scatter_around(np.log(values), found)
     change, error = math.log(last.ends / last.begins), scatter * math.sqrt(12 / (last.end - last.first))

@@ -275,7 +275,7 @@ def change_text(metric: Metric, change: LevelChange | LevelDrift) -> str:
         place = f"from {plain(change.first)} to {plain(change.last)}"
         runs = units.counted_text(change.runs, "run")
     else:
-        ends = "" if change.ci95 is None else f" {units.interval_text(change.ci95, _percent)}"
+        ends = f" {units.interval_text(change.ci95, _percent)}"
         place = f"between {plain(change.before)} and {plain(change.label)}"
         runs = f"{change.runs[0]} and {change.runs[1]} runs"
     return f"{word}: {values}, {_percent(change.ratio)}{ends}, {place} ({runs}){_known_text(change.acknowledged)}"
