@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import stat
 import tempfile
@@ -176,8 +177,12 @@ def test_entries_that_nobody_used_go_and_nothing_else(tmp_path: Path) -> None:
         with made_in_place(path) as made:
             made.write_text(path.name)
     foreign.write_text("not ours")
-    for path in (old, foreign):
+    sealed = tmp_path / "sealed"
+    sealed.write_text("somebody else's model")
+    sealed.with_name("sealed.sha256").write_text(f"{hashlib.sha256(sealed.read_bytes()).hexdigest()}  sealed\n")
+    for path in (old, foreign, sealed, sealed.with_name("sealed.sha256")):
         os.utime(path, (1.0, 1.0))
     remove_unused(tmp_path, 1000.0)
-    assert sorted(path.name for path in tmp_path.iterdir() if not path.name.endswith(".sha256")) == ["foreign", "new"]
+    left = sorted(path.name for path in tmp_path.iterdir())
+    assert left == ["foreign", "new", "new.sha256", "sealed", "sealed.sha256"]
     assert is_whole(new)

@@ -315,14 +315,19 @@ def test_a_place_in_the_queue_ends_with_its_run(place: Path) -> None:
         assert process.stdout.readline() == "queued\n"
         (ticket,) = place.parent.glob("*.ticket.*")
         process.kill()
-    for name in ("9", "1.", ".1", "1.2.3", "0.1;ls", "99999999999999999999999999.1"):
-        (place.parent / f"{place.name}.ticket.{name}").symlink_to("nothing here")
-    (place.parent / f"{place.name}.ticket.1.{os.getpid()}").symlink_to("another-boot by nobody")
+    foreign = [place.parent / f"{place.name}.ticket.{name}" for name in ("9", "1.", ".1", "1.2.3", "0.1;ls", "9" * 30)]
+    foreign += [place.parent / f"{place.name}.ticket.0.{os.getpid()}"]
+    for path in foreign:
+        path.symlink_to("nothing here")
+    earlier = place.parent / f"{place.name}.ticket.1.{os.getpid()}"
+    earlier.symlink_to("another-boot by nobody@nowhere, process 1, since yesterday")
     late = lock()
     assert eventually(lambda: not ticket.is_symlink())
     late.queue()
     late.take()
     late.release()
+    assert not earlier.is_symlink(), "of an earlier boot"
+    assert all(path.is_symlink() for path in foreign), "what is no ticket stays"
 
 
 def test_a_limit_ends_the_wait_for_a_machine_that_must_be_had_alone() -> None:

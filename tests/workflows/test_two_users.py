@@ -144,6 +144,23 @@ def test_who_is_interrupted_leaves_the_workers_to_the_other(lab: Lab, how: signa
     assert lab.worker.process.poll() is None
 
 
+def test_who_waits_is_told_while_another_device_is_at_work(lab: Lab) -> None:
+    """What one device tells keeps nobody from hearing that another one is waited for."""
+    anna = lab.user("anna", 1000.0, "--only", "left")
+    assert eventually(lambda: lab.ran() == {"anna left": 1})
+    ben = lab.user("ben", 0.8)
+    assert ben.stderr is not None
+    told: list[str] = []
+    while not any("ben-right: analysing" in line for line in told):
+        told.append(ben.stderr.readline())
+        assert told[-1], f"it ended: {told}"
+    assert any("waiting for device:left" in line for line in told)
+    end(anna, signal.SIGINT)
+    errors = ben.communicate(timeout=HANG)[1]
+    assert ben.returncode == 0, errors
+    whole(lab, "ben")
+
+
 def test_a_file_comes_to_a_worker_once(lab: Lab, tmp_path: Path) -> None:
     """The second run of the same files sends none of them; what a worker tells is shown while it runs."""
     kept = []

@@ -114,9 +114,10 @@ before_us() {
   for other in "$lock".ticket.*; do
     place=${other##*.ticket.}
     [ -L "$other" ] && is_ticket "$place" || continue
+    told=$(readlink "$other")
+    case $told in *" by "*", process "*", since "*) ;; *) continue ;; esac
     number=${place%%.*}
     pid=${place##*.}
-    told=$(readlink "$other")
     if [ "${told%% *}" != "$mark" ] || ! lives "$pid"; then
       rm -f "$other"
     elif [ -z "$ticket" ] || [ "$number" -lt "${ticket%%.*}" ] ||

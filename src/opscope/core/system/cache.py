@@ -112,10 +112,13 @@ def is_whole(path: Path) -> bool:
 
 
 def remove_unused(directory: Path, seconds: float) -> None:
-    """Remove entries of a directory of the cache, files, that were not used, which touches them, for so long."""
+    """Remove entries of a directory of the cache, files, that were not used, which touches them, for so long.
+
+    Only those that are as they were made: what else has come to lie there is nobody's to remove.
+    """
     limit = time.time() - seconds
     for entry in directory.iterdir() if directory.is_dir() else ():
-        if _seal(entry).exists() and entry.lstat().st_mtime < limit:
+        if entry.lstat().st_mtime < limit and is_whole(entry):
             entry.unlink(missing_ok=True)
             _seal(entry).unlink(missing_ok=True)
 

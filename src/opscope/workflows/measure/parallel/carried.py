@@ -145,7 +145,7 @@ def unpacked(carried: Sequence[Carried], work: Path) -> dict[str, str]:
     """Lay out files in a directory; gives where what was named lies here, by its name."""
     places = {}
     for number, one in enumerate(carried):
-        folder = work / f"files-{number}"
+        folder = work / f"files-{number:04}"
         for file in one.files:
             if leads_out(file.name):
                 raise UsageError(f"a client named a file outside its folder: {file.name!r}", where=one.named)

@@ -390,6 +390,7 @@ class _Work:
         """The next one that is done within a moment, with what came of it; else those that are given up."""
         if time.monotonic() - self._looked > _LOOK_SECONDS:
             self._owned, self._looked = _owned(self._client, self._scheduler), time.monotonic()
+            self._tell_waiting()
         self._submit(self._owned)
         with contextlib.suppress(queue.Empty):
             future = self._ended.get(timeout=_LOOK_SECONDS)
@@ -404,7 +405,6 @@ class _Work:
                 else:
                     self._send(own, found)
             return
-        self._tell_waiting()
         yield from self._given_up(self._owned)
 
     def _hear(self) -> None:
@@ -418,7 +418,7 @@ class _Work:
                     self._sending.hear(told)
 
     def _tell_waiting(self) -> None:
-        """Say of a resource for which nothing of ours runs that others have its worker."""
+        """Say of a resource for which nothing of ours runs that others have its worker; asked about once a second."""
         quiet = {own.resource for own in self._under_way.values()} - self._told - self._gone.keys()
         quiet -= {own.resource for own in self._under_way.values() if own.experiment.name in self._begun}
         if not quiet:

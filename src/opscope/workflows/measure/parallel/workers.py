@@ -127,15 +127,15 @@ def connected(address: str) -> Iterator[Any]:
     _check_certificate(address)
     import dask
 
-    # Files of experiments travel in calls, which Dask takes for a mistake from 10 MB on.
-    dask.config.set({"distributed.admin.large-graph-warning-threshold": "1TB"})
     try:
         client = distributed.Client(address, timeout=_CONNECT_SECONDS, set_as_default=False)
     except (OSError, ValueError, TimeoutError) as error:
         hint = "start one with `dask scheduler`, and give the address it prints"
         raise ClusterError(f"no scheduler responds: {error}", where=address, hint=hint) from error
     try:
-        yield client
+        # Files of experiments travel in calls, which Dask takes for a mistake from 10 MB on.
+        with dask.config.set({"distributed.admin.large-graph-warning-threshold": "1TB"}):
+            yield client
     finally:
         client.close(timeout=2)
 
