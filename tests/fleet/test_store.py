@@ -654,6 +654,8 @@ def test_an_edited_analysis_is_found_by_the_sample(tmp_path: Path) -> None:
     original = Mint(tmp_path / "mint", operators=12, rounds=2, runs=2).original
     honest = add_to_store([original], tmp_path / "honest")
     assert (len(honest.added), honest.checked, honest.skipped) == (1, 1, [])
+    other = add_to_store([Mint(tmp_path / "other").make(tmp_path / "old", Made(1))], tmp_path / "honest")
+    assert (len(other.added), other.checked) == (1, 0), "of another version, which cannot be told"
     for number, (file, place) in enumerate(
         (("analysis.json", ("latency", "median_ns")), ("comparison.json", ("end_to_end", "speedup")))
     ):

@@ -45,6 +45,7 @@ class Ready(NamedTuple):
 
     entry: StoreEntry
     rows: dict[str, list[Row]]
+    traced: bool = False  # whether its traces were analysed for it
 
     @property
     def size(self) -> int:
@@ -97,16 +98,18 @@ def ready(
         source: its path.
         given: what the person who adds it says.
         recompute: analyse its traces, also where the bundle has the analyses already.
-        checked: paths of bundles whose analyses must be those that their traces give.
+        checked: paths of bundles whose analyses must be those that their traces give; of bundles of another version
+            that cannot be told.
     """
     try:
         path = Path(source)
         if not is_bundle(path):
             return _of_tiles(path, given)
-        found = read_found(path, recompute=recompute)
-        if source in checked and not recompute:
-            found = _checked(found, path)
-        return _ready(found, path, given)
+        found, traced = read_found(path, recompute=recompute), recompute
+        if source in checked and not recompute and found.manifest.opscope == __version__:
+            _check_figures(found, read_found(path, recompute=True), path)
+            traced = True
+        return _ready(found, path, given)._replace(traced=traced)
     except OpscopeError as error:
         return Skipped(source, str(error), error.hint)
     except RecursionError:
@@ -156,11 +159,8 @@ def read_found(path: Path, *, recompute: bool = False) -> Found:
     return Found(name, str(path), manifest, analyses, comparisons)
 
 
-def _checked(found: Found, path: Path) -> Found:
-    """A bundle whose analyses are what its traces give; of those of another version that cannot be told."""
-    if found.manifest.opscope != __version__:
-        return found
-    traced = read_found(path, recompute=True)
+def _check_figures(found: Found, traced: Found, path: Path) -> None:
+    """Refuse a bundle whose figures are not those of its traces."""
     for name, one in traced.analyses.items():
         stated = found.analyses.get(name)
         if stated is None or not _alike(_figures(stated), _figures(one)):
@@ -168,7 +168,6 @@ def _checked(found: Found, path: Path) -> Found:
     speedups = [[one.end_to_end.speedup for one in own.comparisons] for own in (found, traced)]
     if not _alike(*speedups):
         raise TraceFormatError("a comparison is not what its traces give", where=path, hint=_REWRITE)
-    return found
 
 
 def _figures(analysis: Analysis) -> list[float | None]:

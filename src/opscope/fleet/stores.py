@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from opscope.bundle.bundle import is_bundle
 from opscope.core.errors import ClusterError, InterruptedRunError, OpscopeError
 from opscope.fleet.results import QueryResult, StoreCheckResult, StoreEntries
 from opscope.fleet.store import compaction, log
@@ -54,8 +55,9 @@ class AddReport(NotebookResult, msgspec.Struct, frozen=True, tag_field="schema",
         known: how many were there already.
         skipped: what could not be stored.
         damaged: files of earlier versions that are missing or damaged, which nothing counts from, by their paths.
-        checked: how many of the bundles were analysed again, and would have been skipped if their files told anything
-            else: one, and one of 400 more, by chance; all where that was asked for.
+        checked: how many of the added bundles were analysed again, and would have been skipped if their files told
+            anything else: one, and one of 400 more, by chance, unless another version wrote them; all where that was
+            asked for.
     """
 
     store: str
@@ -140,12 +142,13 @@ def add_to_store(
     there = known(place, now, list(named))
     labels = (given or BundleLabels())._replace(names=names_of_machines(place))
     sources = [str(path.absolute()) for name, path in named.items() if name not in there]
-    checked = frozenset(random.SystemRandom().sample(sources, min(len(sources), 1 + len(sources) // _CHECKED)))
+    bundles = [source for source in sources if is_bundle(Path(source))]
+    checked = frozenset(random.SystemRandom().sample(bundles, min(len(bundles), 1 + len(bundles) // _CHECKED)))
     make = partial(ready, given=labels, recompute=recompute, checked=checked)
     filling = _Filling(place, None if labels.backfill else next_place(place, now), skipped)
     added = list(filling.stored(sources, make, where or Where(), progress))
     already = len(found) - len(added) - len(skipped)
-    return AddReport(place.address, added, already, skipped, damaged, len(sources) if recompute else len(checked))
+    return AddReport(place.address, added, already, skipped, damaged, filling.traced)
 
 
 def store_entries(store: str | Path | None = None, *, last: int | None = None) -> StoreEntries:
@@ -281,12 +284,16 @@ class _Filling:
         place: of the store.
         at: where they stand in histories, ISO 8601; None: each where it began.
         skipped: where what cannot be stored is noted.
+
+    Attributes:
+        traced: how many of those that were taken had their traces analysed.
     """
 
     def __init__(self, place: StoreLocation, at: str | None, skipped: list[Skipped]) -> None:
         self._place, self._at, self._skipped = place, at, skipped
         self._waiting: list[Ready] = []
         self._batch, self._began = Batch(), time.monotonic()
+        self.traced = 0
 
     def stored(
         self, sources: Sequence[str], make: _Making, where: Where, progress: Callable[[int, int], None]
@@ -308,6 +315,7 @@ class _Filling:
         if isinstance(found, Skipped):
             self._skipped.append(found)
             return
+        self.traced += found.traced
         at = self._at or found.entry.created or found.entry.added
         self._waiting.append(found._replace(entry=msgspec.structs.replace(found.entry, placed=at)))
         if sum(one.size for one in self._waiting) >= _FRAMED_ROWS:
