@@ -15,7 +15,7 @@ from opscope.analysis.gate.decision import QUIETER
 from opscope.core.errors import NotFoundError, UntrustedError
 from opscope.core.grouping import grouped
 from opscope.core.stats.many_series import CONFIRMING
-from opscope.core.stats.segments import newest_step, segments
+from opscope.core.stats.segments import newest_rise, segments
 from opscope.experiment.config import decoded
 from opscope.experiment.config_errors import typed, wrong
 from opscope.fleet.analysis.common_moves import changed_facts
@@ -195,7 +195,7 @@ def _origins(place: StoreLocation, series: Sequence[StoredSeries], decision: Fle
     found, sides = {}, {}
     for n in numbers:
         values = np.array([latency for _, latency in runs[n]])
-        step = newest_step(values, segments(values), math.exp(decision.families.series.runs.level[n]))
+        step = newest_rise(values, segments(values), math.exp(decision.families.series.runs.level[n]))
         if step is None:
             continue
         found[n] = step

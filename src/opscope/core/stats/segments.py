@@ -180,22 +180,22 @@ def step_between(values: Floats, found: Sequence[SeriesSegment], at: int) -> Lev
     return _step(np.log(values), found, (found[at - 1], found[at]))
 
 
-def newest_step(values: Floats, found: Sequence[SeriesSegment], level: float) -> LevelStep | None:
-    """The step away from a level, to the side of it on which the newest run is; None where there is none to that side.
+def newest_rise(values: Floats, found: Sequence[SeriesSegment], level: float) -> LevelStep | None:
+    """The step up from a level, of a series whose newest runs are known to be above it; None where nothing rises.
 
     It may be too young for a segment of its own. Then the last segment is divided where two levels describe it best.
     """
-    logs, last, rises = np.log(values), found[-1], float(values[-1]) > level
+    logs, last = np.log(values), found[-1]
     if len(found) > 1 and abs(math.log(found[-2].ends / level)) < abs(math.log(last.begins / level)):
         known = _step(logs, found, (found[-2], last))
-        if (known.ratio > 1) is rises:
+        if known.ratio > 1:
             return known
     places = range(max(last.first + 1, last.end - _YOUNG), last.end)
     halves = [(_level(logs, last.first, place), _level(logs, place, last.end)) for place in places]
-    fitting = [pair for pair in halves if (pair[1].begins > pair[0].begins) is rises]
-    if not fitting:
+    rising = [pair for pair in halves if pair[1].begins > pair[0].begins]
+    if not rising:
         return None
-    best = min(fitting, key=lambda pair: sum(float(np.abs(_around(logs, one)).sum()) for one in pair))
+    best = min(rising, key=lambda pair: sum(float(np.abs(_around(logs, one)).sum()) for one in pair))
     return _step(logs, [*found[:-1], *best], best)
 
 
