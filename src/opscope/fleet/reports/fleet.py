@@ -66,6 +66,7 @@ _DOMINANT = 15
 _DETAILED = 400
 """Cells of speedups, up to which they stand with intervals and latencies as well."""
 _LATELY = "in the last 14 days"
+_TREND_RUNS = 60
 _SHOWN = {one.value: verdict_text(one) for one in Verdict if one not in {Verdict.FASTER, Verdict.SLOWER}}
 """Verdicts that a cell names: of the others its colour and its value say enough."""
 
@@ -283,9 +284,8 @@ def _rose(fleet: Fleet) -> Section | None:
     many, found = _widespread(fleet, lately=True, better=False), _levels(fleet, better=False)
     none = "" if found.rows else f"No {'other ' if many.items else ''}regression."
     how = (
-        "Newest first: steps of at least three runs, and drifts, in the newest 60 runs of each configuration (at "
-        "least 12). Corrected for all configurations (false discovery rate of 5 %). opscope history latency shows "
-        "every run."
+        "Newest first: steps of at least three runs, and drifts, found in the newest 60 runs of each configuration (at "
+        "least 12), told from all runs. Corrected for all configurations (false discovery rate of 5 %)."
     )
     blocks = [many, found, Sentence(none), Sentence(how, Tone.DIM)]
     return Section(f"Regressions {_LATELY}", blocks, "rose", "Rose")
@@ -425,16 +425,23 @@ def _levels(fleet: Fleet, *, better: bool) -> TableBlock:
     return table(
         _alone(fleet, [one for one in fleet.level_changes if one.better is better], lately=True, better=better),
         column("change", Format.CHANGE, lambda one: changed_ratio(one.ratio, better=one.better)),
-        column("since", Format.FIGURE, lambda one: one.before if one.drifts else one.label),
+        column("since", Format.FIGURE, _since),
         *_CONFIGURATION,
         column("from", Format.TIME, lambda one: one.from_ns),
         column("to", Format.TIME, lambda one: one.to_ns),
         column("95 % interval", Format.CHANGE, lambda one: one.ci95, absent="not known"),
         column("runs since", Format.COUNT, lambda one: one.runs),
         column("how", Format.TEXT, lambda one: "drift" if one.drifts else "step"),
-        column("last runs", Format.TREND, lambda one: tuple(one.latencies_ns)),
+        column("last runs", Format.TREND, lambda one: tuple(one.latencies_ns[-_TREND_RUNS:])),
         label="Improvements" if better else "Regressions",
     ).folded(_FOLD)
+
+
+def _since(change: FleetLevelChange) -> str:
+    """The date of a step, or the dates between which it is; when a drift began."""
+    if change.drifts:
+        return change.before
+    return change.label if change.certain else f"{change.before} to {change.label}"
 
 
 def _part_table(title: str, parts: Sequence[FleetPart], more: Sequence[TableColumn]) -> TableBlock:
