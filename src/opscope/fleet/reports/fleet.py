@@ -285,7 +285,7 @@ def _rose(fleet: Fleet) -> Section | None:
     none = "" if found.rows else f"No {'other ' if many.items else ''}regression."
     how = (
         "Newest first: steps of at least three runs, and drifts, found in the newest 60 runs of each configuration (at "
-        "least 12), told from all runs. Corrected for all configurations (false discovery rate of 5 %)."
+        "least 12). Their size comes from all runs. Corrected for all configurations (false discovery rate of 5 %)."
     )
     blocks = [many, found, Sentence(none), Sentence(how, Tone.DIM)]
     return Section(f"Regressions {_LATELY}", blocks, "rose", "Rose")
