@@ -16,6 +16,7 @@ OTHER = {
     "ladder": True,
     "switch": "trap",
     "untouched": False,
+    "runtime": "openvino",
     "delegate": "both",
     "session_options": {"graph_optimization_level": "basic", "mlas.disable_kleidiai": "1"},
     "threads": (2, 1),

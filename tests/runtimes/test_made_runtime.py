@@ -12,9 +12,12 @@ import opscope
 from fakes import FakeClock
 from made_runtime import NANOSECONDS, TRACE, MadeRuntime
 from opscope.api import Settings, doctor
+from opscope.bundle.bundle import Bundle
+from opscope.bundle.manifest import Role
 from opscope.core.errors import TraceFormatError, UsageError
 from opscope.readers.compressed import inflated
 from opscope.runtimes.registry import RUNTIMES
+from opscope.workflows.measure.experiments import Means
 
 OPERATORS = ["Relu", "Softmax", "Neg", "Relu"]
 
@@ -79,3 +82,68 @@ def test_what_it_does_not_do_is_refused(program: Path, tmp_path: Path) -> None:
 def test_doctor_tells_of_it() -> None:
     """Its version, beside those of the others."""
     assert ("made", "1") in [(check.name, check.found) for check in doctor()]
+
+
+class OtherRuntime(MadeRuntime):
+    """Runs the programs of the made runtime, too, where it is asked for."""
+
+    name, title, suffixes, takes = "other", "Other", (".other",), (".made",)
+
+
+@pytest.fixture
+def other() -> Iterator[None]:
+    """A second runtime for the same programs."""
+    made = OtherRuntime()
+    RUNTIMES.append(made)
+    yield
+    RUNTIMES.remove(made)
+
+
+@pytest.mark.usefixtures("other", "program")
+def test_one_program_in_two_runtimes_is_one_bundle(tmp_path: Path) -> None:
+    """Two variants that take turns; the manifest and the command that repeats it say which runtime ran each."""
+    text = "\n".join(
+        ['model = "net.made"', 'target = "local"', "rounds = 2", "runs = 3", "warmup = 1", 'out = "out"']
+        + [f'[[variants]]\nname = "{name}"\nruntime = "{name}"' for name in ("made", "other")]
+    )
+    (tmp_path / "two.toml").write_text(text)
+    (result,) = opscope.run(tmp_path / "two.toml", means=Means(lock="warn", clock=FakeClock())).experiments
+    assert result.error is None, result.error
+    manifest = Bundle.open(Path(result.path)).manifest
+    assert [(one.name, one.runtime, one.role) for one in manifest.variants] == [
+        ("made", "made", Role.BASELINE),
+        ("other", "other", Role.CANDIDATE),
+    ]
+    assert manifest.model.sha256 == manifest.programs["other"].sha256
+    assert opscope.validate(result.path).valid
+    found = opscope.compare(f"{result.path}#made", f"{result.path}#other")
+    assert found.end_to_end.baseline_ns == found.end_to_end.candidate_ns
+    assert "in other" in (Path(result.path) / "report.md").read_text()
+
+
+@pytest.mark.usefixtures("other")
+def test_the_runtime_of_a_profile_is_kept(program: Path, tmp_path: Path) -> None:
+    """It is among what a reproduction says, and a bundle is finished with no other."""
+    out = tmp_path / "out"
+    settings = Settings(runtime="other", rounds=1, runs=2, warmup=0)
+    opscope.profile(program, settings=settings, out=out, clock=FakeClock())
+    assert "--runtime other" in (out / "report.md").read_text()
+    asked = Settings(runtime="made", rounds=1, runs=2, warmup=0)
+    with pytest.raises(UsageError, match="was begun with other, not with made"):
+        opscope.profile(program, settings=asked, out=out, resume=True, named={"--runtime"}, clock=FakeClock())
+
+
+@pytest.mark.parametrize(
+    ("named", "said", "hint"),
+    [
+        ("litert", r"LiteRT does not run .*net\.made", "it takes .tflite; leave it out for Made"),
+        ("mede", "there is no runtime 'mede'", "did you mean made"),
+    ],
+)
+def test_a_runtime_that_does_not_take_the_program_is_refused(
+    program: Path, tmp_path: Path, named: str, said: str, hint: str
+) -> None:
+    """With what it takes, or a name that is near."""
+    with pytest.raises(UsageError, match=said) as raised:
+        opscope.profile(program, settings=Settings(runtime=named), out=tmp_path / "out")
+    assert hint in str(raised.value.hint)

@@ -133,8 +133,9 @@ class Variant(msgspec.Struct, frozen=True):
         affinity: CPUs that its processes stay on; empty for all.
         switch: mechanism that its processes run with; null: ``cpuinfo`` where some variant has features cleared, else
             none, and none for a variant of the role ``control``.
+        runtime: that was asked for, by its name; null: that of the program's format.
         delegate: of LiteRT: ``xnnpack``, or ``none`` for its own kernels; null for runtimes whose programs state it.
-        options: of a session of ONNX Runtime, by name; null for none, and for other runtimes.
+        options: of its runtime, by name; null for none, and for runtimes that have none.
     """
 
     name: str
@@ -144,6 +145,7 @@ class Variant(msgspec.Struct, frozen=True):
     threads: int | None
     affinity: list[int] = []
     switch: Mechanism | None = None
+    runtime: str | None = None
     delegate: DelegateName | None = None
     options: dict[str, str] | None = None
 

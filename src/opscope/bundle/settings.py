@@ -154,6 +154,15 @@ class ExperimentSettings(msgspec.Struct, frozen=True, kw_only=True):
             group=_ACCELERATION,
         ),
     ] = None
+    runtime: Annotated[
+        Text | None,
+        option(
+            "Runtime that runs the model, where several can, such as openvino for an .onnx.",
+            metavar="NAME",
+            usual="the format's own",
+            group=_MODEL,
+        ),
+    ] = None
     delegate: Annotated[
         DelegateChoice | None,
         option(
@@ -166,7 +175,7 @@ class ExperimentSettings(msgspec.Struct, frozen=True, kw_only=True):
     session_options: Annotated[
         SessionOptions,
         option(
-            "ONNX Runtime option, such as graph_optimization_level=basic or mlas.disable_kleidiai=1. Repeatable.",
+            "Option of a runtime's session, such as graph_optimization_level=basic of ONNX Runtime. Repeatable.",
             word="--session-option",
             metavar="KEY=VALUE",
             each=True,

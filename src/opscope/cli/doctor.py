@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from opscope.cli.output import JsonOption, say, write_json
+from opscope.cli.output import JsonOption, RuntimeOption, say, write_json
 from opscope.core.errors import NotReadyError, UsageError
 from opscope.hosts.target_kinds import KINDS, forms
 
@@ -27,6 +27,7 @@ def command(
             help=f"Check another target: {forms(kind for kind in KINDS if kind.remote or kind.emulated)}.",
         ),
     ] = None,
+    runtime: RuntimeOption = None,
     json: JsonOption = None,
     features: Annotated[
         bool, typer.Option("--features", help="Show which CPU features can be switched off, and the ISA ladder.")
@@ -44,7 +45,7 @@ def command(
     Example: opscope doctor --features
     """
     if features:
-        if target or restore or model:
+        if target or restore or model or runtime:
             raise UsageError(
                 "--features shows those of this machine", where="--features", hint="leave out the other options"
             )
@@ -53,7 +54,7 @@ def command(
     from opscope.api import Readiness, doctor
     from opscope.workflows.measure.targets import restored_settings
 
-    checks = restored_settings(target or "") if restore else doctor(target=target, model=model)
+    checks = restored_settings(target or "") if restore else doctor(target=target, model=model, runtime=runtime)
     problems = [check for check in checks if check.state == "problem"]
     write_json(Readiness(not problems, target, checks), json)
     for check in checks if json != "-" else ():

@@ -36,6 +36,9 @@ JsonOption = Annotated[
     str | None,
     typer.Option("--json", metavar="FILE|-", help="Write the result as JSON.", callback=output_target),
 ]
+RuntimeOption = Annotated[
+    str | None, typer.Option("--runtime", metavar="NAME", help="Runtime of the model, where several can run it.")
+]
 QuietOption = Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")]
 RemoteDeviceOption = Annotated[
     str | None,

@@ -6,12 +6,13 @@ from typing import Annotated
 
 import typer
 
-from opscope.cli.output import JsonOption, QuietOption, show, write_json
+from opscope.cli.output import JsonOption, QuietOption, RuntimeOption, show, write_json
 from opscope.core.printable import shell_command
 
 
 def command(
     program: Annotated[str, typer.Argument(metavar="MODEL", help="The program: a .pte, .tflite or .onnx.")],
+    runtime: RuntimeOption = None,
     json: JsonOption = None,
     quiet: QuietOption = False,
 ) -> None:
@@ -25,7 +26,7 @@ def command(
     """
     from opscope.api import preflight
 
-    found = preflight(program)
+    found = preflight(program, runtime=runtime)
     write_json(found, json)
     if not quiet and json != "-":
         from opscope.reports.document.terminal import terminal_document

@@ -55,8 +55,9 @@ class VariantConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         runner: executor_runner of this variant, for the target ``runner``; relative to the file.
         model: that this variant runs, as ``model`` of the file: one network in several runtimes; null for that of the
             file.
+        runtime: that runs it, by its name, where several can; null for that of the file.
         delegate: of a LiteRT model: ``xnnpack``, or ``none`` for LiteRT's own kernels; null for that of the file.
-        session_options: of ONNX Runtime, by name; null for those of the experiment.
+        session_options: of ONNX Runtime or OpenVINO, by name; null for those of the experiment.
     """
 
     name: Name
@@ -66,6 +67,7 @@ class VariantConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     affinity: CpuNumbers | None = None
     runner: Text | None = None
     model: Text | None = None
+    runtime: Text | None = None
     delegate: DelegateName | None = None
     session_options: SessionOptions | None = None
 

@@ -160,7 +160,7 @@ def _models_of_variants(config: Config, file: Path) -> UsageError | None:
     """What is wrong with models that variants name for themselves: one network in several runtimes."""
     named = [variant.model is not None for variant in config.variants]
     if not any(named):
-        return None
+        return _same_twice(config, file) if any(variant.runtime for variant in config.variants) else None
     if config.models:
         return wrong(file, "models", "variants have their own models", "leave out models")
     if all(named) and config.model:
@@ -179,10 +179,11 @@ def _same_twice(config: Config, file: Path) -> UsageError | None:
     """Variants that name one model and differ in nothing."""
     found: dict[object, str] = {}
     for number, one in enumerate(config.variants):
-        model = _located(file, one.model or config.model or "")
-        runs = model, tuple(one.ablate), str(one.threads), str(one.affinity), one.delegate, one.role is Role.CONTROL
+        model, runtime = _located(file, one.model or config.model or ""), one.runtime or config.runtime
+        alike = tuple(one.ablate), str(one.threads), str(one.affinity), one.delegate, one.role is Role.CONTROL
+        runs = model, runtime, str(one.session_options), *alike
         if earlier := found.get(runs):
-            problem = f"{earlier} runs {shown(one.model or config.model)} in the same way"
+            problem = f"{earlier} runs {shown(one.model or config.model or 'its model')} in the same way"
             return wrong(file, f"variants[{number}].model", problem, "name another program, or add what differs")
         found[runs] = one.name
     return None
@@ -322,6 +323,7 @@ def _at_each_count(variant: VariantConfig, config: Config, file: Path) -> list[P
             affinity=sorted(set(affinity)),
             runner=file.parent / variant.runner if variant.runner else None,
             model=_located(file, variant.model or config.model or "") if several else None,
+            runtime=variant.runtime or config.runtime,
             delegate=variant.delegate,
             options=variant.session_options,
         )
@@ -333,8 +335,9 @@ def _roles(variants: list[PlannedVariant], config: Config) -> tuple[PlannedVaria
     """Variants with their roles: as the file says, else by the comparisons, else by what is switched off.
 
     A variant that comparisons name as a baseline only is one. Without comparisons, the last of a thread count and model
-    that has something off is; of several models with nothing off, that of the first one. Of the others, those with
-    nothing off are accelerated, unless they are builds of a runner or other models: nothing tells what those can do.
+    that has something off is; of several models or runtimes with nothing off, that of the first one. Of the others,
+    those with nothing off are accelerated, unless they are builds of a runner or other models: nothing tells what those
+    can do.
     """
     said = {variant.name: variant.role for variant in config.variants}
     candidates = {pair.candidate for pair in config.comparisons}
@@ -342,7 +345,7 @@ def _roles(variants: list[PlannedVariant], config: Config) -> tuple[PlannedVaria
     if not config.comparisons and Role.BASELINE not in said.values():
         # Features that are off are the question where both are asked.
         off = sorted((v for v in variants if _is_off(v, variants)), key=lambda v: bool(v.ablated))
-        baselines = set({(v.threads, v.model): v.name for v in off}.values())
+        baselines = set({(v.threads, v.model, v.runtime): v.name for v in off}.values())
         if not baselines and _several_models(variants):
             baselines = set({v.threads: v.name for v in reversed(variants)}.values())
     return tuple(
@@ -362,12 +365,12 @@ def _role(variant: PlannedVariant, variants: Sequence[PlannedVariant], baselines
 
 def _is_off(variant: PlannedVariant, variants: Sequence[PlannedVariant]) -> bool:
     """Whether something is off in a variant: features, or the delegate that another variant of its model has."""
-    beside = {one.delegate for one in variants if one.model == variant.model}
+    beside = {one.delegate for one in variants if (one.model, one.runtime) == (variant.model, variant.runtime)}
     return bool(variant.ablated) or (variant.delegate == "none" and len(beside) > 1)
 
 
 def _several_models(variants: Sequence[PlannedVariant]) -> bool:
-    return len({variant.model for variant in variants}) > 1
+    return len({(variant.model, variant.runtime) for variant in variants}) > 1
 
 
 def _has_pairs(variants: Sequence[PlannedVariant]) -> bool:

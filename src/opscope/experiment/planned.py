@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 import msgspec
 
@@ -24,6 +24,13 @@ class PlannedVariant(Variant, frozen=True, kw_only=True):
     runner: Path | None = None  # the executor_runner that runs it; null where the target brings its own
     arguments: tuple[str, ...] = ()  # more of that runner's command line
     model: str | None = None  # its own program; null: that of the experiment
+
+
+class PlannedModel(NamedTuple):
+    """A model and what runs it: one model in two runtimes counts as two."""
+
+    model: str  # a registered name, or the path of a program
+    runtime: str | None = None  # by its name; None: that of the program's format
 
 
 class PlannedComparison(msgspec.Struct, frozen=True):
@@ -53,15 +60,22 @@ class Experiment(ExperimentSettings, frozen=True, kw_only=True):
     config: ConfigRequest | None = None  # how `opscope run` was called for it; null for `opscope profile`
 
     @property
-    def models_by_variant(self) -> dict[str, str]:
+    def models_by_variant(self) -> dict[str, PlannedModel]:
         """The model of each variant that is listed, by the variant's name."""
-        return {variant.name: variant.model or self.model for variant in self.variants}
+        return {one.name: PlannedModel(one.model or self.model, one.runtime or self.runtime) for one in self.variants}
 
     @property
-    def all_models(self) -> tuple[str, ...]:
+    def first_model(self) -> PlannedModel:
+        """That of the first variant, or of the experiment where none is listed."""
+        listed = self.models_by_variant.values()
+        own = [one for one in listed if one.model == self.model]
+        return own[0] if own else PlannedModel(self.model, self.runtime)
+
+    @property
+    def all_models(self) -> tuple[PlannedModel, ...]:
         """Every model that runs, each once: that of the experiment first, then those of its variants."""
-        others = [*self.models_by_variant.values(), *([] if self.against is None else [self.against])]
-        return tuple(dict.fromkeys([self.model, *others]))
+        against = [] if self.against is None else [PlannedModel(self.against, self.runtime)]
+        return tuple(dict.fromkeys([self.first_model, *self.models_by_variant.values(), *against]))
 
     @property
     def request(self) -> ExperimentRequest:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from opscope.core.errors import UsageError, did_you_mean
 from opscope.core.files import head_of
 from opscope.runtimes.executorch.runtime import ExecuTorch
 from opscope.runtimes.litert.runtime import LiteRt
@@ -21,9 +22,25 @@ RUNTIMES: list[Runtime] = [EXPORTER, LiteRt(), OnnxRuntime()]
 """In the order in which they are asked and told of."""
 
 
-def runtime_of(model: str | Path) -> Runtime:
-    """The runtime of a program, by what the file holds, else by its name; or of a model that is to be exported."""
-    place = Path(model)
+def runtime_of(model: str | Path, named: str | None = None) -> Runtime:
+    """The runtime of a program, by what the file holds, else by its name; or of a model that is to be exported.
+
+    ``named`` is one that was asked for: a UsageError says that there is none, or that it does not take the program.
+    """
+    own = _runtime_of(Path(model))
+    if named is None or named == own.name:
+        return own
+    asked = next((one for one in RUNTIMES if one.name == named), None)
+    if asked is None:
+        hint = did_you_mean(named, [one.name for one in RUNTIMES])
+        raise UsageError(f"there is no runtime {named!r}", where="runtime", hint=hint)
+    if own.suffix not in asked.takes:
+        hint = f"it takes {', '.join((*asked.suffixes, *asked.takes))}; leave it out for {own.title}"
+        raise UsageError(f"{asked.title} does not run {model}", where="runtime", hint=hint)
+    return asked
+
+
+def _runtime_of(place: Path) -> Runtime:
     if place.is_file() and (found := next((one for one in RUNTIMES if one.holds(place)), None)):
         return found
     return next((one for one in RUNTIMES if place.suffix in one.suffixes), EXPORTER)

@@ -48,6 +48,7 @@ class Runtime:
         name: in files, and what names of its formats begin with.
         title: as people call it.
         suffixes: of its programs, the usual one first.
+        takes: usual suffixes of programs of other runtimes that it runs, too, where it is asked for by its name.
         readers: module and class of the reader of each format of its traces, the one that its runs leave first.
         program_hint: what naming the program adds to a trace.
         takes_data: whether its programs may keep their weights in a file that a user names.
@@ -63,6 +64,7 @@ class Runtime:
     name: ClassVar[str]
     title: ClassVar[str]
     suffixes: ClassVar[tuple[str, ...]]
+    takes: ClassVar[tuple[str, ...]] = ()
     readers: ClassVar[Mapping[str, tuple[str, str]]] = {}
     program_hint: ClassVar[str] = ""
     takes_data: ClassVar[bool] = False

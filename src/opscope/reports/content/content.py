@@ -179,7 +179,8 @@ def off_text(variant: Variant) -> str:
     if variant.role is Role.CONTROL:
         return "all CPU features on, no switch"
     told = f"{', '.join(variant.ablated)} off" if variant.ablated else "all CPU features on"
-    return f"{told}, without XNNPACK" if variant.delegate == "none" else told
+    told = f"{told}, without XNNPACK" if variant.delegate == "none" else told
+    return f"{told}, in {variant.runtime}" if variant.runtime else told
 
 
 def all_threads_text(variants: Sequence[Variant]) -> str:

@@ -19,7 +19,7 @@ _HEAD = 8
 _FIGURES = re.compile(r"\d[\d.,]*")
 
 
-def preflight(path: str | Path, etrecord: str | Path | None = None) -> PreflightResult:
+def preflight(path: str | Path, etrecord: str | Path | None = None, *, runtime: str | None = None) -> PreflightResult:
     """What of a program XNNPACK will run, what share SME and SME2 can accelerate, what holds it back, and what to do.
 
     Nothing is measured and no device is needed. A delegate without a payload is counted, and its work stays unknown.
@@ -28,6 +28,7 @@ def preflight(path: str | Path, etrecord: str | Path | None = None) -> Preflight
     Args:
         path: the program, a .pte, a .tflite or an .onnx.
         etrecord: export record of a .pte, which adds the lines of the model's code to findings; None: without.
+        runtime: that is to run it, by its name; None: that of its format.
 
     Raises:
         NotFoundError: there is no such file.
@@ -40,9 +41,9 @@ def preflight(path: str | Path, etrecord: str | Path | None = None) -> Preflight
     from opscope.measurements.results import PreflightResult
 
     place = Path(path)
-    runtime = _runtime(place)
-    runtime.check(place)
-    return shown_as(PreflightResult, runtime.preflight(place, None if etrecord is None else Path(etrecord)))
+    asked = _runtime(place, runtime)
+    asked.check(place)
+    return shown_as(PreflightResult, asked.preflight(place, None if etrecord is None else Path(etrecord)))
 
 
 def record_beside(program: Path) -> Path | None:
@@ -92,18 +93,17 @@ def _findings(program: Path) -> Iterator[Message]:
         yield from method.findings
 
 
-def _runtime(path: Path) -> Runtime:
-    """The runtime of a program; what is none is refused with a word on what is expected."""
+def _runtime(path: Path, named: str | None = None) -> Runtime:
+    """The runtime of a program, which may be named; what is none is refused with a word on what is expected."""
     from opscope.readers.compressed import mapped_file
     from opscope.readers.other_files import not_recognised
-    from opscope.runtimes.registry import RUNTIMES
+    from opscope.runtimes.registry import RUNTIMES, runtime_of
 
     if path.is_dir():
         hint = "name the program; in a bundle it is in model/"
         raise NotFoundError("a directory, not a program", where=path, hint=hint)
     mapped_file(path)
-    found = next((one for one in RUNTIMES if one.holds(path)), None)
-    if found is None:
+    if not any(one.holds(path) for one in RUNTIMES):
         known = "a .pte as written by `opscope profile` or ExecuTorch's exporter, a .tflite or an .onnx"
         raise not_recognised(path, hint=f"give {known}; `opscope analyze` reads traces")
-    return found
+    return runtime_of(path, named)

@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     from opscope.bundle.manifest import Failure, Model, Target, Variant
     from opscope.bundle.settings import ExperimentSettings
     from opscope.experiment.inputs import InputValue
-    from opscope.experiment.planned import Experiment, PlannedVariant
+    from opscope.experiment.planned import Experiment, PlannedModel, PlannedVariant
     from opscope.experiment.target import RunTarget
     from opscope.machine.clock import TimeSource
     from opscope.runtimes.runtime import Runtime
@@ -79,8 +79,14 @@ def target_of(experiment: Experiment, program: Path | None = None, given: RunTar
     if given is not None:
         return given
     if not experiment.variants:
-        others = experiment.all_models[1:]
-        return target_running(experiment.model, experiment.target, *others, asked=partial(asked_calls, experiment))
+        others = [one.model for one in experiment.all_models[1:]]
+        return target_running(
+            experiment.model,
+            experiment.target,
+            *others,
+            runtime=experiment.runtime,
+            asked=partial(asked_calls, experiment),
+        )
     models = experiment.models_by_variant
     # What is added to the variants of a file runs where the variant runs that it stands beside.
     every = {one: model for name, model in models.items() for one in (name, control_name(experiment, name))}
@@ -90,7 +96,7 @@ def target_of(experiment: Experiment, program: Path | None = None, given: RunTar
 
 def check_runtime(experiment: Experiment) -> None:
     """Refuse what the runtime of a model does not do."""
-    used = [runtime_of(model) for model in experiment.all_models]
+    used = [runtime_of(*planned) for planned in experiment.all_models]
     if experiment.against is not None and len(set(used)) > 1:
         problem = "the two models run in different runtimes"
         hint = "measure both in one file (see the page compare-two-runtimes), or profile each and compare the bundles"
@@ -107,7 +113,7 @@ def check_runtime(experiment: Experiment) -> None:
 
 def _check_options(experiment: Experiment, used: Sequence[Runtime]) -> None:
     """Refuse options of runtimes that run none of the models that they are for."""
-    of = {one.name: runtime_of(one.model or experiment.model) for one in experiment.variants}
+    of = {name: runtime_of(*planned) for name, planned in experiment.models_by_variant.items()}
     named = [v.name for v in experiment.variants if v.delegate is not None]
     wrong = next((name for name in named if not of[name].chooses_delegate), None)
     if wrong or (experiment.delegate is not None and not any(one.chooses_delegate for one in used)):
@@ -133,7 +139,7 @@ def _check_options(experiment: Experiment, used: Sequence[Runtime]) -> None:
 def build_of(experiment: Experiment, variant: PlannedVariant, program: Path | None = None) -> RunTarget:
     """The build of executor_runner that runs a variant, where the experiment runs."""
     named = parse_target(experiment.target, builds_named=True)
-    runtime = runtime_of(variant.model or experiment.model)
+    runtime = runtime_of(*experiment.models_by_variant[variant.name])
     return runtime.build(named, variant.runner, variant.arguments, program)
 
 
@@ -141,7 +147,7 @@ def check_request(path: Path, experiment: Experiment, given: RunTarget | None = 
     """Refuse what is wrong whatever the machine says, before it is waited for."""
     check_free(path)
     asked_inputs(experiment)
-    _check_sources(experiment, [program_source(model, experiment.models) for model in experiment.all_models])
+    _check_sources(experiment, [program_source(*one, experiment.models) for one in experiment.all_models])
     asked = (*experiment.ablate, *(name for variant in experiment.variants for name in variant.ablated or ()))
     for name in asked:
         if name != NOTHING_OFF:
@@ -165,19 +171,19 @@ def new_bundle(path: Path, experiment: Experiment, target: RunTarget, clock: Tim
     check_threads(variants, target.environment(), oversubscribe=experiment.oversubscribe)
     untraceable = _untraceable(target, experiment)
     models = experiment.all_models
-    sources = [program_source(model, experiment.models) for model in models]
+    sources = [program_source(*one, experiment.models) for one in models]
     with tempfile.TemporaryDirectory(prefix="opscope-") as work:
         programs = [
-            _program(experiment, model, source, Path(tempfile.mkdtemp(dir=work)), path)
-            for model, source in zip(models, sources, strict=True)
+            _program(experiment, one, source, Path(tempfile.mkdtemp(dir=work)), path)
+            for one, source in zip(models, sources, strict=True)
         ]
         if experiment.against is None:
             _check_unlike(programs)
         first, owners = programs[0], _owners(experiment, variants)
         # The files of a program lie under the name of the first variant that runs it.
-        others = {owners[program.model][0]: program for program in programs[1:]}
+        others = {owners[program.planned][0]: program for program in programs[1:]}
         for program in programs:
-            own = target.of(owners.get(program.model, [variants[0].name])[0])
+            own = target.of(owners.get(program.planned, [variants[0].name])[0])
             _check_registered(program.files[0], own)
         plan = _plan(experiment, variants, target, _calls(experiment, target, first.files[0]))
         plan = _with_inputs(plan, experiment, target.of(variants[0].name), first, Path(work))
@@ -202,7 +208,7 @@ def new_bundle(path: Path, experiment: Experiment, target: RunTarget, clock: Tim
             programs={
                 name: program.described(program_home(home))
                 for home, program in others.items()
-                for name in owners[program.model]
+                for name in owners[program.planned]
             },
             request=experiment.request,
             device=experiment.device,
@@ -211,7 +217,7 @@ def new_bundle(path: Path, experiment: Experiment, target: RunTarget, clock: Tim
         for variant in variants:
             target.of(variant.name).check_honoured(planned_job(manifest, path, variant, traced=False))
         own_files = {
-            home: [*program.files, *(shared[program.model].files if program.model in shared else [])]
+            home: [*program.files, *(shared[program.planned].files if program.planned in shared else [])]
             for home, program in others.items()
         }
         files = [*first.files, Path(work) / INPUTS] if plan.values else first.files
@@ -247,7 +253,7 @@ def counting_job(experiment: Experiment, target: RunTarget, work: Path) -> tuple
 
     Raises a UsageError where what is asked for does not fit the program, or its operators are not there.
     """
-    source = program_source(experiment.model, experiment.models)
+    source = program_source(*experiment.first_model, experiment.models)
     program, plan = _single_plan(experiment, target, source, work)
     each = len(plan.calls) or 1
     job = _single_job(plan, program, work)
@@ -256,7 +262,7 @@ def counting_job(experiment: Experiment, target: RunTarget, work: Path) -> tuple
 
 def _single_plan(experiment: Experiment, target: RunTarget, source: Path | None, work: Path) -> tuple[_Program, Plan]:
     """A program and the plan of one run of it, with the inputs that an experiment asks for."""
-    program = _program(experiment, experiment.model, source, work, work)
+    program = _program(experiment, experiment.first_model, source, work, work)
     _check_registered(program.files[0], target)
     calls = _calls(experiment, target, program.files[0])
     empty = Plan(rounds=0, runs=1, warmup=0, seed=0, order=[], timeout_seconds=experiment.timeout, calls=calls)
@@ -290,34 +296,36 @@ def _tried(plan: Plan, target: RunTarget, program: _Program, work: Path) -> Fail
 class _Program(NamedTuple):
     """A program to run, as a bundle keeps it."""
 
-    model: str  # as it was named
+    planned: PlannedModel  # as it was named, and what runs it
     source: Path | None  # the .pte that was named; None for a model that was exported
     files: list[Path]  # the program first
     inputs: Mapping[str, Sequence[InputValue]]  # that came with it, by method
 
     def described(self, home: str) -> Model:
         """What a manifest says of it, where its files lie in this directory of the bundle."""
-        return runtime_of(self.files[0]).described(self.model, self.source, self.files, home)
+        return runtime_of(self.files[0]).described(self.planned.model, self.source, self.files, home)
 
 
 def _check_unlike(programs: Sequence[_Program]) -> None:
-    """Refuse one program under two names."""
-    found: dict[str, str] = {}
+    """Refuse one program under two names in one runtime."""
+    found: dict[tuple[str, str], PlannedModel] = {}
     for program in programs:
-        earlier = found.setdefault(sha256_of(program.files[0]), program.model)
-        if earlier != program.model:
+        name = program.planned.model
+        runs = sha256_of(program.files[0]), runtime_of(program.files[0], program.planned.runtime).name
+        earlier = found.setdefault(runs, program.planned)
+        if earlier != program.planned:
             hint = "name two different programs, or measure this one with `opscope profile`"
-            raise UsageError(f"{program.model} is the same program as {earlier}", where=program.model, hint=hint)
+            raise UsageError(f"{name} is the same program as {earlier.model}", where=name, hint=hint)
 
 
-def _owners(experiment: Experiment, variants: Sequence[Variant]) -> dict[str, list[str]]:
+def _owners(experiment: Experiment, variants: Sequence[Variant]) -> dict[PlannedModel, list[str]]:
     """Names of the variants that run each model, where it is not the one of the experiment."""
     if experiment.against is not None:
-        return {experiment.against: [OLD]}
-    found: dict[str, list[str]] = {}
+        return {experiment.all_models[-1]: [OLD]}
+    found: dict[PlannedModel, list[str]] = {}
     there = {variant.name for variant in variants}
     for name, model in experiment.models_by_variant.items():
-        if model != experiment.model:
+        if model != experiment.first_model:
             found.setdefault(model, []).extend(n for n in (name, control_name(experiment, name)) if n in there)
     return found
 
@@ -328,41 +336,43 @@ def _own_targets(target: RunTarget, variants: Sequence[Variant]) -> dict[str, Ta
     return {name: one for name, one in told.items() if one != told[variants[0].name]}
 
 
-def _own_calls(experiment: Experiment, plan: Plan, programs: Sequence[_Program], work: Path) -> dict[str, SharedInputs]:
+def _own_calls(
+    experiment: Experiment, plan: Plan, programs: Sequence[_Program], work: Path
+) -> dict[PlannedModel, SharedInputs]:
     """What the programs behind the first one are called with, by their models."""
     found = {}
     for number, program in enumerate(programs[1:], 1):
         place = ProgramPlace(
             program.files[0],
             work / f"inputs-{number}",
-            program_home(next(name for name, own in experiment.models_by_variant.items() if own == program.model)),
+            program_home(next(name for name, own in experiment.models_by_variant.items() if own == program.planned)),
         )
         place.work.mkdir()
         values = work / INPUTS if plan.values else None
-        found[program.model] = shared_inputs(plan, experiment, programs[0].files[0], place, values)
+        found[program.planned] = shared_inputs(plan, experiment, programs[0].files[0], place, values)
     return found
 
 
 def _unlike_plan(
-    plan: Plan, shared: Mapping[str, SharedInputs], owners: Mapping[str, Sequence[str]]
+    plan: Plan, shared: Mapping[PlannedModel, SharedInputs], owners: Mapping[PlannedModel, Sequence[str]]
 ) -> dict[str, VariantInputs]:
     """Calls and inputs of the variants where they are not those of the plan."""
     usual = VariantInputs(plan.inputs, plan.values, plan.values_sha256, plan.calls)
     return {name: own.calls for model, own in shared.items() if own.calls != usual for name in owners[model]}
 
 
-def _program(experiment: Experiment, model: str, source: Path | None, work: Path, out: Path) -> _Program:
+def _program(experiment: Experiment, planned: PlannedModel, source: Path | None, work: Path, out: Path) -> _Program:
     """A program, exported where needed; what differs from the files that were given is written to ``work``."""
-    runtime = runtime_of(model)
+    runtime, model = runtime_of(*planned), planned.model
     inputs: Mapping[str, Sequence[InputValue]] = {}
     if source is None:
         given = exported_files(msgspec.structs.replace(experiment, model=model), work, out)
     else:
-        runtime = runtime_of(source)
+        runtime = runtime_of(source, planned.runtime)
         source, inputs = runtime.unpacked(source, work)
         data = experiment.data if model == experiment.model else None
         given = runtime.files(source, Path(data) if data else None)
-    return _Program(model, source, runtime.kept_files(given, work), inputs)
+    return _Program(planned, source, runtime.kept_files(given, work), inputs)
 
 
 def _check_registered(program: Path, target: RunTarget) -> None:
@@ -477,8 +487,10 @@ def _check_models(manifest: Manifest, experiment: Experiment, path: Path) -> Non
     """Refuse a file whose variants run other models than those of the bundle."""
     for name, model in experiment.models_by_variant.items():
         begun = manifest.model_of(name)
-        if model not in (begun.source, begun.name):
-            raise BundleError(f"{name} was measured with {begun.source}, not with {model}", where=path, hint=_UNDO)
+        if model.model not in (begun.source, begun.name):
+            raise BundleError(
+                f"{name} was measured with {begun.source}, not with {model.model}", where=path, hint=_UNDO
+            )
 
 
 def remember(bundle: Bundle, settings: ExperimentSettings) -> None:

@@ -44,37 +44,38 @@ if TYPE_CHECKING:
 _SECONDS = 120.0
 
 
-def runtime_for(model: str) -> Runtime:
-    """The runtime that a model needs; the one that exports, for what is no program.
+def runtime_for(model: str, runtime: str | None = None) -> Runtime:
+    """The runtime that a model needs, which may be named; the one that exports, for what is no program.
 
     Raises:
         OpscopeError: there is no such model, or its runtime does not take it.
     """
-    source = program_source(model)
-    return EXPORTER if source is None else runtime_of(source)
+    source = program_source(model, runtime)
+    return EXPORTER if source is None else runtime_of(source, runtime)
 
 
-def model_checks(model: str, target: str) -> list[Check]:
+def model_checks(model: str, target: str, named: str | None = None) -> list[Check]:
     """What stands in the way of measuring a model, and what has to be said about its inputs.
 
     Args:
         model: a program, or a model to export.
         target: where it is to run, as of ``--target``.
+        named: runtime that is to run it; None: that of its format.
 
     Raises:
         OpscopeError: there is no such model, its runtime does not take it, or not on this target.
     """
-    source = program_source(model)
+    source = program_source(model, named)
     if source is None:
         return [Check("model", State.OK, f"{model} is exported by {EXPORTER.title} first")]
-    runtime = runtime_of(source)
+    runtime = runtime_of(source, named)
     about = f"{source.name}, {size_text(source.stat().st_size)}, needs {runtime.title} ({runtime.name})"
     found = Check("model", State.OK, about)
     if not runtime.is_installed() and parse_target(target).kind.here:
         missing = f"{runtime.title} is not installed"
         return [found, Check("one inference", State.PROBLEM, missing, install_command(runtime.name))]
-    here = target_running(str(source), target)
-    asked = Experiment(name="doctor", model=model, target=target, guess_inputs=True, timeout=_SECONDS)
+    here = target_running(str(source), target, runtime=named)
+    asked = Experiment(name="doctor", model=model, target=target, runtime=named, guess_inputs=True, timeout=_SECONDS)
     with tempfile.TemporaryDirectory(prefix="opscope-") as directory:
         try:
             plan, failure = tried_once(asked, here, source, Path(directory))
@@ -171,24 +172,31 @@ class Readiness(msgspec.Struct, frozen=True, tag_field="schema", tag="opscope.do
     checks: list[Check]
 
 
-def doctor(directory: Path | None = None, *, target: str | None = None, model: str | Path | None = None) -> list[Check]:
+def doctor(
+    directory: Path | None = None,
+    *,
+    target: str | None = None,
+    model: str | Path | None = None,
+    runtime: str | None = None,
+) -> list[Check]:
     """Whether this machine can profile, and what would disturb a measurement; or a target elsewhere.
 
     Args:
         directory: where bundles will be written; None: the current one.
         target: as for ``--target``; None: this machine.
         model: look at what this one needs, too: other runtimes are left out, and one inference is tried.
+        runtime: that is to run the model, by its name; None: that of its format.
     """
-    own = [] if model is None else model_checks(str(model), target or AUTO.name)
+    own = [] if model is None else model_checks(str(model), target or AUTO.name, runtime)
     if target is not None and not parse_target(target).kind.here:
         from opscope.workflows.measure.targets import target_checks
 
         return [*target_checks(target), *own]
     here = environment.capture([])
     found = ".".join(str(part) for part in sys.version_info[:3])
-    wanted = RUNTIMES if model is None else [runtime_for(str(model))]
-    checked = [(runtime, runtime.checks()) for runtime in wanted]
-    able = [runtime for runtime, checks in checked if runtime.runs_here(checks)]
+    wanted = RUNTIMES if model is None else [runtime_for(str(model), runtime)]
+    checked = [(one, one.checks()) for one in wanted]
+    able = [one for one, checks in checked if one.runs_here(checks)]
     return [
         Check("python", State.OK, found),
         *(check for _, checks in checked for check in checks),

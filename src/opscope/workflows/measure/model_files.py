@@ -20,17 +20,20 @@ if TYPE_CHECKING:
 _SHOWN = 5
 
 
-def program_source(model: str, models: Path | None = None) -> Path | None:
-    """The program that was named, that of a directory that was named, or None for a model to export."""
+def program_source(model: str, runtime: str | None = None, models: Path | None = None) -> Path | None:
+    """The program that was named, that of a directory that was named, or None for a model to export.
+
+    ``runtime`` is that which was asked for, by its name.
+    """
     try:
-        return runtime_of(model).program(model, models)
+        return runtime_of(model, runtime).program(model, models)
     except NotFoundError:
         if not Path(model).is_dir():
             raise
-        return _program_in(Path(model))
+        return _program_in(Path(model), runtime)
 
 
-def _program_in(directory: Path) -> Path:
+def _program_in(directory: Path, runtime: str | None) -> Path:
     if is_bundle(directory):
         hint = "opscope report rewrites its reports; to measure again, name its program in model/"
         raise UsageError("a bundle, not a model", where=directory, hint=hint)
@@ -46,7 +49,7 @@ def _program_in(directory: Path) -> Path:
         raise UsageError(
             f"{counted_text(len(found), 'program')} in the directory: {names}", where=directory, hint="name one of them"
         )
-    return program_source(str(found[0])) or found[0]
+    return program_source(str(found[0]), runtime) or found[0]
 
 
 def exported_files(experiment: Experiment, work: Path, out: Path) -> list[Path]:

@@ -150,7 +150,7 @@ def _check_dtype(source: str, settings: Settings, begun: Bundle | None, named: C
     if "--dtype" not in named and settings.dtype == USUAL.dtype:
         return
     models = Path(settings.models) if settings.models else None
-    given = begun.manifest.model.given if begun else program_source(source, models) is not None
+    given = begun.manifest.model.given if begun else program_source(source, models=models) is not None
     if given:
         kind = "is exported" if runtime_of(source) is EXPORTER else "is converted"
         problem = f"the number type of a program is fixed when it {kind}, so {settings.dtype} would change nothing"

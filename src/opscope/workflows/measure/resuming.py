@@ -92,6 +92,7 @@ def _switching(manifest: Manifest, experiment: Experiment) -> Iterator[tuple[str
     yield "--ablate", _unlike(recorded, ",".join(experiment.ablate))
     if not steps and not (request and request.ladder):
         yield "--ladder", Contradiction(f"--ablate {off}", "--ladder")
+    yield "--runtime", _unlike([manifest.variants[0].runtime or ""], experiment.runtime or "")
     yield "--delegate", _unlike([_delegate(manifest)], experiment.delegate or "")
     yield "--session-option", _unlike([_options(manifest)], _pairs(experiment.session_options))
     used = next((variant.switch.value for variant in manifest.variants if variant.switch), Mechanism.CPUINFO.value)

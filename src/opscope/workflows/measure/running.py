@@ -220,8 +220,8 @@ def _check(asked: Experiments, means: Means, *, resume: bool) -> None:
         path = asked.out / experiment.name
         if not resume or not (experiment.evidence or is_bundle(path)):
             check_free(path)
-        for model in experiment.all_models:
-            program_source(model, experiment.models)
+        for planned in experiment.all_models:
+            program_source(*planned, experiment.models)
         if experiment.device is not None and kind_named(experiment.target).remote:
             continue  # it is asked when it is its turn
         try:

@@ -22,6 +22,7 @@ from opscope.experiment.checks import (
     switching_check,
     virtual_check,
 )
+from opscope.experiment.planned import PlannedModel
 from opscope.experiment.target_names import kind_named, parse_target
 from opscope.experiment.variant_targets import VariantTargets
 from opscope.hosts.adb.adb import parse_address
@@ -185,37 +186,46 @@ def _emulated(target: RunTarget) -> list[Check]:
 
 
 def target_running(
-    model: str, name: str, *others: str, asked: Callable[[Path], AskedCalls] = lambda _: AskedCalls((), ())
+    model: str,
+    name: str,
+    *others: str,
+    runtime: str | None = None,
+    asked: Callable[[Path], AskedCalls] = lambda _: AskedCalls((), ()),
 ) -> RunTarget:
-    """The target of a name for a model, and for others of its runtime: that of the runtime.
+    """The target of a name for a model, and for others of its runtime: that of the runtime, which may be named.
 
     ``asked`` tells what is called of a program that is one already.
     """
-    return runtime_of(model).target_for(parse_target(name), [Path(one) for one in (model, *others)], asked)
+    return runtime_of(model, runtime).target_for(parse_target(name), [Path(one) for one in (model, *others)], asked)
 
 
 def recorded_target(manifest: Manifest, home: Path) -> RunTarget:
     """The target that a manifest tells of, for its programs, which lie in the directory of the bundle."""
     asked = AskedCalls(manifest.plan.calls, manifest.plan.inputs)
     if not manifest.programs:
-        return target_running(str(home / manifest.model.program), manifest.target.name, asked=lambda _: asked)
+        program, runtime = str(home / manifest.model.program), manifest.variants[0].runtime
+        return target_running(program, manifest.target.name, runtime=runtime, asked=lambda _: asked)
+    programs = {v.name: str(home / manifest.model_of(v.name).program) for v in manifest.variants}
     variants = {
-        v.name: (str(home / manifest.model_of(v.name).program), manifest.target_of(v.name).name)
-        for v in manifest.variants
+        v.name: (PlannedModel(programs[v.name], v.runtime), manifest.target_of(v.name).name) for v in manifest.variants
     }
     return targets_running(variants, lambda _: asked)
 
 
-def targets_running(variants: Mapping[str, tuple[str, str]], asked: Callable[[Path], AskedCalls]) -> RunTarget:
+def targets_running(variants: Mapping[str, tuple[PlannedModel, str]], asked: Callable[[Path], AskedCalls]) -> RunTarget:
     """The target of several variants: one for each runtime among their models."""
-    models: dict[tuple[str, str], list[str]] = {}
-    for model, name in variants.values():
-        same = models.setdefault((runtime_of(model).name, name), [])
-        same += [] if model in same else [model]
-    made = {key: target_running(own[0], key[1], *own[1:], asked=asked) for key, own in models.items()}
+    places = {own: (runtime_of(*planned).name, name) for own, (planned, name) in variants.items()}
+    models: dict[tuple[str, str], list[PlannedModel]] = {}
+    for own, (planned, _) in variants.items():
+        same = models.setdefault(places[own], [])
+        same += [] if planned in same else [planned]
+    made = {
+        key: target_running(own[0].model, key[1], *(one.model for one in own[1:]), runtime=own[0].runtime, asked=asked)
+        for key, own in models.items()
+    }
     if len(made) == 1:
         return next(iter(made.values()))
-    return VariantTargets({own: made[runtime_of(model).name, name] for own, (model, name) in variants.items()})
+    return VariantTargets({own: made[place] for own, place in places.items()})
 
 
 def phone_settings(address: str) -> dict[str, str | None]:

@@ -49,7 +49,8 @@ def _with_runtime_options(experiment: Experiment, variant: Variant) -> Variant:
     planned = next(
         (one for one in experiment.variants if variant.name in {one.name, control_name(experiment, one.name)}), None
     )
-    runtime = runtime_of((planned.model if planned else None) or experiment.model)
+    asked = experiment.models_by_variant[planned.name] if planned else experiment.first_model
+    runtime, variant = runtime_of(*asked), msgspec.structs.replace(variant, runtime=asked.runtime)
     if runtime.chooses_delegate:
         return msgspec.structs.replace(variant, delegate=_delegate(experiment, variant, planned))
     if runtime.has_options:
@@ -156,11 +157,11 @@ def _steps(experiment: Experiment, switch: ChosenSwitch) -> list[_Step]:
 
 def _weight_bits(experiment: Experiment) -> frozenset[int]:
     """Widths of the weights of the model; empty where they are not known."""
-    program = program_source(experiment.model, experiment.models)
+    program = program_source(*experiment.first_model, experiment.models)
     if program is None:
         return WEIGHT_BITS[experiment.dtype]
     try:
-        return runtime_of(program).weight_bits(program)
+        return runtime_of(program, experiment.first_model.runtime).weight_bits(program)
     except OpscopeError:
         return frozenset()  # who runs it says what is wrong with it
 

@@ -77,15 +77,15 @@ class Parcel:
         return {sha256: self._places[sha256].read_bytes() for sha256 in sorted(hashes)}
 
     def _found(self, experiment: Experiment, exports: Path) -> Iterator[Carried]:
-        for model in experiment.all_models:
-            source = program_source(model, experiment.models)
+        for model, runtime in experiment.all_models:
+            source = program_source(model, runtime, experiment.models)
             if source is None:
                 files = _exported(experiment, model, exports)
                 record = record_of_export(files[0])
                 yield self._carried(model, files, files[0].parent)._replace(model=record.name if record else None)
             else:
                 data = experiment.data if model == experiment.model else None
-                files = runtime_of(source).files(source, Path(data) if data else None)
+                files = runtime_of(source, runtime).files(source, Path(data) if data else None)
                 yield self._carried(model, files, source.parent, whole=Path(model).is_dir())
         runners = [str(variant.runner) for variant in experiment.variants if variant.runner]
         runners += filter(None, [parse_target(experiment.target, builds_named=True).runner])

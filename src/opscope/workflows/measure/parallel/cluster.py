@@ -125,8 +125,8 @@ def run_on_workers(asked: Experiments, scheduler: str, means: Means, *, resume: 
     wanted = [e for e in timed if e not in there]
     for experiment in wanted:
         check_free(asked.out / experiment.name)
-        for model in experiment.all_models:
-            program_source(model, experiment.models)
+        for planned in experiment.all_models:
+            program_source(*planned, experiment.models)
     _check_owned(wanted, scheduler)
     found = {e.name: _there(asked, e) for e in there}
     with tempfile.TemporaryDirectory(prefix="opscope-") as exports, connected(scheduler) as client, losses(scheduler):
