@@ -134,7 +134,7 @@ $(VENV)/runtime.stamp: pyproject.toml | $(VENV)/bin/python
 	touch $@
 
 $(VENV)/dev.stamp: pyproject.toml $(VENV)/torch.stamp
-	$(PIP) install --no-compile -e ".[executorch,litert,onnxruntime,count,store,mcp,dev]" "$(EXECUTORCH)"
+	$(PIP) install --no-compile -e ".[executorch,litert,onnxruntime,openvino,count,store,mcp,dev]" "$(EXECUTORCH)"
 	touch $@
 
 # What the everyday tests do without.

@@ -295,8 +295,9 @@ def _category(category: Category) -> str:
     heads = ["kind", "XNNPACK", "ATen and the runtime", "nodes of a payload"]
     others = ["kind", "Core ML", "shaders of Vulkan", "other events of delegates"]
     tables = _table(heads, [_kind(kind) for kind in kinds]), _table(others, [_elsewhere(kind) for kind in kinds])
-    rows = [[k.name, _codes(k.onnx.split()), _codes(k.tflite.split())] for k in kinds if k.onnx or k.tflite]
-    nodes = _table(["kind", "ONNX Runtime", "LiteRT"], rows)
+    columns = [[k.onnx, k.openvino, k.tflite] for k in kinds]
+    rows = [[k.name, *(_codes(n.split()) for n in own)] for k, own in zip(kinds, columns, strict=True) if any(own)]
+    nodes = _table(["kind", "ONNX Runtime", "OpenVINO, beside names of ONNX", "LiteRT"], rows)
     return f"## {category.value}\n\n{tables[0]}\nIn other delegates:\n\n{tables[1]}\nIn other runtimes:\n\n{nodes}"
 
 

@@ -26,6 +26,7 @@ TARGETS = {
     "EtdumpReader": "etdump",
     "OnnxRuntimeProfileReader": "onnxruntime-profile",
     "LitertTraceReader": "litert-trace",
+    "OpenVinoTraceReader": "openvino-trace",
     "BenchmarkTextReader": "benchmark-text",
     "BenchmarkProtoReader": "benchmark-proto",
     "AieJsonReader": "aie-json",

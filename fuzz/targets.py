@@ -587,6 +587,26 @@ def _read_litert_trace(data: bytes) -> object:
     return LitertTraceReader().read(data, WHERE)
 
 
+def _read_openvino_trace(data: bytes) -> object:
+    from opscope.runtimes.openvino.trace import OpenVinoTraceReader
+
+    return OpenVinoTraceReader().read(data, WHERE)
+
+
+def _openvino_traces() -> list[bytes]:
+    return [(DATA / "openvino" / "cnn.openvino.json").read_bytes()]
+
+
+def _read_openvino_ir(data: bytes) -> object:
+    from opscope.runtimes.openvino.ir_file import decode_ir
+
+    return decode_ir(data, WHERE)
+
+
+def _irs() -> list[bytes]:
+    return [(DATA / "openvino" / "cnn.xml").read_bytes()]
+
+
 def _litert_traces() -> list[bytes]:
     return [(DATA / "litert" / "partial.litert.json").read_bytes()]
 
@@ -643,6 +663,8 @@ TARGETS = (
         lambda: _benchmark_reports("*.pb"),
         (b"\x1a\x00", b"\x0a\x00", b"\xff" * 9),
     ),
+    Target("openvino-trace", "opscope.runtimes.openvino.trace", _read_openvino_trace, _openvino_traces, _JSON),
+    Target("openvino-ir", "opscope.runtimes.openvino.ir_file", _read_openvino_ir, _irs, (b"<layer", b'"', b"?,")),
     Target("litert-trace", "opscope.runtimes.litert.trace", _read_litert_trace, _litert_traces, _JSON),
     Target("inputs", "opscope.experiment.inputs", _read_inputs, _arrays, (b"PK\1\2", b"\x93NUMPY", b"'shape': ")),
     Target("attribution", "opscope.program.xnnpack.attribution", _follow_graph, _payloads, (b"XN01", b"\0" * 8)),

@@ -75,7 +75,7 @@ def _commands() -> Iterator[tuple[str, ...]]:
 
 
 def _traces() -> list[Path]:
-    listed = [DATA / "toy_cnn.etdump", DATA / "litert" / "partial.litert.json"]
+    listed = [DATA / "toy_cnn.etdump", DATA / "litert" / "partial.litert.json", DATA / "openvino" / "cnn.openvino.json"]
     return [
         *listed,
         *sorted((DATA / "onnxruntime").glob("*.json")),

@@ -10,6 +10,7 @@ from opscope.core.files import head_of
 from opscope.runtimes.executorch.runtime import ExecuTorch
 from opscope.runtimes.litert.runtime import LiteRt
 from opscope.runtimes.onnxruntime.runtime import OnnxRuntime
+from opscope.runtimes.openvino.runtime import OpenVino
 
 if TYPE_CHECKING:
     from opscope.program.model import ProgramModel
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 _HEAD = 8
 EXPORTER = ExecuTorch()
 """The one for which models are exported; it runs the programs that no other claims."""
-RUNTIMES: list[Runtime] = [EXPORTER, LiteRt(), OnnxRuntime()]
+RUNTIMES: list[Runtime] = [EXPORTER, LiteRt(), OnnxRuntime(), OpenVino()]
 """In the order in which they are asked and told of."""
 
 

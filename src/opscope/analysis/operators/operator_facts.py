@@ -59,6 +59,7 @@ class OperatorFacts(msgspec.Struct, frozen=True):
     sme: Eligibility | None = None  # whether XNNPACK can run it with SME; None when it is not a product, or not known
     # what it does for an attention as a kernel outside of delegates; None for all others
     attention: AttentionPart | None = None
+    kernel: str | None = None  # that ran it, where the runtime names it
 
 
 def with_origin(facts: OperatorFacts, origin: OperatorOrigin, *, aten: bool = True) -> OperatorFacts:

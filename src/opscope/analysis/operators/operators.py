@@ -207,7 +207,7 @@ def _operator(place: SelfTimeKey, spent: SelfTimes, count: int, facts: OperatorF
         attribution=facts.attribution,
         macs=macs,
         bytes=moved,
-        kernel=None,
+        kernel=facts.kernel,
         uncertainty_ns=uncertainty,
         aten=facts.aten,
         module_type=facts.module_type,

@@ -314,7 +314,9 @@ def _numbered(
     parent = segment.parent
     kernel = scope.equals(Scope.KERNEL.value) | scope.equals(Scope.DELEGATE_OP.value)
     above = np.where(parent >= 0, parent, 0)
-    outermost = kernel & (parent >= 0) & scope.equals(Scope.EXECUTE.value)[above[above]] & (parent[above] >= 0)
+    # Below the inference itself, or below the call that runs its graph.
+    caller = np.where(parent[above] < 0, above, parent[above])
+    outermost = kernel & (parent >= 0) & scope.equals(Scope.EXECUTE.value)[caller]
     own = np.where(outermost, _by_name(name, numbers), -1)
     # Kernels inside of others: of each that is numbered in the round before, those that its graphs run.
     inner, waiting = kernel & ~outermost & (parent >= 0), set(own[own >= 0].tolist()) & enclosed.keys()

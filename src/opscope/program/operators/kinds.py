@@ -11,6 +11,8 @@ Where the names are from:
 - events: what else delegates record: Vulkan and VGF phases, Ethos-U (``EthosUBackend.cpp``), and the totals of QNN
   (``QnnProfiler.cpp``), whose nodes carry ATen's names;
 - LiteRT: ``BuiltinOperator`` of ``tflite/converter/schema/schema.fbs``, LiteRT 2.3.0;
+- OpenVINO: operators of opsets 1 to 16 and types of nodes of its CPU plugin (``cpu_types.cpp``), 2026.4; a ``Subgraph``
+  is of elementwise operators, which are compiled together;
 - ONNX: operators of opsets up to 28 and the schemas that ONNX Runtime 1.31.1 registers, its NCHWc and NHWC domains
   included; control flow is the framework's, since what it runs are separate nodes.
 
@@ -50,6 +52,7 @@ class Kind(NamedTuple):
     events: str = ""  # other events of delegates, without units, separated by commas
     onnx: str = ""  # types of ONNX nodes, of the standard and of ONNX Runtime's own domains, separated by blanks
     tflite: str = ""  # built-in operators of LiteRT, separated by blanks
+    openvino: str = ""  # types of OpenVINO's operators and of its CPU's nodes that ONNX has no such name for, likewise
 
 
 KINDS: tuple[Kind, ...] = (
@@ -70,6 +73,7 @@ KINDS: tuple[Kind, ...] = (
         VarlenCausalConvWithState WordConvEmbedding
         """,
         tflite="CONV_2D CONV_3D STABLEHLO_CONVOLUTION",
+        openvino="BinaryConvolution Convolution DeformableConvolution GroupConvolution",
     ),
     Kind(
         "depthwise",
@@ -93,6 +97,7 @@ KINDS: tuple[Kind, ...] = (
         vulkan="conv_transpose2d q8ta_conv2d_transposed",
         onnx="ConvTranspose ConvTransposeWithDynamicPads QLinearConvTranspose",
         tflite="TRANSPOSE_CONV CONV_3D_TRANSPOSE",
+        openvino="ConvolutionBackpropData Deconvolution GroupConvolutionBackpropData",
     ),
     Kind(
         "linear",
@@ -107,6 +112,10 @@ KINDS: tuple[Kind, ...] = (
         MatMulFpQ4 MatMulBlockQuantizedFp4Weight MatMulBlockQuantizedFp8Weight MoE QMoE
         """,
         tflite="FULLY_CONNECTED",
+        openvino="""
+        FullyConnected FullyConnectedCompressed FullyConnectedQuantized FullyConnectedQuantizedLegacy LLMMLP
+        MOE3GemmFusedCompressed QKVProjection
+        """,
     ),
     Kind(
         "matmul",
@@ -136,6 +145,7 @@ KINDS: tuple[Kind, ...] = (
         QOrderedAttention QOrderedLongformerAttention LinearAttention LinearAttentionGate FlexAttention
         GatedDeltaNet
         """,
+        openvino="SDPA ScaledDotProductAttention ScaledDotProductAttentionWithKVCache",
     ),
     Kind(
         "layout",
@@ -160,6 +170,7 @@ KINDS: tuple[Kind, ...] = (
         tflite="""
         TRANSPOSE DEPTH_TO_SPACE SPACE_TO_DEPTH BATCH_TO_SPACE_ND SPACE_TO_BATCH_ND STABLEHLO_TRANSPOSE
         """,
+        openvino="Reorder ReorgYolo ShuffleChannels",
     ),
     Kind(
         "reshape",
@@ -171,6 +182,7 @@ KINDS: tuple[Kind, ...] = (
         vulkan="view expand unfold_copy",
         onnx="Reshape Squeeze Unsqueeze Flatten Expand ExpandDims",
         tflite="RESHAPE SQUEEZE EXPAND_DIMS BROADCAST_TO STABLEHLO_RESHAPE STABLEHLO_BROADCAST_IN_DIM",
+        openvino="Broadcast",
     ),
     Kind(
         "copy",
@@ -200,6 +212,7 @@ KINDS: tuple[Kind, ...] = (
         FILL ZEROS_LIKE RANGE SHAPE RANK ONE_HOT READ_VARIABLE ASSIGN_VARIABLE RANDOM_STANDARD_NORMAL
         RANDOM_UNIFORM MULTINOMIAL BROADCAST_ARGS MATRIX_DIAG MATRIX_SET_DIAG STABLEHLO_IOTA
         """,
+        openvino="Assign Input Memory MemoryInput MemoryOutput ReadValue ShapeOf",
     ),
     Kind(
         "slice",
@@ -214,6 +227,7 @@ KINDS: tuple[Kind, ...] = (
         SLICE STRIDED_SLICE SPLIT SPLIT_V UNPACK DYNAMIC_UPDATE_SLICE STABLEHLO_SLICE STABLEHLO_DYNAMIC_SLICE
         STABLEHLO_DYNAMIC_UPDATE_SLICE
         """,
+        openvino="Crop ExtractImagePatches StridedSlice VariadicSplit",
     ),
     Kind(
         "concatenate",
@@ -227,6 +241,7 @@ KINDS: tuple[Kind, ...] = (
         Concat QLinearConcat ConcatFromSequence Tile ReverseSequence SequenceConstruct SequenceInsert
         """,
         tflite="CONCATENATION PACK TILE REVERSE_V2 REVERSE_SEQUENCE STABLEHLO_CONCATENATE",
+        openvino="Concatenation",
     ),
     Kind(
         "pad",
@@ -260,6 +275,10 @@ KINDS: tuple[Kind, ...] = (
         GATHER GATHER_ND SCATTER_ND EMBEDDING_LOOKUP EMBEDDING_LOOKUP_SPARSE HASHTABLE_LOOKUP HASHTABLE_FIND
         SPARSE_TO_DENSE WHERE STABLEHLO_GATHER STABLEHLO_SCATTER
         """,
+        openvino="""
+        EmbeddingBagOffsetsSum EmbeddingBagPackedSum EmbeddingSegmentsSum GatherTree ScatterElementsUpdate
+        ScatterNDUpdate ScatterUpdate
+        """,
     ),
     Kind(
         "quantisation",
@@ -285,6 +304,7 @@ KINDS: tuple[Kind, ...] = (
         QuantizeWithOrder DequantizeWithOrder
         """,
         tflite="QUANTIZE DEQUANTIZE CAST BITCAST FAKE_QUANT DENSIFY STABLEHLO_CONVERT",
+        openvino="Convert ConvertFormat ConvertLike FakeConvert FakeQuantize",
     ),
     Kind(
         "activation",
@@ -310,6 +330,7 @@ KINDS: tuple[Kind, ...] = (
         RELU RELU6 RELU_N1_TO_1 RELU_0_TO_1 LOGISTIC TANH HARD_SWISH LEAKY_RELU PRELU ELU GELU
         STABLEHLO_LOGISTIC STABLEHLO_TANH STABLEHLO_CLAMP
         """,
+        openvino="Clamp GLU HSigmoid HSwish SoftPlus SoftSign",
     ),
     Kind(
         "arithmetic",
@@ -342,6 +363,10 @@ KINDS: tuple[Kind, ...] = (
         STABLEHLO_POWER STABLEHLO_REMAINDER STABLEHLO_AND STABLEHLO_OR STABLEHLO_SELECT STABLEHLO_COMPARE
         STABLEHLO_SHIFT_LEFT
         """,
+        openvino="""
+        Divide Eltwise FloorMod GreaterEqual LessEqual LogicalAnd LogicalNot LogicalOr LogicalXor Maximum
+        Minimum Multiply NotEqual Power Select SquaredDifference Subgraph Subtract
+        """,
     ),
     Kind(
         "unary",
@@ -370,6 +395,7 @@ KINDS: tuple[Kind, ...] = (
         STABLEHLO_ABS STABLEHLO_NEGATE STABLEHLO_EXPONENTIAL STABLEHLO_LOG STABLEHLO_RSQRT STABLEHLO_FLOOR
         STABLEHLO_COSINE STABLEHLO_CBRT
         """,
+        openvino="Ceiling Math Negative",
     ),
     Kind(
         "pooling",
@@ -388,6 +414,9 @@ KINDS: tuple[Kind, ...] = (
         NhwcMaxPool MaxpoolWithMask QLinearAveragePool QLinearGlobalAveragePool
         """,
         tflite="AVERAGE_POOL_2D MAX_POOL_2D L2_POOL_2D",
+        openvino="""
+        AdaptiveAvgPool AdaptiveMaxPool AdaptivePooling AvgPool PSROIPooling Pooling ROIAlign ROIPooling
+        """,
     ),
     Kind(
         "normalisation",
@@ -405,6 +434,7 @@ KINDS: tuple[Kind, ...] = (
         RMSNormalization GatedRMSNorm BranchwiseRMSNorm LRN LpNormalization MeanVarianceNormalization
         """,
         tflite="L2_NORMALIZATION LOCAL_RESPONSE_NORMALIZATION",
+        openvino="BatchNormInference MVN NormalizeL2 RMS RMSNorm",
     ),
     Kind(
         "softmax",
@@ -416,6 +446,7 @@ KINDS: tuple[Kind, ...] = (
         vulkan="softmax log_softmax sdpa_attn_weights_softmax fused_sdpa_softmax",
         onnx="Softmax LogSoftmax Hardmax BiasSoftmax QLinearSoftmax",
         tflite="SOFTMAX LOG_SOFTMAX",
+        openvino="SoftMax",
     ),
     Kind(
         "reduction",
@@ -440,6 +471,7 @@ KINDS: tuple[Kind, ...] = (
         SEGMENT_SUM UNSORTED_SEGMENT_SUM UNSORTED_SEGMENT_MAX UNSORTED_SEGMENT_MIN UNSORTED_SEGMENT_PROD
         STABLEHLO_REDUCE STABLEHLO_REDUCE_WINDOW REDUCE_WINDOW STABLEHLO_SORT
         """,
+        openvino="Reduce ReduceLogicalAnd ReduceLogicalOr",
     ),
     Kind(
         "resize",
@@ -454,6 +486,7 @@ KINDS: tuple[Kind, ...] = (
         vulkan="upsample_bilinear2d upsample_nearest2d grid_sampler_2d",
         onnx="Resize Upsample GridSample AffineGrid CropAndResize",
         tflite="RESIZE_BILINEAR RESIZE_NEAREST_NEIGHBOR",
+        openvino="Interpolate",
     ),
     Kind(
         "rotary",
@@ -462,6 +495,7 @@ KINDS: tuple[Kind, ...] = (
         vulkan="rotary_embedding apply_rotary_emb",
         aten="rope apply_rotary_emb",
         onnx="RotaryEmbedding GemmaRotaryEmbedding MRotaryEmbedding",
+        openvino="RoPE",
     ),
     Kind(
         "fft",
@@ -469,6 +503,7 @@ KINDS: tuple[Kind, ...] = (
         aten="fft_r2c fft_c2r fft_c2c fast_hadamard_transform",
         onnx="DFT STFT Rfft Irfft MelWeightMatrix HannWindow HammingWindow BlackmanWindow",
         tflite="RFFT2D",
+        openvino="IDFT IRDFT RDFT",
     ),
     Kind(
         "recurrent",
@@ -480,6 +515,9 @@ KINDS: tuple[Kind, ...] = (
         LSTM RNN SVDF UNIDIRECTIONAL_SEQUENCE_LSTM UNIDIRECTIONAL_SEQUENCE_RNN BIDIRECTIONAL_SEQUENCE_LSTM
         BIDIRECTIONAL_SEQUENCE_RNN
         """,
+        openvino="""
+        AUGRUCell AUGRUSequence GRUCell GRUSequence LSTMCell LSTMSequence RNNCell RNNSeq RNNSequence
+        """,
     ),
     Kind(
         "detection",
@@ -488,6 +526,12 @@ KINDS: tuple[Kind, ...] = (
         coreml="non_maximum_suppression",
         onnx="NonMaxSuppression",
         tflite="NON_MAX_SUPPRESSION_V4 NON_MAX_SUPPRESSION_V5",
+        openvino="""
+        DetectionOutput ExperimentalDetectronDetectionOutput
+        ExperimentalDetectronGenerateProposalsSingleImage ExperimentalDetectronPriorGridGenerator
+        ExperimentalDetectronROIFeatureExtractor ExperimentalDetectronTopKROIs MatrixNms MulticlassNms
+        PriorBox PriorBoxClustered Proposal RegionYolo
+        """,
     ),
     Kind(
         "linear algebra",
@@ -540,6 +584,7 @@ KINDS: tuple[Kind, ...] = (
         """,
         onnx="Loop If Scan SequenceMap",
         tflite="IF WHILE CALL CALL_ONCE VAR_HANDLE STABLEHLO_WHILE STABLEHLO_CASE STABLEHLO_COMPOSITE",
+        openvino="TensorIterator",
     ),
 )
 

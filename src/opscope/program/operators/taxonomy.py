@@ -52,6 +52,7 @@ class _Names(NamedTuple):
     vulkan: dict[str, Kind]
     onnx: dict[str, Kind]
     tflite: dict[str, Kind]
+    openvino: dict[str, Kind]
 
 
 _COMMAS = {"xnnpack", "events"}
@@ -110,7 +111,7 @@ def classify(name: str) -> OperatorClass:
     (``native_call_add.out``), ATen's own (``aten::add.Tensor``, ``aten.add.Tensor``, ``aten_add_default``), QNN
     (``aten_add_tensor:OpId_61 (cycles)``), operators of Core ML (``op_12:ios17.conv``), shaders of Vulkan
     (``conv2d_dw_half_12``, or the text in JSON that later releases record), the phases that delegates record, nodes of
-    ONNX Runtime behind their type (``Conv: /stem/Conv``), and LiteRT's operators (``CONV_2D``).
+    ONNX Runtime and OpenVINO behind their type (``Conv: /stem/Conv``), and LiteRT's operators (``CONV_2D``).
     """
     return _class(_kind(names, name) for names in _tables())
 
@@ -123,7 +124,7 @@ def _class(found: Iterator[Kind | None]) -> OperatorClass:
 def _kind(names: _Names, name: str) -> Kind | None:
     node = _ONNX_FORM.match(name)
     if node:
-        return names.onnx.get(node["operator"])
+        return names.onnx.get(node["operator"]) or names.openvino.get(node["operator"])
     return _delegate_kind(names, name) or _aten_kind(names, name) or _other_kind(names, name)
 
 

@@ -1,0 +1,184 @@
+"""Traces of OpenVINO attributed to the model as it was given, through the graph that ran."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from opscope.analysis.operators.attribution import Attributions
+from opscope.analysis.operators.operator_facts import GIVEN, LayoutChange, OperatorFacts
+from opscope.core.parts import part
+from opscope.core.table import Scope
+from opscope.core.table.places import OperatorKey
+from opscope.program.operators.kinds import Attribution
+from opscope.program.operators.taxonomy import UNKNOWN, classify, classify_node
+from opscope.runtimes.attribution import AttributedSide
+from opscope.runtimes.openvino.costs import RunCosts
+from opscope.runtimes.openvino.graph import GRAPH, SCHEMA, ModelNode, OpenVinoGraph, RunNode, read_graph
+from opscope.runtimes.openvino.origins import PRODUCTS, RunOrigins
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from opscope.program.operators.taxonomy import OperatorClass
+    from opscope.runtimes.openvino.origins import RunOrigin
+    from opscope.runtimes.side import Side
+
+_METHOD = "main"
+_TYPES = {
+    "f32": "float32",
+    "f16": "float16",
+    "bf16": "bfloat16",
+    "f64": "float64",
+    "i8": "int8",
+    "u8": "uint8",
+    "i32": "int32",
+    "i64": "int64",
+    "boolean": "bool",
+}
+_TRACES = "openvino-trace"
+
+
+def graph_of(side: Side) -> OpenVinoGraph:
+    """What is kept beside the traces of a side; where nothing is, the nodes that they name."""
+    file = _graph_file(side)
+    return read_graph(file) if file is not None and file.exists() else _named_by(side)
+
+
+def _graph_file(side: Side) -> Path | None:
+    if side.bundle is None or side.variant is None:
+        return Path(side.files[0][0]).with_name(GRAPH)
+    traced = [one for one in side.bundle.manifest.completed(side.variant.name) if one.trace]
+    return side.bundle.left_file(traced[0], GRAPH) if traced else None
+
+
+def _named_by(side: Side) -> OpenVinoGraph:
+    frame = side.table.frame
+    names = frame.filter(frame["scope"] == Scope.KERNEL.value)["name"].unique(maintain_order=True).to_list()
+    parts = [name.partition(": ") for name in names]
+    return OpenVinoGraph(SCHEMA, "", {}, (), tuple(RunNode(ModelNode(n, t, (), ()), "", (n,), "") for t, _, n in parts))
+
+
+def with_nodes(side: Side, graph: OpenVinoGraph) -> AttributedSide:
+    """A side whose operators have the numbers of the model's nodes, and what the model says of them.
+
+    So operators of variants whose graphs differ have the same number where they compute the same node. One that changes
+    a layout is numbered by the node that reads what it makes.
+    """
+    told = _types(side)
+    facts = _Facts(graph)
+    named = {f"{told.get(one.node.name, one.node.type)}: {one.node.name}": place for place, one in enumerate(graph.ran)}
+    numbers = facts.numbers()
+    table = side.table.with_instructions({name: numbers[place] for name, place in named.items()}, {}, max(numbers) + 1)
+    methods = [name for name in table.frame["method"].unique().to_list() if name]
+    method = methods[0] if methods else _METHOD
+    operators = {OperatorKey(method, numbers[place], 0): facts.of(place) for place in named.values()}
+    strange = all(one.attribution is Attribution.NAME for one in facts.origins.nodes) and bool(graph.given)
+    conflict = "it has none of the nodes that ran" if strange else None
+    return AttributedSide(side._replace(table=table), Attributions(operators, [], conflict, [], {}, {}))
+
+
+def _types(side: Side) -> dict[str, str]:
+    """Types of the nodes as the trace tells them, which differ from those of the graph, by name."""
+    frame = side.table.frame
+    names = frame.filter(frame["scope"] == Scope.KERNEL.value)["name"].unique().to_list()
+    return {name.partition(": ")[2]: name.partition(": ")[0] for name in names}
+
+
+class _Facts:
+    """What the model says of nodes that ran."""
+
+    def __init__(self, graph: OpenVinoGraph) -> None:
+        self._graph = graph
+        self.origins = RunOrigins(graph)
+        self._costs = RunCosts(graph, self.origins)
+        self._places = {one.node.name: place for place, one in enumerate(graph.ran)}
+        self._readers: dict[str, list[int]] = {}
+        for place, one in enumerate(graph.ran):
+            for name, _ in one.node.inputs:
+                self._readers.setdefault(name, []).append(place)
+
+    def numbers(self) -> list[int]:
+        """A number for each node that ran: that of its node of the model, or behind all of these."""
+        first = len(self._graph.given)
+        behind, taken, found = 3 * first, set[int](), []
+        for place, origin in enumerate(self.origins.nodes):
+            number = origin.main
+            if number is None and (reader := self._neighbour(place, forwards=True)) is not None:
+                number = first + 2 * reader
+            elif number is None and (maker := self._neighbour(place, forwards=False)) is not None:
+                number = first + 2 * maker + 1
+            if number is None or number in taken:
+                number, behind = behind, behind + 1
+            taken.add(number)
+            found.append(number)
+        return found
+
+    def _neighbour(self, place: int, *, forwards: bool) -> int | None:
+        """The node of the model that reads what an added one makes, or that makes what it reads."""
+        node = self._graph.ran[place].node
+        near = self._readers.get(node.name, ()) if forwards else [self._places.get(name) for name, _ in node.inputs]
+        return next((self.origins.nodes[one].main for one in near if one is not None), None)
+
+    def of(self, place: int) -> OperatorFacts:
+        one, origin = self._graph.ran[place], self.origins.nodes[place]
+        kernel = one.kernel or None
+        if origin.attribution is Attribution.NAME:
+            return OperatorFacts(kernel=kernel)
+        main = None if origin.main is None else self._graph.given[origin.main]
+        made = one.node.outputs[0] if one.node.outputs else None
+        read = self._costs.read(place)
+        shapes = [tensor.shape for tensor in (read[:1] + ([made] if made else [])) if tensor.shape is not None]
+        filter_ = self._costs.filter(origin.main)
+        return OperatorFacts(
+            operator_class=self._class(one, origin),
+            attribution=origin.attribution,
+            handles=origin.nodes,
+            module=_module(main or self._carrier(place)),
+            computes=tuple(self._graph.given[number].type for number in origin.nodes),
+            dtype=_TYPES.get(read[0].dtype, read[0].dtype) if read else None,
+            shape=made.shape if made else None,
+            elements=max((math.prod(shape) for shape in shapes), default=None),
+            cost=part("costs of nodes", lambda: self._costs.of(place), None),
+            change=self._change(place) if main is None else None,
+            taps=math.prod(filter_.taps) if filter_ else None,
+            kernel=kernel,
+        )
+
+    def _class(self, one: RunNode, origin: RunOrigin) -> OperatorClass:
+        """By the type of the model's node; of what was joined of several by the first that tells."""
+        filter_ = self._costs.filter(origin.main)
+        if filter_ and filter_.depthwise:
+            return classify_node("DepthwiseConv2d")
+        own = classify(f"{one.node.type}: ")
+        if origin.main is None or (own.category in PRODUCTS and own.category is self.origins.kind(origin.main)):
+            kind = classify(f"{self._graph.given[origin.main].type}: ") if origin.main is not None else own
+            return own if own.kind == "linear" else kind
+        found = [classify(f"{self._graph.given[number].type}: ") for number in (origin.main, *origin.nodes)]
+        return next((kind for kind in found if kind != UNKNOWN), own)
+
+    def _carrier(self, place: int) -> ModelNode | None:
+        """Whose result is laid out anew, or who reads it."""
+        number = self._neighbour(place, forwards=True)
+        if number is None:
+            number = self._neighbour(place, forwards=False)
+        return None if number is None else self._graph.given[number]
+
+    def _change(self, place: int) -> LayoutChange:
+        before, after = self._neighbour(place, forwards=False), self._neighbour(place, forwards=True)
+        told = [[] if number is None else [_label(self._graph.given[number])] for number in (before, after)]
+        return LayoutChange("runtime", told[0] or [GIVEN], told[1] or ["output of the model"])
+
+
+def _module(node: ModelNode | None) -> str | None:
+    """The layer that exporters write into the name of a node: ``/block/conv/Conv`` is of ``block.conv``."""
+    name = node.name.removesuffix("/WithoutBiases") if node else ""
+    if "/" not in name:
+        return name if "." in name else None
+    parts: Sequence[str] = [part for part in name.split("/") if part]
+    return ".".join(parts[:-1] or parts) or None
+
+
+def _label(node: ModelNode) -> str:
+    return f"{_module(node) or node.name} ({node.type})"

@@ -1,0 +1,209 @@
+"""The process that runs a model in OpenVINO, with the argument ``run REQUEST``.
+
+Features are switched off before it starts, by the library that it was started with; here that is proved, once the
+kernels were chosen. One process serves one variant once.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import time
+from functools import partial
+from itertools import repeat
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import msgspec
+import numpy as np
+
+from opscope.bundle.manifest import Tensor
+from opscope.core.errors import RunError
+from opscope.core.files import write_atomically
+from opscope.core.system.launch import own_peak
+from opscope.experiment.protocol import RunRequest
+from opscope.runtimes.child import ProgramRun, answer_request, input_arrays, run_program
+from opscope.runtimes.openvino.graph import GRAPH, SCHEMA, ModelNode, NodeTensor, OpenVinoGraph, RunNode
+from opscope.runtimes.openvino.installed import PACKAGE, imported_openvino, installed_openvino
+from opscope.runtimes.openvino.options import properties
+from opscope.runtimes.openvino.programs import read_sides
+from opscope.runtimes.openvino.recorder import FineClock
+from opscope.runtimes.openvino.trace import SCHEMA as TRACE_SCHEMA
+from opscope.runtimes.openvino.trace import OpenVinoTrace, TracedCall, TracedNode
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from opscope.experiment.tensors import Array
+
+    Model: TypeAlias = Any
+    Node: TypeAlias = Any
+    """Of the package, whose types are stubs of pybind."""
+
+_DEVICE = "CPU"
+_CONSTANT = "Const"
+_FINE, _COARSE = 1, 1_000
+
+
+class OpenVinoRun(ProgramRun[int]):
+    """A model in an infer request, whose inputs are set once: a call copies none of them."""
+
+    def __init__(self, request: RunRequest) -> None:
+        self._job, self._traced = request.job, request.trace is not None
+        # It must come first: what OpenVINO finds when it is loaded is what it keeps.
+        self._clock = FineClock(request.recorder) if request.recorder else None
+        self._version = installed_openvino().version
+        self._sides = read_sides(Path(self._job.program))
+        self._properties = {
+            **properties(self._job.options),
+            "INFERENCE_NUM_THREADS": str(self._job.threads),
+            "PERF_COUNT": "YES" if self._traced else "NO",
+        }
+        self._package = imported_openvino()
+        self._core = self._package.Core()
+        self._calls: list[TracedCall] = []
+
+    def load(self) -> None:
+        """Read and compile it."""
+        model = self._core.read_model(self._job.program)
+        self._compiled = self._core.compile_model(model, _DEVICE, self._properties)
+        self._request = self._compiled.create_infer_request()
+        # Names of nodes that have none in the file are numbered anew each time it is read.
+        self._model: Model = model if self._traced else None
+
+    def fill(self) -> list[Tensor]:
+        """As they are asked for, else as the model declares them."""
+        job = self._job
+        if job.inputs:
+            tensors = [Tensor(list(one.shape or ()), one.dtype) for one in job.inputs]
+        else:
+            tensors = [Tensor(list(one.sizes), one.dtype.name) for one in self._sides.signature.inputs]
+        # The request reads them where they are: these names keep them there until the last call.
+        self._arrays = [np.asarray(array, order="C") for array in input_arrays(job.values, job.seed, tensors)]
+        self._values = [self._package.Tensor(array, shared_memory=True) for array in self._arrays]
+        for port, value in zip(self._ports(self._compiled.inputs, self._sides.inputs), self._values, strict=True):
+            self._request.set_tensor(port, value)
+        return tensors
+
+    def _ports(self, ports: Sequence[Node], names: Sequence[str] | None) -> list[Node]:
+        """In the order of the program: by the names of tensors, which the file and OpenVINO have in common."""
+        if names is None:
+            return list(ports)
+        found = [next((port for port in ports if name in port.names), None) for name in names]
+        if len(found) == len(ports) and None not in found:
+            return found
+        if len(ports) == len(names) == 1:
+            return list(ports)
+        told = ", ".join(sorted(name for port in ports for name in port.names))
+        raise RunError(f"OpenVINO has {told or 'tensors without names'} for {', '.join(names)}")
+
+    def calls(self) -> Iterator[int]:
+        """The one function."""
+        return repeat(0)
+
+    def call(self, called: int) -> tuple[int, int, int]:  # noqa: ARG002 - there is but one
+        """Run the request."""
+        clock, infer = time.perf_counter_ns, self._request.infer
+        before = clock()
+        infer()
+        after = clock()
+        return before, after, after - before
+
+    def keep(self, called: int, left: int) -> None:  # noqa: ARG002 - there is but one
+        """What the counters say now."""
+        if not self._traced:
+            return
+        told = self._request.profiling_info
+        started = time.perf_counter_ns() - left
+        averages = [round(one.real_time.total_seconds() * 1_000_000) for one in told]
+        self._calls.append(TracedCall(started, left, averages))
+        self._told = told
+
+    def threads(self) -> int | None:
+        """As the plugin has them."""
+        return int(self._compiled.get_property("INFERENCE_NUM_THREADS"))
+
+    def versions(self) -> dict[str, str]:
+        """Of the package."""
+        return {PACKAGE: self._version}
+
+    def write_trace(self, path: Path) -> None:
+        """What the counters said of the nodes that ran, and beside it the graphs."""
+        self.peak = own_peak()
+        ran = [number for number in range(len(self._told)) if any(call.averages[number] for call in self._calls)]
+        calls = [
+            msgspec.structs.replace(call, averages=[call.averages[number] for number in ran]) for call in self._calls
+        ]
+        unit = _FINE if self._clock is not None and self._clock.is_read() else _COARSE
+        nodes = [self._told[number] for number in ran]
+        trace = OpenVinoTrace(
+            TRACE_SCHEMA,
+            self._version,
+            self._sides.signature.name,
+            unit,
+            [TracedNode(one.node_name, one.node_type, one.exec_type) for one in nodes],
+            calls,
+        )
+        write_atomically(path, msgspec.json.encode(trace))
+        graph = OpenVinoGraph(SCHEMA, self._version, self._asked(), self._given(), self._ran())
+        write_atomically(Path(GRAPH), msgspec.json.encode(graph))
+
+    def _asked(self) -> dict[str, str]:
+        """The properties that were asked for, as the plugin has them."""
+        return {name: str(self._compiled.get_property(name)) for name in self._properties}
+
+    def _given(self) -> tuple[ModelNode, ...]:
+        """The model as it was read, with the sizes of this run where it can be given them."""
+        model = self._model
+        ports = self._ports(model.inputs, self._sides.inputs)
+        with contextlib.suppress(RuntimeError):  # some operator fixes its sizes: those that are known are told
+            model.reshape({port: list(array.shape) for port, array in zip(ports, self._arrays, strict=True)})
+        return tuple(_node(node, node.get_type_name()) for node in model.get_ordered_ops())
+
+    def _ran(self) -> tuple[RunNode, ...]:
+        """The nodes of the compiled model."""
+        found = []
+        for node in self._compiled.get_runtime_model().get_ordered_ops():
+            told = {name: _text(node.get_rt_info()[name]) for name in ("layerType", "primitiveType", "outputLayouts")}
+            layers = _text(node.get_rt_info()["originalLayersNames"])
+            own = tuple(filter(None, layers.split(",")))
+            found.append(RunNode(_node(node, told["layerType"]), told["primitiveType"], own, told["outputLayouts"]))
+        return tuple(found)
+
+    def outputs(self) -> list[Array]:
+        """Copied out of the request."""
+        ports = self._ports(self._compiled.outputs, self._sides.outputs)
+        return [np.array(self._request.get_tensor(port).data, order="C") for port in ports]
+
+
+def _node(node: Node, kind: str) -> ModelNode:
+    sources = [one.get_source_output() for one in node.inputs()]
+    across = (False, False)
+    if node.get_type_name() == "MatMul":
+        told = node.get_attributes()
+        across = bool(told.get("transpose_a")), bool(told.get("transpose_b"))
+    return ModelNode(
+        name=node.get_friendly_name(),
+        type=kind,
+        inputs=tuple((source.get_node().get_friendly_name(), source.get_index()) for source in sources),
+        outputs=tuple(_tensor(one) for one in node.outputs()),
+        transposed=across,
+    )
+
+
+def _tensor(port: Node) -> NodeTensor:
+    shape = port.get_partial_shape()
+    return NodeTensor(port.get_element_type().get_type_name(), tuple(port.get_shape()) if shape.is_static else None)
+
+
+def _text(value: Any) -> str:  # noqa: ANN401 - of the package
+    return str(value.astype(str)) if hasattr(value, "astype") else str(value)
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Answer one request. The package raises RuntimeError."""
+    return answer_request(Path(arguments[1]), RunRequest, partial(run_program, OpenVinoRun), RuntimeError)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,79 @@
+"""The graph that ran, and the model as OpenVINO read it: without weights, as they are kept beside a trace."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from opscope.core.errors import TraceFormatError
+from opscope.core.json import from_json
+from opscope.readers.compressed import file_view
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+GRAPH = "graph.openvino.json"
+"""Its file, beside the trace."""
+SCHEMA = "opscope.openvino-graph/1"
+_MOST_DIMENSIONS, _LONGEST = 64, 1 << 62
+
+
+class NodeTensor(msgspec.Struct, frozen=True):
+    """A tensor that a node makes."""
+
+    dtype: str  # of its elements, as OpenVINO writes it: `f32`, `i8`
+    shape: tuple[int, ...] | None  # null where it was open when it was told
+
+
+class ModelNode(msgspec.Struct, frozen=True):
+    """A node of a graph."""
+
+    name: str  # unique in its graph
+    type: str  # of operator
+    inputs: tuple[tuple[str, int], ...]  # nodes that it reads, and which of their tensors
+    outputs: tuple[NodeTensor, ...]
+    transposed: tuple[bool, bool] = (False, False)  # of a product of matrices, whether its factors are read across
+
+
+class RunNode(msgspec.Struct, frozen=True):
+    """A node of the graph that ran."""
+
+    node: ModelNode  # itself
+    kernel: str  # that runs it
+    layers: tuple[str, ...]  # nodes of the model that it computes; empty for one that was added
+    layout: str  # of its output, such as `acdb` for channels last
+
+
+class OpenVinoGraph(msgspec.Struct, frozen=True):
+    """What OpenVINO made of a model."""
+
+    schema: str  # :data:`SCHEMA`
+    runtime: str  # version of OpenVINO
+    properties: dict[str, str]  # with which the model was compiled, as the plugin has them
+    given: tuple[ModelNode, ...]  # of the model, each behind those that it reads, with the sizes of this run
+    ran: tuple[RunNode, ...]  # likewise, in the order in which they ran
+
+
+def read_graph(path: Path) -> OpenVinoGraph:
+    """The graph of a file."""
+    try:
+        found = from_json(bytes(file_view(path)), OpenVinoGraph)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise TraceFormatError(f"not a graph of OpenVINO: {error}", where=path) from error
+    if found.schema != SCHEMA:
+        raise TraceFormatError(f"has the schema {found.schema!r}, not {SCHEMA!r}", where=path)
+    if any(not _possible(one) for one in _tensors(found)):
+        raise TraceFormatError("a tensor has impossible sizes", where=path)
+    return found
+
+
+def _tensors(graph: OpenVinoGraph) -> Iterator[NodeTensor]:
+    for node in (*graph.given, *(one.node for one in graph.ran)):
+        yield from node.outputs
+
+
+def _possible(tensor: NodeTensor) -> bool:
+    shape = tensor.shape or ()
+    return len(shape) <= _MOST_DIMENSIONS and all(0 <= size < _LONGEST for size in shape)

@@ -1,0 +1,176 @@
+"""OpenVINO IR: what the .xml says of a model; its weights, in the .bin beside it, are not read.
+
+Source: ``src/frontends/ir/src/ir_deserializer.cpp`` and ``docs/.../openvino-ir-format`` of OpenVINO 2026.4, IR
+versions 10 and 11. Bodies of ``TensorIterator``, ``Loop`` and ``If`` are passed over.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, NamedTuple
+from xml.parsers import expat
+
+from opscope.core.errors import TraceFormatError, UsageError
+from opscope.core.files import head_of
+from opscope.core.system.memory import limited
+from opscope.program.structure.dtypes import NumberType
+from opscope.program.structure.exported import Signature
+from opscope.program.structure.plan import UNNAMED, Dynamism, PlannedTensor
+from opscope.readers.compressed import mapped_file
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+METHOD = "main"
+"""What the only function of a model is called."""
+_HEAD = 512
+_NET = re.compile(rb"^(?:\xef\xbb\xbf)?\s*(?:<\?xml[^>]*\?>)?\s*(?:<!--.*?-->\s*)*<net[\s>]", re.DOTALL)
+_VERSIONS = {"10", "11"}
+_MOST_DIMENSIONS, _LARGEST = 64, 1 << 62
+_LAYER_DEPTH = 3
+_TYPES = {
+    "f64": ("float64", 64),
+    "f32": ("float32", 32),
+    "f16": ("float16", 16),
+    "bf16": ("bfloat16", 16),
+    "i64": ("int64", 64),
+    "i32": ("int32", 32),
+    "i16": ("int16", 16),
+    "i8": ("int8", 8),
+    "u64": ("uint64", 64),
+    "u32": ("uint32", 32),
+    "u16": ("uint16", 16),
+    "u8": ("uint8", 8),
+    "boolean": ("bool", 8),
+    "i4": ("int4", 4),
+    "u4": ("uint4", 4),
+}
+
+
+class IrTensor(NamedTuple):
+    """A tensor of a layer of the model."""
+
+    name: str  # of the layer
+    dtype: NumberType  # of its elements
+    sizes: tuple[int | None, ...]  # None for one that is open
+
+
+class IrModel(NamedTuple):
+    """What an .xml says."""
+
+    inputs: tuple[IrTensor, ...]  # in the order of the file
+    weights: tuple[IrTensor, ...]  # that are stored
+    bin_bytes: int  # that the .bin has to have
+
+
+def is_ir(path: Path) -> bool:
+    """Whether a file begins as an IR does: without a document type, which might define what is read."""
+    return bool(_NET.match(head_of(path, _HEAD)))
+
+
+def read_ir(path: Path) -> IrModel:
+    """The model of an .xml."""
+    with limited(path):
+        return decode_ir(bytes(mapped_file(path)), path)
+
+
+def decode_ir(data: bytes, path: Path) -> IrModel:
+    """The model in these bytes; ``path`` is for messages."""
+    if not _NET.match(data[:_HEAD]):
+        raise TraceFormatError("it is not an OpenVINO IR: it has no <net>", where=path, hint="give the .xml of a model")
+    found = _Layers(path)
+    parser = expat.ParserCreate()
+    parser.StartElementHandler, parser.EndElementHandler = found.start, found.end
+    try:
+        parser.Parse(data, True)  # noqa: FBT003 - the interface of expat
+    except expat.ExpatError as error:
+        hint = "it is truncated or edited: convert the model again"
+        raise TraceFormatError(f"the XML is damaged: {error}", where=path, hint=hint) from None
+    return IrModel(tuple(found.inputs), tuple(found.weights), found.bin_bytes)
+
+
+def weights_file(path: Path) -> Path | None:
+    """The .bin of an .xml; None for a model without weights.
+
+    Raises:
+        UsageError: it is missing, or too short for the weights that the .xml tells of.
+    """
+    model, file = read_ir(path), path.with_suffix(".bin")
+    if not model.bin_bytes:
+        return file if file.is_file() else None
+    if not file.is_file():
+        raise UsageError(
+            f"its weights are in {file.name}, which is not next to it", where=path, hint=f"copy it to {file}"
+        )
+    if file.stat().st_size < model.bin_bytes:
+        problem = f"its weights need {model.bin_bytes:,} bytes, and {file.name} has {file.stat().st_size:,}"
+        raise UsageError(problem, where=path, hint="convert the model again, and keep both files")
+    return file
+
+
+def read_ir_signature(path: Path) -> Signature:
+    """The function of a model; what it gives is told when it runs."""
+    return Signature(METHOD, tuple(map(_planned, read_ir(path).inputs)), ())
+
+
+def _planned(tensor: IrTensor) -> PlannedTensor:
+    fixed = None not in tensor.sizes
+    return PlannedTensor(
+        dtype=tensor.dtype,
+        sizes=tuple(1 if size is None else size for size in tensor.sizes),
+        dim_order=(),
+        dynamism=Dynamism.STATIC if fixed else Dynamism.UNBOUNDED,
+        data_buffer=0,
+        allocation=None,
+        name=tensor.name,
+        external=False,
+        symbols=() if fixed else tuple(UNNAMED if size is None else "" for size in tensor.sizes),
+    )
+
+
+class _Layers:
+    """What the elements of a file tell, as expat comes to them."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._depth, self._layer = 0, {"type": "", "name": ""}
+        self.inputs: list[IrTensor] = []
+        self.weights: list[IrTensor] = []
+        self.bin_bytes = 0
+
+    def start(self, tag: str, attributes: dict[str, str]) -> None:
+        self._depth += 1
+        if self._depth == 1 and attributes.get("version") not in _VERSIONS:
+            hint = "convert the model with a current OpenVINO"
+            version = attributes.get("version", "none")
+            raise UsageError(f"its IR version is {version}; 10 and 11 are supported", where=self._path, hint=hint)
+        if tag == "layer" and self._depth == _LAYER_DEPTH:
+            self._layer = attributes
+        elif tag == "data" and self._depth == _LAYER_DEPTH + 1:
+            self._data(attributes)
+
+    def end(self, _: str) -> None:
+        self._depth -= 1
+
+    def _data(self, attributes: dict[str, str]) -> None:
+        kind = self._layer.get("type")
+        if kind == "Parameter":
+            self.inputs.append(self._tensor(attributes))
+        elif kind == "Const":
+            self.weights.append(self._tensor(attributes))
+            sizes = (attributes.get(name, "") for name in ("offset", "size"))
+            self.bin_bytes = max(self.bin_bytes, sum(self._number(text, "weights") for text in sizes))
+
+    def _tensor(self, attributes: dict[str, str]) -> IrTensor:
+        name, written = self._layer.get("name", ""), attributes.get("element_type", "")
+        shape = attributes.get("shape", "").strip()
+        words = [word.strip() for word in shape.split(",")] if shape else []
+        if len(words) > _MOST_DIMENSIONS:
+            raise TraceFormatError(f"the layer {name!r} has {len(words)} dimensions", where=self._path)
+        sizes = tuple(None if not word.isdecimal() else self._number(word, name) for word in words)
+        return IrTensor(name, NumberType(*_TYPES.get(written, (written or "unknown", None))), sizes)
+
+    def _number(self, text: str, what: str) -> int:
+        if not text.isdecimal() or int(text) > _LARGEST:
+            raise TraceFormatError(f"{text!r} is not a size, of {what}", where=self._path)
+        return int(text)

@@ -1,0 +1,102 @@
+"""OpenVINO as a runtime."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar
+
+from opscope.runtimes.runtime import Runtime
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+    from opscope.experiment.target import RunTarget
+    from opscope.program.structure.exported import Signature
+    from opscope.runtimes.attribution import AttributedSide
+    from opscope.runtimes.side import Side
+
+
+class OpenVino(Runtime):
+    """Runs an IR, an .onnx or a .tflite on its CPU plugin."""
+
+    name = "openvino"
+    title = "OpenVINO"
+    suffixes = (".xml",)
+    takes = (".onnx", ".tflite")
+    readers: ClassVar = {"openvino-trace": ("opscope.runtimes.openvino.trace", "OpenVinoTraceReader")}
+    program_hint = "--program MODEL adds layers and shapes"
+    has_options = True
+    channels_last = False
+    has_delegates = False
+    has_model = False
+
+    def target_here(self) -> RunTarget:
+        """The installed package."""
+        from opscope.runtimes.openvino.target import OpenVinoTarget
+
+        return OpenVinoTarget()
+
+    def version(self) -> str:
+        """Of the installed package."""
+        from opscope.runtimes.openvino.installed import installed_openvino
+
+        return installed_openvino().version
+
+    def holds(self, path: Path) -> bool:
+        """By the first element of its XML."""
+        from opscope.runtimes.openvino.ir_file import is_ir
+
+        return is_ir(path)
+
+    def check(self, path: Path) -> None:
+        """Refuse a damaged program, one without its weights, and what its own runtime refuses."""
+        self.files(path, None)
+        if other := self._other(path):
+            other.check(path)
+
+    def check_options(self, options: Mapping[str, str] | None) -> None:
+        """Refuse properties that are not known."""
+        from opscope.runtimes.openvino.options import properties
+
+        properties(options)
+
+    def files(self, program: Path, data: Path | None) -> list[Path]:
+        """The program, and the file with its weights."""
+        from opscope.runtimes.openvino.ir_file import weights_file
+
+        if other := self._other(program):
+            return other.files(program, data)
+        weights = weights_file(program)
+        return [program] if weights is None else [program, weights]
+
+    def signatures(self, program: Path) -> Sequence[Signature]:
+        """Of an IR its one function."""
+        from opscope.runtimes.openvino.ir_file import read_ir_signature
+
+        other = self._other(program)
+        return other.signatures(program) if other else (read_ir_signature(program),)
+
+    def index_limits(self, program: Path) -> Mapping[str, int]:
+        """As the runtime of the program tells them."""
+        other = self._other(program)
+        return other.index_limits(program) if other else {}
+
+    def weight_bits(self, program: Path) -> frozenset[int]:
+        """Of the weights that are stored."""
+        from opscope.program.structure.dtypes import used_bits
+        from opscope.runtimes.openvino.ir_file import read_ir
+
+        if other := self._other(program):
+            return other.weight_bits(program)
+        return used_bits(one.dtype for one in read_ir(program).weights if len(one.sizes) > 1)
+
+    def attributed(self, side: Side, program: Path, record: Path | None) -> AttributedSide:  # noqa: ARG002 - it has none
+        """By the graphs that are kept beside the traces."""
+        from opscope.runtimes.openvino.attribution import graph_of, with_nodes
+
+        return with_nodes(side, graph_of(side))
+
+    def _other(self, path: Path) -> Runtime | None:
+        from opscope.runtimes.openvino.programs import other_runtime
+
+        return other_runtime(path)

@@ -1,0 +1,54 @@
+"""OpenVINO on this machine, as the wheel has it."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from opscope.core.errors import MissingDependencyError
+from opscope.runtimes.openvino.installed import PACKAGE, asking_libraries, installed_openvino
+from opscope.runtimes.openvino.recorder import clock_library
+from opscope.runtimes.openvino.trace import TRACE
+from opscope.runtimes.package_target import PackageModules, PackageTarget
+from opscope.runtimes.switching import LibrarySwitch
+
+if TYPE_CHECKING:
+    from opscope.experiment.protocol import Job
+    from opscope.machine.ceilings_cache import MachineIdentity
+    from opscope.program.ceilings import Ceilings
+
+MODULES = PackageModules(
+    "opscope.runtimes.openvino.child",
+    "",  # it measures no ceilings
+    # the graph is called whatever its name, and its weights are found beside the model
+    frozenset({"affinity", "calls", "inputs", "values", "data", "options"}),
+)
+
+
+class OpenVinoTarget(PackageTarget):
+    """Runs models with the installed package."""
+
+    def __init__(self) -> None:
+        found = installed_openvino()
+        super().__init__(MODULES, TRACE, lambda: found.library, lambda: {PACKAGE: found.version})
+
+    @cached_property
+    def _clock(self) -> str | None:
+        """The library that makes its counters fine; None where it cannot be built: averages are what is left."""
+        try:
+            found = clock_library()
+        except MissingDependencyError:
+            return None
+        return None if found is None else str(found)
+
+    def _recorder(self, job: Job) -> str | None:
+        return self._clock if job.traced else None
+
+    def _switch(self) -> LibrarySwitch:
+        return LibrarySwitch(self._host, asking_libraries())
+
+    def ceilings(self, clear: list[str] | None, threads: int) -> Ceilings | None:  # type: ignore[override]  # none yet
+        """None: its kernels are not measured by themselves."""
+
+    def identity(self) -> MachineIdentity | None:  # type: ignore[override]  # likewise
+        """None: there are no ceilings to keep."""
