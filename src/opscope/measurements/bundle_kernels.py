@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 
 from opscope.analysis.analysis import rule_evidence
-from opscope.analysis.kernels.kernel_sources import EvidenceKind, counted_source, log_source
+from opscope.analysis.kernels.kernel_sources import EvidenceKind, counted_source, log_source, named_source
 from opscope.analysis.kernels.kernels import KernelFilter, KernelView, kernel_lines, kernel_pairs
 from opscope.analysis.kernels.ladder import LadderInputs, variant_ladder
 from opscope.bundle.kernel_evidence import evidence_directory, evidence_runs
@@ -17,6 +17,7 @@ from opscope.measurements.analyses import analysis_of, comparison_of
 from opscope.measurements.counted_calls import joined_calls
 from opscope.measurements.sides import bundle_side, compared_pairs
 from opscope.readers.kernels import read_kernel_counts, read_kernel_log
+from opscope.runtimes.registry import runtime_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -31,17 +32,22 @@ if TYPE_CHECKING:
     from opscope.runtimes.side import Side
 
 
-def bundle_sources(bundle: Bundle, label: str | None) -> list[KernelSource]:
-    """What the evidence arm of a bundle tells, and of variants that it does not count, the logs of their processes.
+def bundle_sources(
+    bundle: Bundle, label: str | None, analyses: Mapping[str, Analysis] | None = None
+) -> list[KernelSource]:
+    """What the evidence arm of a bundle tells, and of variants that it does not count, their traces or logs.
 
-    Runs that failed tell nothing.
+    Runs that failed tell nothing. ``analyses`` are those of its variants, where they are known already.
     """
     if label is not None and bundle.manifest.variant(label) is None:
         hint = did_you_mean(label, (variant.name for variant in bundle.manifest.variants))
         raise NotFoundError(f"the bundle has no variant {label!r}", where=bundle.path, hint=hint)
     runs = evidence_runs(bundle)
     wanted = [variant for variant in bundle.manifest.variants if label in {None, variant.name}]
-    found = [(variant, _counted(bundle, runs, variant.name) or printed_log(bundle, variant.name)) for variant in wanted]
+    found = [
+        (one, _counted(bundle, runs, one.name) or _named(bundle, one.name, analyses) or printed_log(bundle, one.name))
+        for one in wanted
+    ]
     return [of_variant(source, variant) for variant, source in found if source is not None]
 
 
@@ -51,6 +57,17 @@ def _counted(bundle: Bundle, runs: Mapping[str, EvidenceRun], name: str) -> Kern
         return None
     path = evidence_directory(bundle, name) / run.counts
     return counted_source(read_kernel_counts(path), name, str(path.relative_to(bundle.path)))
+
+
+def _named(bundle: Bundle, name: str, analyses: Mapping[str, Analysis] | None) -> KernelSource | None:
+    """What the traces of a variant tell, where its runtime names kernels."""
+    manifest, variant = bundle.manifest, bundle.manifest.variant(name)
+    traced = [one.trace for one in manifest.completed(name) if one.trace]
+    runtime = runtime_of(bundle.path / manifest.model_of(name).program, variant.runtime if variant else None)
+    if not traced or not runtime.names_kernels or (analyses is not None and name not in analyses):
+        return None
+    known = analyses[name] if analyses is not None else analysis_of(bundle_side(bundle, name, None))
+    return named_source(known.operators, name, str(traced[0]))
 
 
 def of_variant(source: KernelSource, variant: Variant) -> KernelSource:
@@ -70,7 +87,7 @@ class AnalysedVariants(NamedTuple):
 def bundle_kernels(bundle: Bundle, known: AnalysedVariants) -> KernelView:
     """What a report of a bundle shows of kernels; evidence that cannot be used is said in a note."""
     try:
-        return _view(bundle, known, bundle_sources(bundle, None), evidence_runs(bundle), [])
+        return _view(bundle, known, bundle_sources(bundle, None, known.analyses), evidence_runs(bundle), [])
     except OpscopeError as error:
         return _view(bundle, known, [], {}, [f"the counted kernels cannot be used: {error.problem}"])
 
@@ -147,6 +164,7 @@ class _Gathered(NamedTuple):
             problem=joined.problem if joined else None,
             counted=own.get(EvidenceKind.COUNTED),
             sampled=own.get(EvidenceKind.SAMPLED),
+            named=EvidenceKind.NAMED in own,
             registered=own.get(EvidenceKind.REGISTERED),
             comparison=self.variants.comparisons.get(variant.name),
         )

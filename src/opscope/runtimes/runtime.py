@@ -57,6 +57,7 @@ class Runtime:
         has_delegates: whether parts of its programs run in delegates, whose events its traces hold.
         has_model: whether its programs are read, so that they attribute traces of any format.
         channels_last: whether channels are the last size of what convolutions make, else the second.
+        names_kernels: whether its traces name the kernel of every operator that ran.
         writes_texts: whether its profiler writes a text before and after what it times of an operator.
         preflight_runs: whether the preflight of a program runs it.
     """
@@ -73,6 +74,7 @@ class Runtime:
     has_delegates: ClassVar[bool] = True
     has_model: ClassVar[bool] = True
     channels_last: ClassVar[bool] = True
+    names_kernels: ClassVar[bool] = False
     writes_texts: ClassVar[bool] = False
     preflight_runs: ClassVar[bool] = False
 
@@ -199,6 +201,10 @@ class Runtime:
 
     def check_options(self, options: Mapping[str, str] | None) -> None:
         """Refuse options of a run that are not known."""
+
+    def options(self, asked: Mapping[str, str]) -> Mapping[str, str]:
+        """The options of a run: those that were asked for, and those that opscope sets itself."""
+        return asked
 
     def check_registered(self, program: Path, libraries: Sequence[Path], where: str) -> None:
         """Refuse a program that calls what these libraries do not register; ``where`` names what loads them."""

@@ -101,7 +101,7 @@ def _found(paths: Sequence[str | Path]) -> _Found:
             own = bundle_sources(bundle, label)
             found.sources.extend(own)
             found.bundles.append((bundle, label))
-            counted = any(source.column.kind is EvidenceKind.COUNTED for source in own)
+            counted = any(source.column.kind in {EvidenceKind.COUNTED, EvidenceKind.NAMED} for source in own)
             found.notes.extend([] if counted else [f"{path}: no kernels counted; use --count"])
     return found
 

@@ -11,8 +11,9 @@ import msgspec
 from opscope.program.kernels.calls import added
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
+    from opscope.analysis.operators.operators import Operator
     from opscope.program.kernels.calls import KernelCalls
     from opscope.program.kernels.recordings import Recording
     from opscope.program.kernels.symbols import KernelLog
@@ -25,6 +26,8 @@ class EvidenceKind(str, enum.Enum):
     """Every call was counted."""
     SAMPLED = "sampled"
     """A profiler found the process in them."""
+    NAMED = "named"
+    """The runtime named the kernel of every operator that ran."""
     REGISTERED = "registered"
     """The library listed them while it was loaded; whether any ran is not told."""
 
@@ -46,6 +49,7 @@ class KernelState(str, enum.Enum):
 _STATES = {
     EvidenceKind.COUNTED: KernelState.COUNTED,
     EvidenceKind.SAMPLED: KernelState.SAMPLED,
+    EvidenceKind.NAMED: KernelState.COUNTED,
     EvidenceKind.REGISTERED: KernelState.PRESENT,
 }
 
@@ -89,7 +93,8 @@ class KernelSource(NamedTuple):
             return _STATES[self.column.kind], self.amounts[kernel]
         if self.column.kind is EvidenceKind.SAMPLED or (self.universe is not None and kernel not in self.universe):
             return KernelState.UNKNOWN, None
-        return (KernelState.COUNTED, 0) if self.column.kind is EvidenceKind.COUNTED else (KernelState.ABSENT, None)
+        told = self.column.kind in {EvidenceKind.COUNTED, EvidenceKind.NAMED}
+        return (KernelState.COUNTED, 0) if told else (KernelState.ABSENT, None)
 
 
 def counted_source(calls: KernelCalls, variant: str, path: str) -> KernelSource:
@@ -97,6 +102,17 @@ def counted_source(calls: KernelCalls, variant: str, path: str) -> KernelSource:
     amounts: dict[str, int | None] = dict(calls.totals())
     column = KernelColumn(variant, EvidenceKind.COUNTED, path, None, None, len(amounts), calls.problem)
     return KernelSource(column, amounts, frozenset(calls.kernels))
+
+
+def named_source(operators: Sequence[Operator], variant: str, path: str) -> KernelSource | None:
+    """What the names in a trace tell, in operators of an inference; None where it names none."""
+    runs: dict[str, float] = {}
+    for row in operators:
+        if row.kernel:
+            runs[row.kernel] = runs.get(row.kernel, 0.0) + row.calls
+    amounts: dict[str, int | None] = {name: round(count) for name, count in runs.items()}
+    column = KernelColumn(variant, EvidenceKind.NAMED, path, None, None, len(amounts), None)
+    return KernelSource(column, amounts) if amounts else None
 
 
 def sampled_source(recording: Recording, variant: str, path: str) -> KernelSource:

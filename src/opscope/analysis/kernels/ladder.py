@@ -34,6 +34,10 @@ if TYPE_CHECKING:
     from opscope.program.partition.sme_support import Eligibility
 
 
+BY_RUNTIME = "named by the runtime"
+"""Source of what a runtime says itself."""
+
+
 class EvidenceLevel(str, enum.Enum):
     """A question, in the order in which they build on each other."""
 
@@ -89,6 +93,7 @@ class LadderInputs(NamedTuple):
     problem: str | None = None  # why calls could not be given to operators; None when they could
     counted: KernelSource | None = None  # everything that was counted in the process
     sampled: KernelSource | None = None  # what a profiler saw in it
+    named: bool = False  # whether the runtime names the kernel of each operator that ran
     registered: KernelSource | None = None  # what the library listed in it
     comparison: Comparison | None = None  # with the baseline, where this variant is the candidate
 
@@ -177,6 +182,16 @@ def selected(known: LadderInputs, row: Operator) -> LevelAnswer:
     sparse = "sparse-weight kernels never use SME"
     why = sparse if is_sparse_product(row.name) else "types that are not packed for SME"
     return LevelAnswer(rung, Answer.NO, f"{', '.join(types)}: {why}", source)
+
+
+def _by_kernel(rung: EvidenceLevel, row: Operator) -> LevelAnswer:
+    """By the name of the kernel that ran, which the runtime gives."""
+    name = row.kernel or ""
+    symbol = parse_symbol(name)
+    if symbol is None or symbol.isa is IsaClass.UNKNOWN:
+        return _unknown(rung, f"{name} ran, whose name tells no instruction set")
+    calls = {name: round(row.calls)} if rung is EvidenceLevel.EXECUTED else {}
+    return LevelAnswer(rung, Answer.YES, f"{name} ran", BY_RUNTIME, symbol.isa, calls, 1 if calls else None)
 
 
 def executed(known: LadderInputs, place: OperatorKey) -> LevelAnswer:
@@ -355,13 +370,11 @@ def _asked(row: Operator) -> bool:
 
 def _ladder(known: LadderInputs, row: Operator) -> OperatorLadder:
     place = OperatorKey(row.method, row.instruction or 0, row.position or 0)
-    steps = [
-        eligible(known, place),
-        in_binary(known, place),
-        selected(known, row),
-        executed(known, place),
-        faster(known, place),
-    ]
+    if row.kernel and known.named:
+        used = [_by_kernel(rung, row) for rung in (EvidenceLevel.SELECTED, EvidenceLevel.EXECUTED)]
+    else:
+        used = [selected(known, row), executed(known, place)]
+    steps = [eligible(known, place), in_binary(known, place), *used, faster(known, place)]
     return OperatorLadder(*place, row.name, row.module, row.dtype, row.share, steps)
 
 

@@ -18,6 +18,12 @@ Names of XNNPACK's microkernels are built as follows (XNNPACK's own generator sc
     tile     = what one call computes, as the kernel family writes it: 7x16, 1x16c4, 9p8c, 3x3s2p1c3x4
     chain    = instruction sets and tuning, in the name's order: neonsme2, or avx512f and broadcast, or neon and u8
 
+OpenVINO's plugin for CPUs names the kernel of each node (``impl_desc_type`` in ``onednn/iml_type_mapper.h``, 2026.4)::
+
+    {jit|gemm|brgconv|brgemm|winograd|ref|reorder|acl}[_<what>][_<isa>][_<variant>]_<type>
+
+``uni`` and ``mlas`` stand where the instruction set would: such a name tells none.
+
 Some families write the tile as the first word of the chain (``xnn_x32_transposec_ukernel__4x4_sse``); it is the tile.
 A name that does not follow the grammar is kept whole and marked as not parsed.
 """
@@ -175,6 +181,10 @@ _MATMUL = re.compile(
     r"matmul_clamp_(?P<types>\w+?)_(?:(?P<tile>\d+(?:vl)?x\d+(?:vl)?(?:x\d+)?)_)?(?P<isa>(?:opt32_)?(?:sme|neon).*)\Z"
 )
 _PACK = re.compile(r"(?P<side>[lr]hs)_(?P<how>imatmul_|quant_)?pack_(?:kxn_|nxk_)?(?P<types>\w+)\Z")
+_NODE_KERNEL = re.compile(
+    r"(?P<operator>jit|gemm|brgconv|brgemm|winograd|ref|reorder|acl)(?P<middle>(?:_[a-z0-9]+)*)"
+    r"_(?P<types>f32|bf16|f16|f64|[IiUu](?:8|16|32|64)|boolean)\Z"
+)
 _ASKING = ("_get_mr", "_get_nr")
 """How functions that only tell a kernel's tile end."""
 _TYPE = re.compile(r"(?P<type>bf16|f16|f32|qai8|qsi8|qs8|qau8|qsi4|qsu4|qs4|i32|x8|x16|x32)")
@@ -214,7 +224,10 @@ def parse_symbol(name: str) -> KernelSymbol | None:
     """What the name of a kernel tells; None when it is the name of something else."""
     if len(name) > LONGEST_NAME:
         return None
-    found = _KAI.match(name)
+    found, node = _KAI.match(name), _NODE_KERNEL.match(name)
+    if node:
+        isa = isa_of(node["middle"].split("_"))
+        return KernelSymbol(name, "OpenVINO", node["operator"], node["types"].lower(), None, isa)
     return _kleidi(found["rest"]) if found else _xnnpack(name)
 
 

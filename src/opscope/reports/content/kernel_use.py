@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from opscope.analysis.kernels.ladder import Answer, EvidenceLevel
+from opscope.analysis.kernels.ladder import BY_RUNTIME, Answer, EvidenceLevel
 from opscope.program.kernels.symbols import isa_text, parse_symbol
 from opscope.reports.document.text import plain
 
@@ -77,8 +77,9 @@ def _calls(step: LevelAnswer) -> tuple[tuple[str, float], ...]:
 
 def _evidence(step: LevelAnswer) -> str:
     if step.rung is EvidenceLevel.EXECUTED:
-        counted = (step.source or "").startswith("calls counted")
-        return f"{step.rung.value}, {'calls counted' if counted else 'samples of a profiler'}"
+        source = step.source or ""
+        known = next((one for one in ("calls counted", BY_RUNTIME) if source.startswith(one)), "samples of a profiler")
+        return f"{step.rung.value}, {known}"
     told = f"{step.rung.value}, {_SOURCES[step.rung]}"
     return told if step.answer is Answer.YES else f"not {told}"
 
@@ -112,6 +113,7 @@ def _of_level(level: EvidenceLevel, known: Sequence[UsedKernel], whole: str) -> 
     if level is EvidenceLevel.EXECUTED:
         calls = names_of(yes)
         count = f", {calls_text(sum(calls.values()))} calls per inference" if calls else ""
+        count = "" if all(use.evidence.endswith(BY_RUNTIME) for use in yes) else count
         return f"{products} ran {' and '.join(dict.fromkeys(map(_isa, calls))) or 'SME'} kernels{count}"
     if level is EvidenceLevel.SELECTED:
         return f"SME or SME2 kernels selected for {products}"

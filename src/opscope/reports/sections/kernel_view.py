@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from opscope.analysis.compare.compare import NOT_FASTER, shown_not_faster
+from opscope.analysis.kernels.kernel_sources import EvidenceKind
 from opscope.analysis.operators.operators import sums
 from opscope.analysis.rules.switched import HEAVY
 from opscope.core.grouping import grouped
@@ -136,10 +137,16 @@ def groups_blocks(content: ReportContent) -> list[Block]:
         else [],
         sortable=True,
     )
-    told = (
-        "Algorithm and number types come from the operator's name, or else from the program. A trace does not record "
-    )
-    return [found, Sentence(f"{told}which microkernel ran.", Tone.DIM)]
+    told = "Algorithm and number types come from the operator's name, or else from the program."
+    if not names_kernels(content):
+        told = f"{told} A trace does not record which microkernel ran."
+    return [found, Sentence(told, Tone.DIM)]
+
+
+def names_kernels(content: ReportContent) -> bool:
+    """Whether the runtime names the kernels of what is shown."""
+    columns = content.kernels.columns if content.kernels else []
+    return any(one.kind is EvidenceKind.NAMED for one in columns)
 
 
 def kernel_sentences(content: ReportContent) -> list[str]:
@@ -153,6 +160,9 @@ def kernel_sentences(content: ReportContent) -> list[str]:
     return lines
 
 
+_COUNTED = "called kernels that were counted in separate runs"
+
+
 def _by_names(content: ReportContent, heavy: Sequence[KernelRow]) -> list[str]:
     if not heavy:
         return ["No convolution or matrix product ran in a delegate."]
@@ -161,10 +171,9 @@ def _by_names(content: ReportContent, heavy: Sequence[KernelRow]) -> list[str]:
     plain = [row for row in heavy if not row.evidence]
     lines = []
     if counted:
-        lines.append(
-            f"{counted_text(sum(row.count for row in counted), 'operator')} with {_shares(counted)} of the latency "
-            "called kernels that were counted in separate runs."
-        )
+        how = "have kernels that the runtime names" if names_kernels(content) else _COUNTED
+        told = counted_text(sum(row.count for row in counted), "operator")
+        lines.append(f"{told} with {_shares(counted)} of the latency {how}.")
     if packed:
         lines.append(
             f"{counted_text(sum(row.count for row in packed), 'operator')} with {_shares(packed)} of the latency have "

@@ -74,6 +74,8 @@ def _rows(content: ReportContent) -> Iterator[tuple[str, str]]:
     yield "Features", _features(environment)
     yield "Governor", NOT_KNOWN if environment.system is None else environment.governor or "cannot be read"
     yield "Software", ", ".join(f"{name} {version}" for name, version in environment.versions.items())
+    for name, options in _options(manifest).items():
+        yield name, options
     if environment.variables:
         yield "Environment Variables", ", ".join(f"{name}={value}" for name, value in environment.variables.items())
     yield "Measured", manifest.created
@@ -83,6 +85,17 @@ def _rows(content: ReportContent) -> Iterator[tuple[str, str]]:
     yield "Repetitions", f"{len(manifest.repetitions)} run, {failed} failed; status {manifest.status.value}"
     yield "Traces analysed", _files(manifest)
     yield "Report", f"written by {WRITTEN_BY}"
+
+
+def _options(manifest: Manifest) -> dict[str, str]:
+    """Options of runtimes: of each variant where they differ, else once."""
+    told = {
+        variant.name: ", ".join(f"{name}={value}" for name, value in sorted(variant.options.items()))
+        for variant in manifest.variants
+        if variant.options
+    }
+    alike = len(told) == len(manifest.variants) and len(set(told.values())) == 1
+    return {"Session Options" if alike else f"Session Options of {name}": text for name, text in told.items()}
 
 
 def _model(model: Model) -> str:

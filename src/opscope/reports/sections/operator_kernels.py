@@ -46,6 +46,7 @@ _KERNELS = 40
 KIND_TEXTS = {
     EvidenceKind.COUNTED: "calls counted",
     EvidenceKind.SAMPLED: "samples",
+    EvidenceKind.NAMED: "named by the runtime",
     EvidenceKind.REGISTERED: "registered, not necessarily run",
 }
 _COUNT = "count them: opscope kernels BUNDLE --count"
@@ -203,6 +204,7 @@ def _legend(columns: Sequence[KernelColumn]) -> str:
         EvidenceKind.COUNTED: "numbers are calls in the whole process, including kernels that only pack data; 0 means "
         "counted but never called",
         EvidenceKind.SAMPLED: "samples are not calls; operators marked ? may have run between two samples",
+        EvidenceKind.NAMED: "numbers are operators of one inference that the runtime says a kernel ran",
         EvidenceKind.REGISTERED: "present and absent show registration when the library was loaded, not what ran",
     }
     told = "; ".join(text for kind, text in lines.items() if kind in kinds)
@@ -226,8 +228,8 @@ def cell_text(cell: KernelCell) -> str:
 
 _HOW_KNOWN = (
     "Calls are per inference and count compute kernels only. Evidence is the strongest available: executed "
-    "(counted or sampled), selected (the library's choice, by the operator's name), eligible (possible by type and "
-    "shape)."
+    "(counted, sampled, or named by the runtime), selected (the library's choice, by the operator's name), eligible "
+    "(possible by type and shape)."
 )
 
 

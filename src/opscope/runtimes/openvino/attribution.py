@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from opscope.runtimes.side import Side
 
 _METHOD = "main"
-_TYPES = {
+NODE_TYPES = {
     "f32": "float32",
     "f16": "float16",
     "bf16": "bfloat16",
@@ -37,7 +37,7 @@ _TYPES = {
     "i64": "int64",
     "boolean": "bool",
 }
-_TRACES = "openvino-trace"
+"""Number types of OpenVINO's tensors, as everything else calls them."""
 
 
 def graph_of(side: Side) -> OpenVinoGraph:
@@ -77,6 +77,12 @@ def with_nodes(side: Side, graph: OpenVinoGraph) -> AttributedSide:
     strange = all(one.attribution is Attribution.NAME for one in facts.origins.nodes) and bool(graph.given)
     conflict = "it has none of the nodes that ran" if strange else None
     return AttributedSide(side._replace(table=table), Attributions(operators, [], conflict, [], {}, {}))
+
+
+def facts_of(graph: OpenVinoGraph) -> list[OperatorFacts]:
+    """What is known of each node of a graph that ran, in its order."""
+    facts = _Facts(graph)
+    return [facts.of(place) for place in range(len(graph.ran))]
 
 
 def _types(side: Side) -> dict[str, str]:
@@ -137,7 +143,7 @@ class _Facts:
             handles=origin.nodes,
             module=_module(main or self._carrier(place)),
             computes=tuple(self._graph.given[number].type for number in origin.nodes),
-            dtype=_TYPES.get(read[0].dtype, read[0].dtype) if read else None,
+            dtype=NODE_TYPES.get(read[0].dtype, read[0].dtype) if read else None,
             shape=made.shape if made else None,
             elements=max((math.prod(shape) for shape in shapes), default=None),
             cost=part("costs of nodes", lambda: self._costs.of(place), None),

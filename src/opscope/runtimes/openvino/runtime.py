@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
+    from opscope.analysis.preflight.preflight import Preflight
     from opscope.experiment.target import RunTarget
     from opscope.program.structure.exported import Signature
     from opscope.runtimes.attribution import AttributedSide
@@ -29,6 +30,8 @@ class OpenVino(Runtime):
     channels_last = False
     has_delegates = False
     has_model = False
+    names_kernels = True
+    preflight_runs = True
 
     def target_here(self) -> RunTarget:
         """The installed package."""
@@ -60,6 +63,12 @@ class OpenVino(Runtime):
 
         properties(options)
 
+    def options(self, asked: Mapping[str, str]) -> Mapping[str, str]:
+        """Latency of one stream, in the precision of the model, unless they are asked for otherwise."""
+        from opscope.runtimes.openvino.options import properties
+
+        return properties(asked)
+
     def files(self, program: Path, data: Path | None) -> list[Path]:
         """The program, and the file with its weights."""
         from opscope.runtimes.openvino.ir_file import weights_file
@@ -89,6 +98,12 @@ class OpenVino(Runtime):
         if other := self._other(program):
             return other.weight_bits(program)
         return used_bits(one.dtype for one in read_ir(program).weights if len(one.sizes) > 1)
+
+    def preflight(self, program: Path, record: Path | None = None) -> Preflight:  # noqa: ARG002 - it has none
+        """By one run of it."""
+        from opscope.runtimes.openvino.preflight import openvino_preflight
+
+        return openvino_preflight(program, self.signatures(program)[0], self.index_limits(program))
 
     def attributed(self, side: Side, program: Path, record: Path | None) -> AttributedSide:  # noqa: ARG002 - it has none
         """By the graphs that are kept beside the traces."""

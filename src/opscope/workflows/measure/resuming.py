@@ -100,7 +100,9 @@ def _switching(manifest: Manifest, experiment: Experiment) -> Iterator[tuple[str
 
 
 def _options(manifest: Manifest) -> str:
-    """Options of the sessions of ONNX Runtime, which are those of all variants of `opscope profile`."""
+    """Options of sessions that were asked for, which are those of all variants of `opscope profile`."""
+    if manifest.request is not None:
+        return _pairs(manifest.request.session_options)
     return _pairs(next((variant.options for variant in manifest.variants if variant.options), {}))
 
 

@@ -55,7 +55,8 @@ def _with_runtime_options(experiment: Experiment, variant: Variant) -> Variant:
         return msgspec.structs.replace(variant, delegate=_delegate(experiment, variant, planned))
     if runtime.has_options:
         own = planned.options if planned else None
-        return msgspec.structs.replace(variant, options=(experiment.session_options if own is None else own) or None)
+        options = runtime.options(experiment.session_options if own is None else own)
+        return msgspec.structs.replace(variant, options=dict(options) or None)
     return variant
 
 

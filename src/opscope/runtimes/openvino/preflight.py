@@ -1,0 +1,116 @@
+"""What a model tells before it is measured in OpenVINO: the nodes that its plugin makes of it, and their work.
+
+The model runs once on this machine, unmeasured: that shows whether its frontend reads it, all shapes, and the kernels
+that this CPU gets.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+import numpy as np
+
+from opscope.analysis.preflight.contents import TensorSummary
+from opscope.analysis.preflight.operators import Planned
+from opscope.analysis.preflight.parts import DelegateBoundaries
+from opscope.analysis.preflight.preflight import Partition, Preflight, method_preflight
+from opscope.core.errors import RunError
+from opscope.core.files import sha256_of
+from opscope.experiment.guesses import USUAL_SIZES, guessed, input_words
+from opscope.experiment.inputs import made_inputs
+from opscope.experiment.protocol import Job
+from opscope.program.operators.kinds import Category
+from opscope.program.operators.taxonomy import classify
+from opscope.program.partition.sme_support import Eligibility, Form, SmeSupport
+from opscope.runtimes.openvino.attribution import NODE_TYPES, facts_of
+from opscope.runtimes.openvino.graph import GRAPH, read_graph
+from opscope.runtimes.openvino.target import OpenVinoTarget
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from opscope.analysis.operators.operator_facts import OperatorFacts
+    from opscope.experiment.inputs import MadeInputs
+    from opscope.program.structure.exported import Signature
+    from opscope.runtimes.openvino.graph import OpenVinoGraph, RunNode
+
+_TABLE = "OpenVINO 2026.4"
+_SECONDS = 300.0
+_BITS = {"float32": 32, "float16": 16, "bfloat16": 16, "int8": 8, "uint8": 8}
+_SILENT = frozenset({"Input", "Output", "Const"})
+_CONTROL = frozenset({"If", "Loop", "TensorIterator"})
+
+
+def openvino_preflight(path: Path, signature: Signature, limits: Mapping[str, int]) -> Preflight:
+    """What the model of a file tells; ``limits`` are rows of tables that inputs are indices into."""
+    graph, words = _run(path, signature, limits)
+    ran = [
+        (one, facts)
+        for one, facts in zip(graph.ran, facts_of(graph), strict=True)
+        if one.node.type not in _SILENT and one.kernel != _FUSED
+    ]
+    found = method_preflight(
+        signature.name,
+        [TensorSummary(list(one.sizes), one.dtype.name) for one in signature.inputs],
+        _outputs(graph),
+        [_planned(one, facts) for one, facts in ran],
+        branches=any(one.node.type in _CONTROL for one, _ in ran),
+        partition=Partition(0, 0, len(ran), 0, 0, 0, []),
+        borders=DelegateBoundaries(0, 0, 0, 0, 0),
+    )
+    told = f"one unmeasured inference ran to get tensor shapes, with {words}"
+    return Preflight(str(path), sha256_of(path), _TABLE, "", [found], told)
+
+
+_FUSED = "undef"
+"""Kernel of what was fused into another node."""
+
+
+def _outputs(graph: OpenVinoGraph) -> list[TensorSummary]:
+    results = [one.node.outputs[0] for one in graph.ran if one.node.type == "Output" and one.node.outputs]
+    return [TensorSummary(list(one.shape or ()), NODE_TYPES.get(one.dtype, one.dtype)) for one in results]
+
+
+def _run(path: Path, signature: Signature, limits: Mapping[str, int]) -> tuple[OpenVinoGraph, str]:
+    """The graphs of a model that ran once, and the inputs that it had, in words."""
+    named = [(one.name, one) for one in signature.inputs]
+    problem = ""
+    for usual in USUAL_SIZES:
+        asked = guessed(named, [], {}, limits, usual)
+        with tempfile.TemporaryDirectory(prefix="opscope-") as directory:
+            job = _job(path, made_inputs([value for _, value in named], asked, 0), Path(directory))
+            outcome = OpenVinoTarget().execute(job, Path(directory))
+            if outcome.failure is None:
+                return read_graph(Path(directory) / GRAPH), ", ".join(input_words(named, asked))
+            problem = problem or outcome.failure.message
+    raise RunError(f"OpenVINO cannot run it: {problem}", where=path)
+
+
+def _job(path: Path, made: MadeInputs, directory: Path) -> Job:
+    job = Job(str(path), None, 1, 1, 0, _SECONDS, traced=True, inputs=tuple(made.planned))
+    if not made.arrays:
+        return job
+    values = directory / "inputs.npz"
+    np.savez(values, **{f"arr_{number}": array for number, array in made.arrays.items()})  # type: ignore[arg-type]
+    return msgspec.structs.replace(job, values=str(values))
+
+
+def _planned(one: RunNode, facts: OperatorFacts) -> Planned:
+    known = facts.operator_class or classify(f"{one.node.type}: ")
+    product = known.category in {Category.CONVOLUTION, Category.GEMM}
+    types = facts.dtype or "unknown"
+    unknown = Eligibility(SmeSupport.UNKNOWN, Form.PRODUCT, types, "no known rule", None, tried=False)
+    return Planned(
+        name=one.node.type,
+        calls=1,
+        category=known.category,
+        cost=facts.cost,
+        bits=_BITS.get(types),
+        eligibility=unknown if product else None,
+        added=facts.change is not None,
+        kernel=one.kernel if product else None,
+        converts=known.kind == "quantisation",
+    )
