@@ -24,6 +24,7 @@ class ProbeAnswer(msgspec.Struct, frozen=True):
     offsets: dict[str, int]  # field -> byte offset in it, of all fields whose place is certain
     # fields that libraries set because they know the cores: the mechanism `hwcap` cannot switch them off
     fixed: list[str] = []
+    needed: list[str] = []  # fields without which the runtime runs no model
 
 
 class ProbeRefusal(msgspec.Struct, frozen=True):

@@ -203,6 +203,12 @@ def stays_on(fields: Iterable[str]) -> FeatureError:
     return FeatureError(problem, hint="choose another group of `opscope doctor --features`, or --ablate none")
 
 
+def needed(fields: Iterable[str]) -> FeatureError:
+    """Why fields cannot be switched off without which the runtime runs no model."""
+    problem = f"{', '.join(fields)} cannot be switched off: the runtime runs no model without them"
+    return FeatureError(problem, hint="choose another group of `opscope doctor --features`, or --ablate none")
+
+
 def cleared_fields(
     arch: str, names: list[str], fields: frozenset[str], fixed: frozenset[str] = frozenset()
 ) -> list[str]:
@@ -215,7 +221,7 @@ def cleared_fields(
             raise FeatureError(f"this CPU does not have {name}", hint=f"it has: {have}")
         wanted.update(candidate.fields)
     if wanted & fixed:
-        raise stays_on(sorted(wanted & fixed))
+        raise needed(sorted(wanted & fixed)) if arch == "x86_64" else stays_on(sorted(wanted & fixed))
     return sorted(wanted & fields, key=_ORDER[arch].index)
 
 

@@ -189,7 +189,7 @@ def _by_kernel(rung: EvidenceLevel, row: Operator) -> LevelAnswer:
     name = row.kernel or ""
     symbol = parse_symbol(name)
     if symbol is None or symbol.isa is IsaClass.UNKNOWN:
-        return _unknown(rung, f"{name} ran, whose name tells no instruction set")
+        return _unknown(rung, f"{name} ran, whose name shows no instruction set")
     calls = {name: round(row.calls)} if rung is EvidenceLevel.EXECUTED else {}
     return LevelAnswer(rung, Answer.YES, f"{name} ran", BY_RUNTIME, symbol.isa, calls, 1 if calls else None)
 

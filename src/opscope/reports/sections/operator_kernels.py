@@ -228,8 +228,8 @@ def cell_text(cell: KernelCell) -> str:
 
 _HOW_KNOWN = (
     "Calls are per inference and count compute kernels only. Evidence is the strongest available: executed "
-    "(counted, sampled, or named by the runtime), selected (the library's choice, by the operator's name), eligible "
-    "(possible by type and shape)."
+    "(counted, sampled or named), selected (the library's choice, by the operator's name), eligible (possible by type "
+    "and shape)."
 )
 
 

@@ -65,8 +65,11 @@ class OpenVinoRun(ProgramRun[int]):
 
     def load(self) -> None:
         """Read and compile it."""
-        model = self._core.read_model(self._job.program)
-        self._compiled = self._core.compile_model(model, _DEVICE, self._properties)
+        try:
+            model = self._core.read_model(self._job.program)
+            self._compiled = self._core.compile_model(model, _DEVICE, self._properties)
+        except RuntimeError as error:
+            raise RunError(f"OpenVINO cannot load it: {_reason(error)}") from error
         self._request = self._compiled.create_infer_request()
         # Names of nodes that have none in the file are numbered anew each time it is read.
         self._model: Model = model if self._traced else None
@@ -194,6 +197,12 @@ def _node(node: Node, kind: str) -> ModelNode:
 def _tensor(port: Node) -> NodeTensor:
     shape = port.get_partial_shape()
     return NodeTensor(port.get_element_type().get_type_name(), tuple(port.get_shape()) if shape.is_static else None)
+
+
+def _reason(error: RuntimeError) -> str:
+    """What an exception of OpenVINO says: its last line, since those before are where in its sources it was raised."""
+    lines = [line.strip() for line in str(error).replace("\\n", "\n").splitlines() if line.strip()]
+    return lines[-1] if lines else "it gives no reason"
 
 
 def _text(value: Any) -> str:  # noqa: ANN401 - of the package

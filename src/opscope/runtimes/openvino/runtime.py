@@ -52,10 +52,9 @@ class OpenVino(Runtime):
         return is_ir(path)
 
     def check(self, path: Path) -> None:
-        """Refuse a damaged program, one without its weights, and what its own runtime refuses."""
+        """Refuse a damaged program, one without its weights, and inputs that cannot be given."""
         self.files(path, None)
-        if other := self._other(path):
-            other.check(path)
+        self.signatures(path)
 
     def check_options(self, options: Mapping[str, str] | None) -> None:
         """Refuse properties that are not known."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from opscope.core.errors import MissingDependencyError
 from opscope.runtimes.openvino.installed import PACKAGE, asking_libraries, installed_openvino
 from opscope.runtimes.openvino.recorder import clock_library
@@ -13,7 +15,9 @@ from opscope.runtimes.package_target import PackageModules, PackageTarget
 from opscope.runtimes.switching import LibrarySwitch
 
 if TYPE_CHECKING:
+    from opscope.bundle.manifest import Mechanism
     from opscope.experiment.protocol import Job
+    from opscope.experiment.target import SwitchOffer
     from opscope.machine.ceilings_cache import MachineIdentity
     from opscope.program.ceilings import Ceilings
 
@@ -46,6 +50,12 @@ class OpenVinoTarget(PackageTarget):
 
     def _switch(self) -> LibrarySwitch:
         return LibrarySwitch(self._host, asking_libraries())
+
+    def offer(self, mechanism: Mechanism) -> SwitchOffer:
+        """What a mechanism can do; its kernels begin with SSE4.1, and it compiles no model without."""
+        found = super().offer(mechanism)
+        lowest = [name for name in found.probe.fields if name.startswith("sse4")]
+        return found._replace(probe=msgspec.structs.replace(found.probe, needed=lowest))
 
     def ceilings(self, clear: list[str] | None, threads: int) -> Ceilings | None:  # type: ignore[override]  # none yet
         """None: its kernels are not measured by themselves."""

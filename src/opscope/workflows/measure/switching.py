@@ -40,7 +40,7 @@ class ChosenSwitch(NamedTuple):
     @property
     def fixed(self) -> frozenset[str]:
         """Fields that it cannot switch off."""
-        return frozenset(self.probe.fixed if self.mechanism is Mechanism.HWCAP else ())
+        return frozenset((*self.probe.needed, *(self.probe.fixed if self.mechanism is Mechanism.HWCAP else ())))
 
     @property
     def recorded(self) -> Mechanism | None:
