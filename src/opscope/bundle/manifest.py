@@ -133,7 +133,7 @@ class Variant(msgspec.Struct, frozen=True):
         affinity: CPUs that its processes stay on; empty for all.
         switch: mechanism that its processes run with; null: ``cpuinfo`` where some variant has features cleared, else
             none, and none for a variant of the role ``control``.
-        runtime: that was asked for, by its name; null: that of the program's format.
+        runtime: that ran it, by its name, where one was asked for; null: that of the program's format.
         delegate: of LiteRT: ``xnnpack``, or ``none`` for its own kernels; null for runtimes whose programs state it.
         options: of its runtime, by name; null for none, and for runtimes that have none.
     """
@@ -673,8 +673,12 @@ class Manifest(msgspec.Struct, frozen=True, tag_field="schema", tag="opscope.bun
         return list(found.values())
 
     def title(self, model: Model) -> str:
-        """What a program is called: its name, with the suffix of its file where only that tells it from another."""
-        alike = {PurePath(one.program).suffix for one in (self.model, *self.other_models) if one.name == model.name}
+        """What a program is called: its name, with its runtime or the suffix of its file where only that tells it."""
+        models = (self.model, *self.other_models)
+        alike = {PurePath(one.program).suffix for one in models if one.name == model.name}
+        if sum(one.sha256 == model.sha256 for one in models) > 1:
+            ran = (one.runtime for one in self.variants if self.model_of(one.name).program == model.program)
+            return f"{model.name} in {next(ran, None) or 'its runtime'}"
         return f"{model.name}{PurePath(model.program).suffix}" if len(alike) > 1 else model.name
 
     @property

@@ -11,7 +11,7 @@ from opscope.core.printable import shell_command
 
 
 def command(
-    program: Annotated[str, typer.Argument(metavar="MODEL", help="The program: a .pte, .tflite or .onnx.")],
+    program: Annotated[str, typer.Argument(metavar="MODEL", help="The program: a .pte, .tflite, .onnx or .xml.")],
     runtime: RuntimeOption = None,
     json: JsonOption = None,
     quiet: QuietOption = False,

@@ -32,7 +32,7 @@ DEFAULT_TARGET = LOCAL.name
 CHOICES = {"role": tuple(role.value for role in Role)} | choices_of(VariantConfig) | choices_of(Config)
 _TAKE_BUILDS = [kind for kind in KINDS if kind.builds]
 _DEVICES_OF_BUILDS = [kind for kind in _TAKE_BUILDS if kind.remote]
-_PROGRAMS = {".pte", ".bpte", ".tflite", ".onnx"}
+_PROGRAMS = {".pte", ".bpte", ".tflite", ".onnx", ".xml"}
 _FEATURES = tuple(dict.fromkeys(group.name for groups in isa.GROUPS.values() for group in groups))
 
 

@@ -24,7 +24,7 @@ _FUNCTION = (
     "`opscope init --model NAME` writes a starter file"
 )
 _CODE = f"the file has weights, not the model's code. Build the model, load the weights into it, and {_FUNCTION}"
-_RUNS = "opscope profiles ExecuTorch programs (.pte), LiteRT models (.tflite) and ONNX models (.onnx)"
+_RUNS = "opscope profiles models of ExecuTorch (.pte), LiteRT (.tflite), ONNX (.onnx) and OpenVINO (.xml)"
 _OTHER_RUNTIME = f"{_RUNS}. If you have the PyTorch model, {_FUNCTION}"
 
 

@@ -204,7 +204,9 @@ def test_one_file_in_two_runtimes_is_one_bundle(tmp_path: Path, file: str) -> No
     assert result.error is None, result.error
     assert validate(Path(result.path)).valid
     manifest = Bundle.open(Path(result.path)).manifest
-    assert [one.runtime for one in manifest.variants] == [None, "openvino"]
+    own = "onnxruntime" if file.endswith("onnx") else "litert"
+    assert [one.runtime for one in manifest.variants] == [own, "openvino"]
+    assert [manifest.title(one) for one in manifest.models.values()] == [f"images in {own}", "images in openvino"]
     outputs = []
     for name in ("own", "openvino"):
         place = Path(result.path) / manifest.completed(name, TracingMode.TIMED)[0].directory

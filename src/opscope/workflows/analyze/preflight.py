@@ -23,10 +23,10 @@ def preflight(path: str | Path, etrecord: str | Path | None = None, *, runtime: 
     """What of a program XNNPACK will run, what share SME and SME2 can accelerate, what holds it back, and what to do.
 
     Nothing is measured and no device is needed. A delegate without a payload is counted, and its work stays unknown.
-    An .onnx is run once, where ONNX Runtime is installed, since only that tells all shapes.
+    An .onnx is run once, where ONNX Runtime is installed, since only that tells all shapes, and so is all in OpenVINO.
 
     Args:
-        path: the program, a .pte, a .tflite or an .onnx.
+        path: the program, a .pte, a .tflite, an .onnx or an OpenVINO .xml.
         etrecord: export record of a .pte, which adds the lines of the model's code to findings; None: without.
         runtime: that is to run it, by its name; None: that of its format.
 
@@ -104,6 +104,6 @@ def _runtime(path: Path, named: str | None = None) -> Runtime:
         raise NotFoundError("a directory, not a program", where=path, hint=hint)
     mapped_file(path)
     if not any(one.holds(path) for one in RUNTIMES):
-        known = "a .pte as written by `opscope profile` or ExecuTorch's exporter, a .tflite or an .onnx"
+        known = "a .pte as written by `opscope profile` or ExecuTorch's exporter, a .tflite, .onnx or .xml"
         raise not_recognised(path, hint=f"give {known}; `opscope analyze` reads traces")
     return runtime_of(path, named)

@@ -50,7 +50,9 @@ def _with_runtime_options(experiment: Experiment, variant: Variant) -> Variant:
         (one for one in experiment.variants if variant.name in {one.name, control_name(experiment, one.name)}), None
     )
     asked = experiment.models_by_variant[planned.name] if planned else experiment.first_model
-    runtime, variant = runtime_of(*asked), msgspec.structs.replace(variant, runtime=asked.runtime)
+    runtime = runtime_of(*asked)
+    if any(one.runtime for one in experiment.all_models):
+        variant = msgspec.structs.replace(variant, runtime=runtime.name)
     if runtime.chooses_delegate:
         return msgspec.structs.replace(variant, delegate=_delegate(experiment, variant, planned))
     if runtime.has_options:
