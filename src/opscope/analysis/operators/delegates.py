@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from opscope.program.partition.portable_reason import PortableReason
 
 
-_PROVIDER = "ExecutionProvider"
-NODE_TYPES = {"float": "f32", "float16": "f16", "int8": "qs8", "uint8": "qs8"}
+_NODE_BACKENDS = ("ExecutionProvider", "OpenVINO CPU")
+NODE_TYPES = {"float": "f32", "float32": "f32", "float16": "f16", "bfloat16": "bf16", "int8": "qs8", "uint8": "qs8"}
 """Number types in the events of nodes, as ceilings name them."""
 _NODE_KERNELS = {
     "depthwise": KernelClass.DWCONV,
@@ -229,8 +229,8 @@ def is_delegated(row: Operator) -> bool:
 
 
 def is_node(row: Operator) -> bool:
-    """Whether a provider of ONNX Runtime ran it: its events name the type of a node, and there are no delegates."""
-    return row.backend.endswith(_PROVIDER)
+    """Whether a provider of ONNX Runtime ran it, or OpenVINO: events name the type of a node, and nothing delegates."""
+    return row.backend.endswith(_NODE_BACKENDS)
 
 
 def _delegate(

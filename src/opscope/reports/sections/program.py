@@ -175,6 +175,9 @@ def backends_section(analysis: Analysis, closing: Sequence[Closing]) -> Section:
     answer = ""
     if analysis.program is None:
         blocks.append(Sentence("Unknown why operators were not delegated: there is no program next to the traces."))
+    elif not is_delegated(analysis):
+        blocks.append(_layout(analysis))
+        answer = f"no delegates, layout tax {share_text(sums(analysis.layout)[1])}"
     else:
         blocks += [*_not_delegated(analysis), _calls(analysis), _layout(analysis)]
         counted = (
