@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from opscope.bundle.manifest import Target, Tensor
-from opscope.core.errors import MissingDependencyError
+from opscope.core.errors import MissingDependencyError, UsageError
 from opscope.core.install import install_command
+from opscope.core.system.pythons import python_at
 from opscope.experiment.checks import Check, State, problem_check
 from opscope.hosts.adb.device import PHONE_VERSIONS, phone_device, ssh_device
 from opscope.hosts.ssh import parse_address
@@ -51,7 +52,9 @@ def target_named(named: TargetName) -> RunTarget:
         return _on_ssh(named.address)
     if named.kind is ADB:
         return native_on(phone_device(named.address), versions=PHONE_VERSIONS)
-    return native_emulated() if named.kind.emulated else _here(named.kind)
+    if named.kind.emulated:
+        return native_emulated()
+    return _of_package(named) if named.address else _here(named.kind)
 
 
 def build_named(
@@ -86,6 +89,14 @@ def _on_ssh(address: str) -> RunTarget:
     """Always the same, so that all experiments on a device share one connection."""
     device, python = ssh_device(address), parse_address(address).python
     return python_on(device, python) if python else native_on(device)
+
+
+def _of_package(named: TargetName) -> RunTarget:
+    """The native runner for the executorch of another environment."""
+    if named.kind is not NATIVE:
+        problem = "programs run with another environment's executorch in the native runner only"
+        raise UsageError(problem, where=named.text, hint=f"{NATIVE.name}:{named.address}")
+    return native_here(package=python_at(named.address))
 
 
 def _here(kind: TargetKind) -> RunTarget:

@@ -139,6 +139,7 @@ class NativeProgram(NamedTuple):
     # the folder with all that it needs; None: it runs with the libraries that are installed here
     brought: RuntimeFolder | None = None
     command: Sequence[str] = ()  # that starts it, without such a folder
+    library: Path | None = None  # that it drives then; None where that is the one that it is linked to
 
     @classmethod
     def of(cls, folder: RuntimeFolder) -> NativeProgram:

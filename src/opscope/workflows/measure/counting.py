@@ -20,6 +20,7 @@ from opscope.core.files import place_beside, sha256_of
 from opscope.core.input_files import file_bytes
 from opscope.experiment.engine import planned_job
 from opscope.experiment.planned import Experiment
+from opscope.experiment.target_names import kind_named
 from opscope.machine import isa
 from opscope.machine.instructions import SME_BITS, SVE_BITS
 from opscope.measurements.analyses import analysis_of
@@ -199,9 +200,10 @@ def check_work(candidate: str | Path, against: str | Path, *, limit: float = 0.0
 
 
 def _counter(target: str, sve_bits: int, sme_bits: int) -> WorkCounter:
-    if target == EmulatorCounter.target:
+    kind = kind_named(target).name
+    if kind == EmulatorCounter.target:
         return EmulatorCounter(sve_bits, sme_bits)
-    if target != ValgrindCounter.target:
+    if kind != ValgrindCounter.target:
         hint = f"{ValgrindCounter.target}, or {EmulatorCounter.target}"
         raise UsageError(f"opscope cannot count instructions on {target}", where="--target", hint=hint)
     return ValgrindCounter()

@@ -21,6 +21,7 @@ from opscope.core.errors import DeviceError, FeatureError, MissingDependencyErro
 from opscope.core.files import scratch_directory, written_atomically
 from opscope.core.system.c_library import check_c_library
 from opscope.core.system.cache import cache_directory, is_whole
+from opscope.core.system.pythons import HERE
 from opscope.experiment.protocol import LOG, OUTPUTS, TRACE, ProbeAnswer
 from opscope.experiment.target import Capabilities, JobOutcome
 from opscope.experiment.tensors import from_bytes, random_inputs, to_bytes
@@ -34,7 +35,7 @@ from opscope.machine.isa import proved_layout
 from opscope.machine.switch.switch import proof
 from opscope.program.structure.dtypes import program_type
 from opscope.runtimes.counting.kernel_counter import COUNTS
-from opscope.runtimes.executorch.installed import BACKEND, THREADPOOL, library_directory
+from opscope.runtimes.executorch.installed import BACKEND, THREADPOOL, installed_runtime, library_directory
 from opscope.runtimes.executorch.kernel_libraries import extra_kernels
 from opscope.runtimes.executorch.runners.python import python_here
 from opscope.runtimes.hosted import ended_by
@@ -70,6 +71,7 @@ if TYPE_CHECKING:
 
     from opscope.bundle.manifest import Mechanism
     from opscope.core.system.compiler import Compiler
+    from opscope.core.system.pythons import Python
     from opscope.experiment.protocol import Job
     from opscope.experiment.target import SwitchOffer
     from opscope.experiment.tensors import Array
@@ -332,13 +334,19 @@ def probe_answer(told: RawFeatures, arch: str) -> ProbeAnswer:
 
 def backend_of(program: NativeProgram) -> Path:
     """The library of the backend whose kernels a runner calls, on this machine."""
-    return (program.brought.directory if program.brought else library_directory()) / _LIBRARY
+    return _libraries(program) / _LIBRARY
 
 
 def libraries_of(program: NativeProgram) -> list[Path]:
     """The libraries that a runner can load, on this machine."""
-    place, suffix = (program.brought.directory, ".so") if program.brought else (library_directory(), _SUFFIX)
+    place, suffix = _libraries(program), ".so" if program.brought else _SUFFIX
     return [place / f"{name}{suffix}" for name in _PARTS if (place / f"{name}{suffix}").exists()]
+
+
+def _libraries(program: NativeProgram) -> Path:
+    if program.brought:
+        return program.brought.directory
+    return program.library.parent if program.library else library_directory()
 
 
 class NativeStarter(RunnerStarter[NativeAnswer]):
@@ -413,19 +421,21 @@ class NativeTarget(RunnerTarget):
         return self.jobs.probed
 
 
-def native_here(cache: Path | None = None, runner: Sequence[str] | None = None) -> NativeTarget:
-    """The native runner on this machine."""
-    built = None if runner else build_runner(cache)
+def native_here(cache: Path | None = None, runner: Sequence[str] | None = None, package: Python = HERE) -> NativeTarget:
+    """The native runner on this machine, for the executorch that a Python has."""
+    built = None if runner else build_runner(cache, package=package)
     versions = {"executorch": built.runtime, "compiler": built.compiler.version} if built else {}
     command = [str(built.path)] if built else list(runner or ())
-    program = NativeProgram(isa.architecture(platform.machine()), versions, command=command)
+    library = None if package is HERE else library_directory(package) / _LIBRARY
+    program = NativeProgram(isa.architecture(platform.machine()), versions, command=command, library=library)
     # The runner tells features in milliseconds; on macOS it cannot tell the size of cpuinfo_isa, Python can.
     asks_runner = built is not None and sys.platform == "linux"
     target = NativeTarget(
-        ThisMachine(Target(NATIVE.name, "")),
+        ThisMachine(Target(NATIVE.name, package.address)),
         lambda: program,
         environment.versions(),
-        python_here(features=lambda: target.probe()),  # noqa: PLW0108 - the target is not there yet
+        # another package's ceilings are not measured; and the target is not there yet
+        python_here(features=lambda: target.probe()) if package is HERE else None,  # noqa: PLW0108
         None if asks_runner else python_here().probe,
     )
     return target
@@ -502,12 +512,12 @@ class NativeRunner(NamedTuple):
     runtime: str  # version of the executorch package that it belongs to
 
 
-def build_runner(cache: Path | None = None, python: Path | None = None) -> NativeRunner:
-    """The native runner for the installed package; built when there is none of this source, package and compiler."""
+def build_runner(cache: Path | None = None, python: Path | None = None, package: Python = HERE) -> NativeRunner:
+    """The native runner for an installed package; built when there is none of this source, package and compiler."""
     check_c_library(python)
-    libraries, compiler = library_directory(), find_compiler()
+    libraries, compiler = library_directory(package), find_compiler()
     flags = compiler_flags(libraries, str(libraries))
-    runtime = version("executorch")
+    runtime = installed_runtime(package).version
     path = (cache or cache_directory()) / "native" / build_key(compiler, SOURCE, flags, runtime) / "runner"
     if not is_whole(path):
         compile_runner(compiler, flags, path)

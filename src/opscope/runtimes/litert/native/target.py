@@ -36,6 +36,7 @@ from opscope.runtimes.switching import brought_by, is_switched_outside, variable
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from opscope.core.system.pythons import Python
     from opscope.experiment.protocol import Job
     from opscope.experiment.tensors import Array
     from opscope.hosts.host import Host
@@ -72,11 +73,16 @@ class _TracedCall(msgspec.Struct, frozen=True):
     events: list[EventRow]
 
 
+def _installed(python: Python) -> tuple[str, Path]:
+    found = installed_litert(python)
+    return found.version, found.library
+
+
 RUNNER = WheelRunner(
     title="LiteRT",
     package=PACKAGE,
     source=Path(__file__).with_name("cpp") / "runner.cpp",
-    installed=lambda: (installed_litert().version, installed_litert().library),
+    installed=_installed,
     member=lambda _: f"{MODULE}/{LIBRARY}.so",
     newest=KNOWN[-1],  # its structures are known, whatever is installed here
     platforms=("manylinux_2_27", "manylinux_2_28"),
