@@ -78,7 +78,14 @@ def product() -> bytes:
     return model(body(nodes, {"x": ("int64", [48, 64])}, {"y": ("int64", [96, 32])}, weights))
 
 
+@pytest.fixture
+def index(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The user's own index, which other tests do without."""
+    monkeypatch.delenv("PIP_NO_INDEX", raising=False)
+
+
 @pytest.mark.nightly
+@pytest.mark.usefixtures("index")
 def test_an_index_that_is_not_reached_says_so() -> None:
     """Of a package that there is not."""
     with pytest.raises(MissingDependencyError, match="pip finds no release of opscope-no-such-package"):
@@ -86,6 +93,7 @@ def test_an_index_that_is_not_reached_says_so() -> None:
 
 
 @pytest.mark.nightly
+@pytest.mark.usefixtures("index")
 def test_environments_are_made_once_and_make_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """By the hash of their wheel; a run leaves nothing there; those not used for longest go."""
     monkeypatch.setenv("OPSCOPE_CACHE", str(tmp_path / "cache"))
@@ -110,6 +118,7 @@ def test_environments_are_made_once_and_make_room(tmp_path: Path, monkeypatch: p
 
 
 @pytest.mark.nightly
+@pytest.mark.usefixtures("index")
 def test_a_release_that_does_more_work_is_found(tmp_path: Path) -> None:
     """Products of whole numbers execute twice as much from 1.21.0 on (issue 27153 of ONNX Runtime)."""
     file = tmp_path / "net.onnx"
