@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from processes import median_seconds, run
 
-from opscope.experiment.protocol import TRACE, Job
+from opscope.experiment.protocol import AS_IT_IS, TRACE, Job
 from opscope.readers.registry import read_trace
 from opscope.runtimes.executorch.etdump import etdump, repeats
 from opscope.runtimes.executorch.export.process import export_model
@@ -45,7 +45,7 @@ def real_trace(model: str, inferences: int, directory: Path) -> Path:
     place = directory / f"{model}-{inferences}"
     place.mkdir()
     program, _ = export_model(model, "fp32", place)
-    outcome = python_here().execute(Job(str(program), [], 1, inferences, 0, timeout_seconds=900), place)
+    outcome = python_here().execute(Job(str(program), AS_IT_IS, inferences, 0, timeout_seconds=900), place)
     if outcome.failure:
         raise SystemExit(outcome.failure.message)
     return place / TRACE

@@ -229,11 +229,9 @@ def _measurement(job: Job, wall: list[int], output_sha256: str) -> Measurement:
 
 
 def _proof(job: Job) -> MaskProof:
-    clear, own = job.clear or [], job.switch is Mechanism.CPUINFO
-    counts = {} if own else {"sites": 21, "executions": 23, "masked": 2 if clear else 0}
-    return MaskProof(
-        clear, backend_loaded_before=False, same_symbol=True, struct_size=85, mechanism=job.switch, **counts
-    )
+    clear, switch = job.variant.cleared, job.variant.switch
+    counts = {} if switch is Mechanism.CPUINFO else {"sites": 21, "executions": 23, "masked": 2 if clear else 0}
+    return MaskProof(clear, backend_loaded_before=False, same_symbol=True, struct_size=85, mechanism=switch, **counts)
 
 
 class SwitchingFakeTarget(FakeTarget):

@@ -659,6 +659,12 @@ class Manifest(msgspec.Struct, frozen=True, tag_field="schema", tag="opscope.bun
         """Whether some variant of the same program has CPU features switched off."""
         return any(one.cleared for one in self.beside(variant))
 
+    def as_run(self, variant: Variant) -> Variant:
+        """A variant with the mechanism that its processes are switched with stated; null: with none."""
+        switches = self.switches_in(variant.name) and variant.role is not Role.CONTROL
+        switch = (variant.switch or Mechanism.CPUINFO) if switches else None
+        return msgspec.structs.replace(variant, switch=switch)
+
     @property
     def settings(self) -> ExperimentSettings:
         """What was asked for; the usual values where it is not known."""

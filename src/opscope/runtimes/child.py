@@ -133,7 +133,7 @@ class ProgramRun(ABC, Generic[Called]):
 def run_program(program: Callable[[RunRequest], ProgramRun[Any]], request: RunRequest, began: int) -> Measurement:
     """Run a program as it is asked for, in this process."""
     clock, job = time.perf_counter_ns, request.job
-    stay_on(job.affinity)
+    stay_on(job.variant.affinity)
     run = program(request)
     started = clock()
     run.load()

@@ -16,6 +16,7 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 
+from job_variants import run_as
 from opscope.bundle.manifest import FailureKind, Tensor
 from opscope.core.errors import FeatureError, NotFoundError, UsageError
 from opscope.experiment.engine import _judge
@@ -40,9 +41,17 @@ class Tried(NamedTuple):
     cpus: list[int]
 
 
-def job(*, clear: tuple[str, ...] = (), threads: int = 1, timeout: float = 60.0, traced: bool = True, **more) -> Job:
+def job(
+    *,
+    clear: tuple[str, ...] = (),
+    threads: int = 1,
+    affinity: tuple[int, ...] = (),
+    timeout: float = 60.0,
+    traced: bool = True,
+    **more,
+) -> Job:
     """Three inferences of a program that a pretended runner does not open."""
-    return Job("model.pte", list(clear), threads, 3, 0, timeout, traced, **more)
+    return Job("model.pte", run_as(clear, threads, affinity=affinity), 3, 0, timeout, traced, **more)
 
 
 def build(runner: Path, *arguments: object, **more: object) -> ExecutorRunnerTarget:

@@ -15,11 +15,12 @@ import msgspec
 import numpy as np
 import pytest
 
+from job_variants import run_as
 from native_runner import native_target, runner_path
 from opscope.bundle.manifest import FailureKind, Tensor
 from opscope.core.errors import MissingDependencyError, StorageError
 from opscope.core.system.cache import cache_directory
-from opscope.experiment.protocol import Job
+from opscope.experiment.protocol import AS_IT_IS, Job
 from opscope.experiment.tensors import random_inputs
 from opscope.readers.registry import read_trace
 from opscope.runtimes.executorch.installed import BACKEND, library_directory, library_path
@@ -30,9 +31,10 @@ from texts import CANNOT_PIN, LOADED_BEFORE
 runtime = pytest.mark.runtime
 
 
-def job(program: Path, clear: list[str] | None = None, **other: object) -> Job:
+def job(program: Path, clear: list[str] | None = None, affinity: tuple[int, ...] = (), **other: object) -> Job:
     """A small job."""
-    return msgspec.structs.replace(Job(str(program), clear or [], 1, 3, 0, timeout_seconds=120.0), **other)
+    how = run_as(clear or [], affinity=affinity)
+    return msgspec.structs.replace(Job(str(program), how, 3, 0, timeout_seconds=120.0), **other)
 
 
 def executable(path: Path, script: str) -> Path:
@@ -391,7 +393,7 @@ def test_an_output_of_another_size_fails_one_repetition(toy_program: Path, tmp_p
     told = '{"outputs":[{"sizes":[4],"dim_order":[0],"type":6}],"wall_ns":[1000]}'
     runner.write_text(f"#!/bin/sh\nprintf abc >out-0.bin\necho '{told}' >answer.json\n")
     runner.chmod(0o755)
-    asked = msgspec.structs.replace(job(toy_program), clear=None)
+    asked = msgspec.structs.replace(job(toy_program), variant=AS_IT_IS)
     failure = native_here(runner=[str(runner)]).execute(asked, tmp_path).failure
     assert failure is not None
     assert (failure.kind, "does not match the program" in failure.message) == (FailureKind.EXIT, True)

@@ -19,6 +19,7 @@ import pytest
 
 import sshd
 from adb_bench import MISSING, adb_server, plugged
+from job_variants import run_as
 from native_runner import native_cache, native_target, runtime_of
 from opscope.bundle.manifest import FailureKind, Target, Tensor
 from opscope.core.errors import BusyError
@@ -107,7 +108,7 @@ def build(bench: Bench, directory: Path, script: str) -> ExecutorRunnerTarget:
 
 def job(program: Path, timeout: float = HANG) -> Job:
     """Three traced inferences."""
-    return Job(str(program), [], 1, 3, 0, timeout)
+    return Job(str(program), run_as([]), 3, 0, timeout)
 
 
 def program(directory: Path) -> Path:

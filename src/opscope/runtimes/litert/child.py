@@ -52,7 +52,7 @@ class TfliteRun(ProgramRun[_Signature]):
     def load(self) -> None:
         """Open the model and make the buffers of what is called."""
         job = self._job
-        self._delegate = job.delegate or DELEGATE
+        self._delegate = job.variant.delegate or DELEGATE
         library = self._installed.library
         self._model = CompiledModel(library, job.program, self._delegate, job.threads, profiled=self._traced)
         declared = read_callable(Path(job.program))

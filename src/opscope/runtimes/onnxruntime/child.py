@@ -56,7 +56,7 @@ class OnnxRun(ProgramRun[int]):
         self._job, self._traced = request.job, request.trace is not None
         self._version = installed_onnxruntime().version
         self._signature = read_signature(Path(self._job.program))
-        self._choice = session_choice(self._job.options)
+        self._choice = session_choice(self._job.variant.options)
         self._misdeclared: bool | None = None
         self._runtime = imported_onnxruntime()
         # The package would go on without providers that it does not have, and only say so.

@@ -25,7 +25,7 @@ from opscope.core.errors import FeatureError, RunError
 from opscope.core.files import sha256_of
 from opscope.experiment.guesses import USUAL_SIZES, guessed, input_words
 from opscope.experiment.inputs import made_inputs
-from opscope.experiment.protocol import Job
+from opscope.experiment.protocol import AS_IT_IS, Job
 from opscope.machine.switch.switch import fields_here
 from opscope.program.operators.kinds import Category
 from opscope.program.operators.taxonomy import classify
@@ -162,7 +162,7 @@ def _session(path: Path, signature: Signature) -> tuple[SessionGraph, str]:
 
 
 def _job(path: Path, made: MadeInputs, directory: Path) -> Job:
-    job = Job(str(path), None, 1, 1, 0, _SECONDS, traced=True, inputs=tuple(made.planned))
+    job = Job(str(path), AS_IT_IS, 1, 0, _SECONDS, traced=True, inputs=tuple(made.planned))
     if not made.arrays:
         return job
     values = directory / "inputs.npz"

@@ -18,7 +18,7 @@ from opscope.core.printable import shell_command
 from opscope.core.version import __version__
 from opscope.experiment.engine import interleaved, planned_job
 from opscope.experiment.guesses import USUAL_SIZES
-from opscope.experiment.protocol import Job
+from opscope.experiment.protocol import AS_IT_IS, Job
 from opscope.experiment.target_names import parse_target
 from opscope.experiment.variant_targets import VariantTargets
 from opscope.machine.emulation import marked
@@ -267,8 +267,7 @@ def _single_job(plan: Plan, program: _Program, work: Path) -> Job:
     """One call of every method, with the inputs of a plan."""
     return Job(
         program=str(program.files[0]),
-        clear=None,
-        threads=1,
+        variant=AS_IT_IS,
         inferences=len(plan.calls) or 1,
         seed=plan.seed or 0,
         timeout_seconds=plan.timeout_seconds or 0.0,

@@ -200,7 +200,7 @@ class ExecutorRunnerTarget(HostedTarget):
 
     def execute(self, job: Job, directory: Path) -> JobOutcome:
         """Run a job in a process group of its own, which ends with its time or with the connection."""
-        if job.clear:
+        if job.variant.cleared:
             self._no_features()
         if len(set(job.calls)) > 1:
             message = f"a foreign runner calls one method, requested {', '.join(dict.fromkeys(job.calls))}"
@@ -222,7 +222,7 @@ class ExecutorRunnerTarget(HostedTarget):
                 return JobOutcome(failure=Failure(FailureKind.EXIT, _NO_DATA))
             words += ["--data_path", self._host.provide("data", {_DATA: Path(job.data)})[_DATA]]
         command = self._command([*words, *self._arguments], work, job.timeout_seconds)
-        with self._host.started(command._replace(affinity=job.affinity, process=job.process)) as ended:
+        with self._host.started(command._replace(affinity=job.variant.affinity, process=job.process)) as ended:
             outcome = self._outcome(ended, job, work)  # before its files go there: they may be what fills the storage
         if outcome.failure is not None:
             for name, text in ended.records.items():

@@ -232,7 +232,7 @@ class NativeJobs:
             "warmup": job.warmup,
             "num_executions": job.inferences - job.warmup,
             "cpu_threads": job.threads,
-            "cpu_affinity": ",".join(map(str, job.affinity)),
+            "cpu_affinity": ",".join(map(str, job.variant.affinity)),
         }
         if job.traced:
             flags["etdump_path"] = TRACE

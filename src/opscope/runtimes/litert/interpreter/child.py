@@ -65,7 +65,7 @@ class InterpreterRun(ProgramRun[_Called]):
     def load(self) -> None:
         """Open the model, give inputs their sizes, and get the memory of what is called."""
         job, model = self._job, read_tflite(Path(self._job.program))
-        self._delegate = job.delegate or DELEGATE
+        self._delegate = job.variant.delegate or DELEGATE
         resolvers = self._module.OpResolverType
         without = self._delegate == "none"
         self._opened = self._module.Interpreter(

@@ -107,13 +107,13 @@ class LitertJobs(WheelJobs[LitertAnswer]):
         switch = self._switch().prepared(job, work) if is_switched_outside(job) else None
         flags = {
             "library": self._library_there(),
-            "delegate": job.delegate or DELEGATE,
+            "delegate": job.variant.delegate or DELEGATE,
             "signatures": ",".join(str(numbers[name]) for name in job.calls or called),
             "input_sizes": ",".join(sizes),
             "warmup": job.warmup,
             "num_executions": job.inferences - job.warmup,
             "cpu_threads": job.threads,
-            "cpu_affinity": ",".join(map(str, job.affinity)),
+            "cpu_affinity": ",".join(map(str, job.variant.affinity)),
             "trace_path": _CALLS if job.traced else "",
         }
         traced = work / _CALLS
@@ -172,7 +172,7 @@ class LitertJobs(WheelJobs[LitertAnswer]):
             check_events(one.events, one.wall_ns)
         inferences = [LitertInference(one.wall_ns, one.events, one.start_ns, names[one.signature]) for one in calls]
         version, first = self._program.versions[PACKAGE], next(iter(names.values()))
-        trace = LitertTrace(SCHEMA, version, job.delegate or DELEGATE, job.threads, first, inferences)
+        trace = LitertTrace(SCHEMA, version, job.variant.delegate or DELEGATE, job.threads, first, inferences)
         write_atomically(into, msgspec.json.encode(trace))
 
 

@@ -139,7 +139,7 @@ class OnnxJobs(WheelJobs[SessionAnswer]):
             "warmup": job.warmup,
             "num_executions": job.inferences - job.warmup,
             "cpu_threads": job.threads,
-            "cpu_affinity": ",".join(map(str, job.affinity)),
+            "cpu_affinity": ",".join(map(str, job.variant.affinity)),
             **traced,
         }
 
@@ -166,7 +166,7 @@ class NativeOnnxTarget(WheelTarget):
 
 def _choice(job: Job) -> SessionChoice:
     """How the session is made; the library has the kernels of the CPU alone."""
-    choice = session_choice(job.options)
+    choice = session_choice(job.variant.options)
     if choice.providers != (CPU,):
         problem = f"the native runner has {CPU} alone, not {', '.join(choice.providers)}"
         raise UsageError(problem, where=PROVIDERS, hint="run other providers from Python: --target local")
