@@ -355,7 +355,7 @@ def _trace_info(table: EventTable, source: TraceSource, split: HeadlineSplit) ->
 def _of_plug_ins() -> list[TraceWarning]:
     """Kinds that other packages should add and do not."""
     hint = "its operators have the kind unknown: update or uninstall it"
-    return [TraceWarning("plug_in", problem, hint) for problem in plug_in_kinds().problems]
+    return [TraceWarning("plug_in", problem, hint) for problem in plug_in_kinds()[1]]
 
 
 def operator_work(rows: Sequence[Operator], facts: Mapping[OperatorKey, OperatorFacts]) -> list[OperatorWork]:

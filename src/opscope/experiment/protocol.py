@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Generic, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeAlias, TypeVar
 
 import msgspec
 
 from opscope.bundle.manifest import MaskProof, Measurement, PlannedInput, Variant
 from opscope.hosts.host import PRINTED, ProcessSettings
 from opscope.program.ceilings import Ceilings
+
+if TYPE_CHECKING:
+    from opscope.core.errors import OpscopeError
 
 Result = TypeVar("Result")
 
@@ -25,13 +28,18 @@ class ProbeAnswer(msgspec.Struct, frozen=True):
     fixed: list[str] = []
 
 
-class ProbeRefusal(msgspec.Struct, frozen=True):
-    """Why features cannot be switched, or asked for: the parts of an error."""
+class Refusal(msgspec.Struct, frozen=True, tag=True):
+    """The error that ended a process of ours, by its parts."""
 
     problem: str  # its sentence
-    where: str | None  # the file that it concerns; null for none
-    hint: str | None  # what to do next; null likewise
-    missing: bool = False  # whether something is not installed, rather than not provable
+    hint: str | None  # what to do next; null for nothing
+    kind: str  # name of its class
+    where: str | None = None  # the file or option that it concerns; null for none
+
+    @classmethod
+    def of(cls, error: OpscopeError) -> Refusal:
+        """What an error says."""
+        return cls(error.problem, error.hint, type(error).__name__, error.where)
 
 
 class Job(msgspec.Struct, frozen=True):

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from opscope.bundle.manifest import Conditions, Environment, Target
     from opscope.hosts.host import GuardedCommand
     from opscope.hosts.lock import Lock, MachineHold
-    from opscope.hosts.shell import RemoteProcess, RemoteShell
+    from opscope.hosts.shell import Finished, RemoteProcess, RemoteShell
 
 
 class Processor(NamedTuple):
@@ -289,25 +289,18 @@ class Device:
     def _parts(self, script: str) -> Mapping[str, str]:
         return parts(self._shell.run(["sh", "-c", script, "opscope"], _ASK_SECONDS).stdout)
 
-    def _sh(self, script: str, *words: str) -> CommandResult:
-        done = self._shell.run(["sh", "-c", script, "opscope", *words], _ASK_SECONDS)
-        return CommandResult(done.code, done.stderr.decode("utf-8", "replace").strip())
+    def _sh(self, script: str, *words: str) -> Finished:
+        return self._shell.run(["sh", "-c", script, "opscope", *words], _ASK_SECONDS)
 
-    def _must(self, done: CommandResult) -> None:
+    def _must(self, done: Finished) -> None:
         if done.code:
-            raise DeviceError(done.said or f"exit code {done.code}", where=self.name)
+            said = done.stderr.decode("utf-8", "replace").strip()
+            raise DeviceError(said or f"exit code {done.code}", where=self.name)
 
 
 _CANNOT_START = (126, 127)
 _STORE_HINT = "free some space there, or name another directory with ?dir=PATH in the address"
 _SIGNALS, _NO_DIRECTORY = 128, 125
-
-
-class CommandResult(NamedTuple):
-    """How a small command ended: its code, and what it complained of."""
-
-    code: int
-    said: str
 
 
 def _files(process: RemoteProcess, timeout: float) -> list[str]:

@@ -118,15 +118,8 @@ _COST = re.compile(rb"(0x[0-9a-f]+|[+-]\d+|\*) \S+ (\d+)")
 _TOTAL = re.compile(rb"(?:summary|totals): (\d+)")
 
 
-class Executed(NamedTuple):
-    """An instruction."""
-
-    file: str  # that it is in; `???` where there is none
-    address: int  # within the file
-
-
-def read_callgrind(path: Path, names: dict[int, str]) -> Counter[Executed]:
-    """How often each instruction ran in a part of a process.
+def read_callgrind(path: Path, names: dict[int, str]) -> Counter[tuple[str, int]]:
+    """How often each instruction ran in a part of a process, by its file, `???` where there is none, and its address.
 
     Args:
         path: of the part.
@@ -135,13 +128,13 @@ def read_callgrind(path: Path, names: dict[int, str]) -> Counter[Executed]:
     Raises:
         TraceFormatError: what it states as its sum is another one.
     """
-    found: Counter[Executed] = Counter()
+    found: Counter[tuple[str, int]] = Counter()
     file, address, skips, total = "???", 0, False, None
     for line in file_bytes(path).splitlines():
         if cost := _COST.match(line):
             if not skips:
                 address = _address(cost[1], address)
-                found[Executed(file, address)] += int(cost[2])
+                found[file, address] += int(cost[2])
             skips = False
         elif named := _OBJECT.match(line):
             number = int(named[2])

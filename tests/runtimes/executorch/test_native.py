@@ -185,7 +185,7 @@ def test_an_untraced_job_is_timed_and_leaves_no_trace(toy_program: Path, tmp_pat
 @runtime
 def test_a_measurement_tells_its_parts(toy_program: Path, tmp_path: Path) -> None:
     """Starting, loading, inferring and writing took time; threads and memory are the process's own."""
-    measurement = native_target().execute(job(toy_program, threads=2), tmp_path).measurement
+    measurement = native_target().execute(job(toy_program, variant=run_as([], 2)), tmp_path).measurement
     assert measurement is not None
     parts = (measurement.start_ns, measurement.load_ns, *measurement.wall_ns, measurement.write_ns or 0)
     assert all(part > 0 for part in parts)

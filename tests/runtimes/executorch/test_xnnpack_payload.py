@@ -17,7 +17,6 @@ from opscope.core.errors import TraceFormatError
 from opscope.program.structure.dtypes import NumberType
 from opscope.program.xnnpack.graph import (
     NO_HANDLE,
-    ArgMaxPooling,
     ConstantData,
     Convolution,
     Padding,
@@ -135,7 +134,7 @@ def test_convolutions_of_every_kind_have_the_same_fields(number):
         (10, {0: u32([1]), 1: u32([2]), 2: f32(0.5), 3: u32(7), 4: u32(8)}, (7,), (8,), Padding((1,), (2,), 0.5)),
         (14, {**{n: u32(n) for n in range(10)}, 10: u32(7), 11: u32(8)}, (7,), (8,), Pooling(*range(10))),
         (20, {0: u32(2), 1: u32([0, 8]), 2: u32(7), 3: u32(8)}, (7,), (8,), (0, 8)),
-        (21, {4: u32(2), 5: u32(3), 6: u32(7), 7: u32(8), 8: u32(9)}, (7,), (8, 9), ArgMaxPooling(0, 0, 0, 0, 2, 3)),
+        (21, {4: u32(2), 5: u32(3), 6: u32(7), 7: u32(8), 8: u32(9)}, (7,), (8, 9), Pooling(0, 0, 0, 0, 2, 3)),
         (25, {0: f32(0.25), 1: u32(7), 2: u32(8)}, (7,), (8,), 0.25),
         (33, {0: u32(3), 1: u32(4), 2: u32(5), 3: u32(6), 5: u32(8)}, (4, 5, 6), (8,), 3),
         (38, {**{n: u32(n) for n in range(1, 5)}, 5: u32(8), 7: u32(5)}, (1, 2, 3, 4, 5), (8,), 0),

@@ -6,23 +6,17 @@ report and stay; a kind says which of them its operators belong to.
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 from opscope.core.plug_ins import PlugIn, plug_ins
 from opscope.program.operators.kinds import Category, Kind
 
 GROUP = "opscope.kinds"
 
 
-class PlugInKinds(NamedTuple):
-    """Kinds of other packages."""
+def plug_in_kinds() -> tuple[list[Kind], list[str]]:
+    """The kinds of all installed packages, named PACKAGE:KIND, and why some are not there, one sentence each.
 
-    kinds: list[Kind]  # named PACKAGE:KIND
-    problems: list[str]  # why some are not there, one sentence each
-
-
-def plug_in_kinds() -> PlugInKinds:
-    """The kinds of all installed packages that can be had; of two for one name the last counts."""
+    Of two for one name the last counts.
+    """
     kinds: list[Kind] = []
     problems: list[str] = []
     for one in plug_ins(GROUP):
@@ -33,7 +27,7 @@ def plug_in_kinds() -> PlugInKinds:
             kinds += _checked(one)
         except Exception as error:  # noqa: BLE001 - the objects of any package
             problems.append(one.failed("has no kinds", error))
-    return PlugInKinds(kinds, problems)
+    return kinds, problems
 
 
 def _checked(one: PlugIn) -> list[Kind]:

@@ -72,7 +72,7 @@ _OURS = _names(KINDS)
 
 @lru_cache(maxsize=4)
 def _others(_found: tuple[PlugIn, ...]) -> _Names:
-    return _names(plug_in_kinds().kinds)
+    return _names(plug_in_kinds()[0])
 
 
 def _tables() -> Iterator[_Names]:

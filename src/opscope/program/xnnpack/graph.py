@@ -83,7 +83,7 @@ class Convolution(msgspec.Struct, frozen=True, tag=True):
 
 
 class Pooling(msgspec.Struct, frozen=True, tag=True):
-    """Attributes of AvgPooling2d and MaxPooling2d."""
+    """Attributes of AvgPooling2d, MaxPooling2d and ArgMaxPooling2d; that has no stride, which is the window."""
 
     padding_top: int
     padding_right: int
@@ -91,21 +91,10 @@ class Pooling(msgspec.Struct, frozen=True, tag=True):
     padding_left: int
     pooling_height: int
     pooling_width: int
-    stride_height: int
-    stride_width: int
-    dilation_height: int
-    dilation_width: int
-
-
-class ArgMaxPooling(msgspec.Struct, frozen=True, tag=True):
-    """Attributes of ArgMaxPooling2d; the stride is the window."""
-
-    padding_top: int
-    padding_right: int
-    padding_bottom: int
-    padding_left: int
-    pooling_height: int
-    pooling_width: int
+    stride_height: int = 0
+    stride_width: int = 0
+    dilation_height: int = 0
+    dilation_width: int = 0
 
 
 class Resizing(msgspec.Struct, frozen=True, tag=True):
@@ -130,9 +119,7 @@ class Slicing(msgspec.Struct, frozen=True, tag=True):
     sizes: tuple[int, ...]
 
 
-Attributes: TypeAlias = (
-    Convolution | Pooling | ArgMaxPooling | Resizing | Padding | Slicing | tuple[int, ...] | int | float
-)
+Attributes: TypeAlias = Convolution | Pooling | Resizing | Padding | Slicing | tuple[int, ...] | int | float
 """Attributes of a node. Of kinds with a single one it is the value:
 
 - StaticTranspose: for each dimension of the output, that of the input;

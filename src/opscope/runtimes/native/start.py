@@ -83,6 +83,14 @@ class RunnerAnswer(msgspec.Struct, frozen=True):
 Answer = TypeVar("Answer", bound=RunnerAnswer)
 
 
+class RawTensor(msgspec.Struct, frozen=True):
+    """A tensor as a runner tells it."""
+
+    type: int  # of its elements, as the format of the program numbers them
+    sizes: list[int]  # of its dimensions
+    dim_order: list[int] = []  # dimensions from the outermost to the innermost in memory; empty: as they stand
+
+
 class SentFile(NamedTuple):
     """A file that a runner reads."""
 

@@ -398,8 +398,8 @@ def _plan(experiment: Experiment, variants: list[Variant], target: RunTarget, ca
         calls=calls,
     )
     names = [variant.name for variant in variants]
-    arms = _Arms(target.capabilities().untraceable is None, _timed_untraced(experiment, target))
-    return _with_rounds(empty, names, experiment.rounds, arms=arms)
+    traced = target.capabilities().untraceable is None
+    return _with_rounds(empty, names, experiment.rounds, traced=traced, timed=_timed_untraced(experiment, target))
 
 
 def resumed_bundle(path: Path, model: str, against: str | None = None) -> Bundle:
@@ -519,26 +519,22 @@ def grow(bundle: Bundle, rounds: int) -> None:
     """
     manifest = bundle.manifest
     names = [variant.name for variant in manifest.variants]
-    arms = _Arms(manifest.left_out.trace is None, bool(manifest.plan.timed_order))
-    plan = _with_rounds(manifest.plan, names, rounds, arms=arms)
+    traced, timed = manifest.left_out.trace is None, bool(manifest.plan.timed_order)
+    plan = _with_rounds(manifest.plan, names, rounds, traced=traced, timed=timed)
     bundle.manifest = msgspec.structs.replace(manifest, plan=plan)
 
 
-class _Arms(NamedTuple):
-    """Whether repetitions with event tracing are planned, and whether those without are."""
+def _with_rounds(plan: Plan, names: list[str], rounds: int, *, traced: bool, timed: bool) -> Plan:
+    """A plan of that many rounds with event tracing, without it, or both.
 
-    traced: bool
-    untraced: bool
-
-
-def _with_rounds(plan: Plan, names: list[str], rounds: int, *, arms: _Arms) -> Plan:
-    """A plan of that many rounds, which begins like the one given: a seed's order of more rounds only goes on."""
+    It begins like the one given: a seed's order of more rounds only goes on.
+    """
     seed = plan.seed or 0
-    traced = interleaved(names, rounds, seed) if arms.traced else [[] for _ in range(rounds)]
-    timed = interleaved(names, rounds, seed + 1) if arms.untraced else []
+    order = interleaved(names, rounds, seed) if traced else [[] for _ in range(rounds)]
+    timed_order = interleaved(names, rounds, seed + 1) if timed else []
     return msgspec.structs.replace(
         plan,
         rounds=rounds,
-        order=[*plan.order, *traced[len(plan.order) :]],
-        timed_order=[*plan.timed_order, *timed[len(plan.timed_order) :]],
+        order=[*plan.order, *order[len(plan.order) :]],
+        timed_order=[*plan.timed_order, *timed_order[len(plan.timed_order) :]],
     )

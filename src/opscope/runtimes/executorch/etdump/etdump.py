@@ -247,7 +247,7 @@ def _repeated(buffer: FlatBuffer, blocks: Tables, first: int, last: int) -> _Par
     if template.skipped or not template.inferences:
         return None
     times = repeated_times(buffer, blocks.at[first:last], template.footprint(blocks.only(first)))
-    return None if times is None else replace(template, times=(times.start, times.end))
+    return None if times is None else replace(template, times=times)
 
 
 def _decoded(buffer: FlatBuffer, blocks: Tables, first: int, last: int) -> _Part:

@@ -40,13 +40,6 @@ class Footprint(NamedTuple):
     layouts: Ints  # positions of the tables' layout descriptions
 
 
-class Times(NamedTuple):
-    """Start and end of every event of repeated blocks; shape (blocks, events) each."""
-
-    start: NDArray[np.uint64]
-    end: NDArray[np.uint64]
-
-
 def repeated_spans(at: Ints) -> Iterator[tuple[int, int, bool]]:
     """Split blocks into consecutive ones at a constant distance, where they are worth it, and the others.
 
@@ -67,8 +60,13 @@ def repeated_spans(at: Ints) -> Iterator[tuple[int, int, bool]]:
         yield first, len(at), False
 
 
-def repeated_times(buffer: FlatBuffer, at: Ints, footprint: Footprint) -> Times | None:
-    """Times of blocks that repeat the first of them; None when one of them differs in anything else."""
+def repeated_times(
+    buffer: FlatBuffer, at: Ints, footprint: Footprint
+) -> tuple[NDArray[np.uint64], NDArray[np.uint64]] | None:
+    """Start and end of every event of blocks that repeat the first of them, of shape (blocks, events) each.
+
+    None when one of them differs in anything else.
+    """
     step = int(at[1] - at[0])
     view = _windows(buffer, at, step, footprint)
     if view is None:
@@ -78,7 +76,7 @@ def repeated_times(buffer: FlatBuffer, at: Ints, footprint: Footprint) -> Times 
     free = _free_words(footprint, view.shape[1])
     if free is None or _describes_layouts(footprint, at):
         return None
-    times = Times(np.empty((len(at), len(start)), np.uint64), np.empty((len(at), len(end)), np.uint64))
+    times = np.empty((len(at), len(start)), np.uint64), np.empty((len(at), len(end)), np.uint64)
     template = view[0].copy()
     rows = max(1, _CHUNK_BYTES // (view.shape[1] * _WORD))
     for first in range(0, len(at), rows):

@@ -54,6 +54,7 @@ from opscope.runtimes.native.start import (
     INPUT,
     OUTPUT,
     NativeProgram,
+    RawTensor,
     RunnerAnswer,
     RunnerCall,
     RunnerStarter,
@@ -79,19 +80,6 @@ if TYPE_CHECKING:
     from opscope.runtimes.switching import LibrarySwitch
 
 
-class RawTensor(msgspec.Struct, frozen=True):
-    """A tensor as the runner tells it."""
-
-    sizes: list[int]  # of its dimensions
-    dim_order: list[int]  # dimensions from the outermost to the innermost in memory
-    type: int  # code of the elements' type, as in a .pte
-
-    @property
-    def tensor(self) -> Tensor:
-        """Shape and type, as a manifest has them."""
-        return Tensor(self.sizes, program_type(self.type).name)
-
-
 class RawFeatures(msgspec.Struct, frozen=True):
     """The CPU's features as the runner found them."""
 
@@ -114,6 +102,10 @@ class NativeAnswer(RunnerAnswer, frozen=True):
     features: RawFeatures | None = None  # of the CPU, when they were asked for
 
 
+def _tensor(raw: RawTensor) -> Tensor:
+    return Tensor(raw.sizes, program_type(raw.type).name)
+
+
 def write_inputs(described: Sequence[RawTensor | None], job: Job, work: Path) -> str:
     """Write the inputs of a job, one file each; that of an input that is no tensor is empty.
 
@@ -121,7 +113,8 @@ def write_inputs(described: Sequence[RawTensor | None], job: Job, work: Path) ->
     """
     if not job.inputs and None in described:
         raise RunError(f"input {described.index(None)} is not a tensor, and its type is unknown")
-    given = [PlannedInput(raw.sizes, raw.tensor.dtype) for raw in described if raw] if not job.inputs else job.inputs
+    declared = [_tensor(raw) for raw in described if raw]
+    given = job.inputs or [PlannedInput(one.shape, one.dtype) for one in declared]
     arrays = iter(_arrays([Tensor(one.shape, one.dtype) for one in given if one.shape is not None], job))
     for number, (raw, one) in enumerate(zip(described, given, strict=True)):
         tensor = raw is not None and one.shape is not None
@@ -151,7 +144,7 @@ def read_outputs(outputs: Sequence[RawTensor], work: Path) -> tuple[list[Array],
     """The outputs as arrays, and the hash of all their values in the order of their dimensions."""
     arrays, digest = [], hashlib.sha256()
     for number, raw in enumerate(outputs):
-        array = from_bytes((work / f"{OUTPUT}-{number}.bin").read_bytes(), raw.tensor, raw.dim_order)
+        array = from_bytes((work / f"{OUTPUT}-{number}.bin").read_bytes(), _tensor(raw), raw.dim_order)
         arrays.append(array)
         digest.update(array.tobytes())
     return arrays, digest.hexdigest()
@@ -304,7 +297,7 @@ class NativeJobs:
                 mask=heard.mask,
                 threads=heard.threads,
                 inputs=_tensors(job, heard),
-                outputs=[raw.tensor for raw in heard.outputs],
+                outputs=[_tensor(raw) for raw in heard.outputs],
                 output_sha256=digest,
                 versions=self._versions,
                 spent=spent,
@@ -316,7 +309,7 @@ def _tensors(job: Job, heard: NativeAnswer) -> list[Tensor]:
     """The tensors among the inputs, with the sizes that they had."""
     if job.inputs:
         return [Tensor(one.shape, one.dtype) for one in job.inputs if one.shape is not None]
-    return [raw.tensor for raw in heard.inputs if raw is not None]
+    return [_tensor(raw) for raw in heard.inputs if raw is not None]
 
 
 _NO_RUNNER = "if the native runner does not start, try Python: --target local, or over ssh ssh:HOST?python=PATH"

@@ -17,7 +17,7 @@ from opscope.experiment.target import JobOutcome
 from opscope.experiment.tensors import from_bytes, to_bytes
 from opscope.machine.switch.switch import proof
 from opscope.runtimes.child import digest, input_arrays, save_outputs
-from opscope.runtimes.native.start import INPUT, OUTPUT, RunnerAnswer, RunnerCall, SentFile, joined_variables
+from opscope.runtimes.native.start import INPUT, OUTPUT, RawTensor, RunnerAnswer, RunnerCall, SentFile, joined_variables
 from opscope.runtimes.native.wheel_runner import WheelJobs, WheelRunner, WheelTarget
 from opscope.runtimes.onnxruntime.graph import GRAPH, SCHEMA, SessionGraph
 from opscope.runtimes.onnxruntime.installed import NEWEST, PACKAGE, native_library, stated_version
@@ -41,23 +41,11 @@ _PROGRAM, _PROFILE, _SAVED, _GIVEN = "program.onnx", "profile.json", "saved.onnx
 _GIVEN_PROFILE = f"{_GIVEN}.json"
 
 
-class LeftTensor(msgspec.Struct, frozen=True):
-    """An output as it was left."""
-
-    type: int  # of its elements, as the format of a model numbers them
-    sizes: list[int]
-
-    @property
-    def tensor(self) -> Tensor:
-        """Shape and type, as a manifest has them."""
-        return Tensor(self.sizes, element_type(self.type))
-
-
 class SessionAnswer(RunnerAnswer, frozen=True):
     """What the runner writes: a measurement of a session, or an error."""
 
     inputs: list[str] = msgspec.field(default_factory=list)  # names, in the order of the session
-    outputs: list[LeftTensor] = msgspec.field(default_factory=list)  # of the last call, in the same
+    outputs: list[RawTensor] = msgspec.field(default_factory=list)  # of the last call, in the same
     profile_start_ns: int = 0  # of the process's clock, from which times of the profile count
 
 
@@ -192,6 +180,10 @@ def _sent(program: Path, model: OnnxModel) -> SentFile:
 
 def _read_outputs(heard: SessionAnswer, work: Path) -> Sequence[Array]:
     return [
-        from_bytes((work / f"{OUTPUT}-{number}.bin").read_bytes(), one.tensor, range(len(one.sizes)))
+        from_bytes(
+            (work / f"{OUTPUT}-{number}.bin").read_bytes(),
+            Tensor(one.sizes, element_type(one.type)),
+            range(len(one.sizes)),
+        )
         for number, one in enumerate(heard.outputs)
     ]
