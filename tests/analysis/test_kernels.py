@@ -32,8 +32,7 @@ from opscope.analysis.kernels.ladder import (
 from opscope.core.table import EventTable
 from opscope.core.table.places import OperatorKey
 from opscope.measurements.counted_calls import copies_of, join_calls
-from opscope.program.kernels.calls import KernelCalls, OperatorCalls
-from opscope.program.kernels.recordings import StackFrame, Tally
+from opscope.program.kernels.recordings import KernelCalls, OperatorCalls, StackFrame, Tally
 from opscope.program.kernels.symbols import IsaClass
 from opscope.program.partition.sme_support import Eligibility, Form, SmeSupport
 from traces import table

@@ -55,7 +55,7 @@ from opscope.core.table import Clock, TraceWarning
 from opscope.core.table.calls import CALLS_FORMAT
 from opscope.core.table.places import by_operator
 from opscope.program.ceilings import Ceilings, KernelClass, KernelUse, operator_name
-from opscope.program.operators.plug_in_kinds import plug_in_kinds
+from opscope.program.operators.taxonomy import plug_in_kinds
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

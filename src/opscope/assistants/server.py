@@ -19,9 +19,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 import msgspec
 
 from opscope.assistants import measuring, tools
-from opscope.assistants.answers import ToolAnswer
 from opscope.assistants.roots import Roots
-from opscope.assistants.tools import Desk
+from opscope.assistants.tools import Desk, ToolAnswer
 from opscope.core.errors import InterruptedRunError, MissingDependencyError, OpscopeError, UsageError, did_you_mean
 from opscope.core.install import install_command
 from opscope.core.system.stop import StopRequest

@@ -14,8 +14,8 @@ import msgspec
 from opscope.bundle.manifest import Failure, Target
 from opscope.core.errors import BundleError, TraceFormatError
 from opscope.core.files import sha256_of, storage_errors
-from opscope.core.input_files import file_bytes
 from opscope.core.json import from_json, to_json
+from opscope.core.system.memory import file_bytes
 
 if TYPE_CHECKING:
     from pathlib import Path

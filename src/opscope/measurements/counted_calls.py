@@ -14,7 +14,7 @@ from opscope.core.errors import OpscopeError
 from opscope.core.table import TraceWarning
 from opscope.core.table.places import OperatorKey, operator_key
 from opscope.core.table.scope import Scope
-from opscope.program.kernels.calls import added
+from opscope.program.kernels.recordings import added
 from opscope.program.kernels.symbols import parse_symbol
 from opscope.program.xnnpack.subgraph import CONCATENATE
 from opscope.readers.kernels import read_kernel_counts
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from opscope.analysis.operators.operators import Operator
     from opscope.bundle.bundle import Bundle
     from opscope.core.table import EventTable
-    from opscope.program.kernels.calls import KernelCalls, OperatorCalls
+    from opscope.program.kernels.recordings import KernelCalls, OperatorCalls
     from opscope.runtimes.side import Side
 
 

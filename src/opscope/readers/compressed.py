@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from opscope.core.errors import TraceFormatError
 from opscope.core.files import head_of, opened, sha256_of, write_atomically
-from opscope.core.input_files import file_bytes
-from opscope.core.system.memory import limited, memory_limit, too_large
+from opscope.core.system.memory import file_bytes, limited, memory_limit, too_large
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -16,7 +16,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, NamedTuple
 
 from opscope.core.errors import TraceFormatError
-from opscope.core.input_files import file_bytes
+from opscope.core.system.memory import file_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

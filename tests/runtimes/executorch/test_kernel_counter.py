@@ -15,7 +15,7 @@ from opscope.core.errors import FeatureError, MissingDependencyError, TraceForma
 from opscope.core.system.elf import AARCH64, read_symbols
 from opscope.experiment.protocol import OUTPUTS, TRACE, Job
 from opscope.measurements.counted_calls import join_calls
-from opscope.program.kernels.calls import KernelCalls
+from opscope.program.kernels.recordings import KernelCalls
 from opscope.readers.kernels import read_kernel_counts
 from opscope.readers.registry import read_trace
 from opscope.runtimes.counting import kernel_counter

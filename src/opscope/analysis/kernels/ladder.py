@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from opscope.analysis.compare.compare import Comparison, OperatorChange
     from opscope.analysis.kernels.kernel_sources import KernelSource
     from opscope.analysis.operators.operators import Operator
-    from opscope.program.kernels.calls import OperatorCalls
+    from opscope.program.kernels.recordings import OperatorCalls
     from opscope.program.partition.sme_support import Eligibility
 
 

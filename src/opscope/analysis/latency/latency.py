@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, TypeAlias
 import msgspec
 import numpy as np
 
+from opscope.core.stats.distributions import median_bounds, trimmed_mean
 from opscope.core.stats.hierarchy import median_effect, median_interval
 from opscope.core.stats.steady import detect_warmup
-from opscope.core.stats.summary import median_bounds, trimmed_mean
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 
 from opscope.core.errors import NotFoundError, StorageError, TraceFormatError
-from opscope.core.input_files import file_bytes
+from opscope.core.system.memory import file_bytes
 from opscope.core.table import TraceWarning
 from opscope.core.units import share_text, time_text
 from opscope.kit.readers.csv import kernel_rows, stats_rows

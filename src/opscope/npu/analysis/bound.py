@@ -15,7 +15,7 @@ import msgspec
 import numpy as np
 
 from opscope.analysis.findings.message import Message, Severity
-from opscope.core.stats.summary import FEWEST, median_bounds, ratio_interval
+from opscope.core.stats.distributions import FEWEST, median_bounds, ratio_interval
 from opscope.core.units import range_text, share_text
 from opscope.npu.analysis.cycles import STALLS, Activity, activity, category_name, cover, split_by, together
 from opscope.npu.analysis.findings import place, tile_finding

@@ -10,8 +10,8 @@ from opscope.bundle.kernel_evidence import RECORD, EvidenceRun, KernelLibrary, e
 from opscope.bundle.manifest import Failure, FailureKind
 from opscope.core.errors import FeatureError, TraceFormatError
 from opscope.core.files import discard, sha256_of, storage_errors
-from opscope.core.input_files import file_bytes
 from opscope.core.system.elf import read_symbols
+from opscope.core.system.memory import file_bytes
 from opscope.experiment.engine import planned_job
 from opscope.experiment.protocol import LOG, OUTPUTS, TRACE
 from opscope.program.kernels.symbols import parse_symbol

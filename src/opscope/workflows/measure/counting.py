@@ -17,7 +17,7 @@ from opscope.bundle.bundle import Bundle, is_bundle
 from opscope.bundle.manifest import Mechanism
 from opscope.core.errors import FeatureError, UsageError
 from opscope.core.files import place_beside, sha256_of
-from opscope.core.input_files import file_bytes
+from opscope.core.system.memory import file_bytes
 from opscope.experiment.engine import planned_job
 from opscope.experiment.planned import Experiment
 from opscope.machine import isa

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias, runtime_checkable
 
 from opscope.bundle.bundle import Bundle, is_bundle
-from opscope.core.errors import BundleError, RunError, UsageError, did_you_mean
+from opscope.core.errors import BundleError, MissingDependencyError, OpscopeError, RunError, UsageError, did_you_mean
 from opscope.core.files import head_of, is_stream
 from opscope.core.outputs import Output, check_outputs, write_outputs
+from opscope.core.plug_ins import PlugIn, plug_ins
 from opscope.core.table import Clock
 from opscope.workflows.analyze.sides import is_kit, side_of
-from opscope.workflows.reports.exporters import plug_in_format, plug_in_formats
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -25,6 +25,71 @@ if TYPE_CHECKING:
     from opscope.reports.formats.collected import Collected
     from opscope.reports.formats.perfetto import TrackGroup
     from opscope.runtimes.side import ProgramFiles, Side, Warmup
+
+GROUP = "opscope.exporters"
+_HINT = "opscope's own formats are unaffected; update the plug-in, or report it to its authors"
+
+
+@runtime_checkable
+class Exporter(Protocol):
+    """Writes analyses in a format; the name of its entry point is that of the format."""
+
+    suffix: str
+    """End of the names of its files, with the dot."""
+
+    def export(self, results: Sequence[tuple[str, Analysis]]) -> bytes:
+        """The content of the file: of a bundle with every variant, the accelerated one first, each with its name."""
+        ...
+
+
+class PlugInFormat(NamedTuple):
+    """A format of another package."""
+
+    plug_in: PlugIn
+    exporter: Exporter
+
+    def content(self, results: Sequence[tuple[str, Analysis]]) -> bytes:
+        """What its exporter writes.
+
+        Raises:
+            MissingDependencyError: it fails, or gives anything but bytes.
+        """
+        try:
+            written = self.exporter.export(results)
+        except OpscopeError:
+            raise
+        except Exception as error:
+            raise MissingDependencyError(self.plug_in.failed("failed", error), hint=_HINT) from error
+        if not isinstance(written, bytes):
+            problem = f"{self.plug_in.title} returned {type(written).__name__}, not bytes"
+            raise MissingDependencyError(problem, hint=_HINT)
+        return written
+
+
+def plug_in_formats() -> list[str]:
+    """Names of the formats of other packages, also of those that cannot be loaded."""
+    return sorted({one.name for one in plug_ins(GROUP)})
+
+
+def plug_in_format(name: str) -> PlugInFormat | None:
+    """The format of that name of another package; None where there is none.
+
+    Raises:
+        MissingDependencyError: there is, and it cannot be used.
+    """
+    found = next((one for one in plug_ins(GROUP) if one.name == name), None)
+    if found is None:
+        return None
+    if found.problem:
+        raise MissingDependencyError(found.problem, hint=_HINT)
+    try:
+        exporter = found.loaded() if isinstance(found.loaded, type) else found.loaded
+    except Exception as error:
+        raise MissingDependencyError(found.failed("cannot be made", error), hint=_HINT) from error
+    if not isinstance(exporter, Exporter) or not isinstance(exporter.suffix, str):
+        problem = f"{found.title} is not an exporter: it needs a suffix and export(results)"
+        raise MissingDependencyError(problem, hint=_HINT)
+    return PlugInFormat(found, exporter)
 
 
 Content: TypeAlias = "bytes | Iterable[bytes]"
