@@ -236,6 +236,7 @@ def test_weights_that_a_kernel_packed_are_put_in_their_places(tmp_path: Path) ->
     row = {
         "cat": "Node",
         "name": "g_kernel_time",
+        "ts": 0,
         "args": {"op_name": "Gemm", "input_type_shape": told, "output_type_shape": [{"float": [2, 4]}]},
     }
     file = tmp_path / "profile.json"
