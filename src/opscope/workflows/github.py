@@ -12,7 +12,6 @@ import sys
 import tempfile
 from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
-from typing import NamedTuple
 from urllib.parse import unquote, urlsplit
 
 from opscope.core.errors import MissingDependencyError, UsageError, did_you_mean
@@ -25,15 +24,8 @@ BASELINES = ("branch", "artifact", "cache", "store")
 _SOURCE = "source.txt"
 
 
-class WrittenWorkflow(NamedTuple):
-    """What was written into a repository."""
-
-    workflow: Path
-    action: Path  # its directory
-
-
-def write_github(baseline: str = "branch", root: str | Path = ".") -> WrittenWorkflow:
-    """Write the workflow and the action that it uses.
+def write_github(baseline: str = "branch", root: str | Path = ".") -> tuple[Path, Path]:
+    """Write the workflow and the directory of the action that it uses; returns both.
 
     Args:
         baseline: one of ``BASELINES``.
@@ -57,7 +49,7 @@ def write_github(baseline: str = "branch", root: str | Path = ".") -> WrittenWor
     files = {action / name: content for name, content in _action().items()} | {workflow: example.read_bytes()}
     for path, content in files.items():  # the workflow last: without its action it would fail
         write_new(path, content)
-    return WrittenWorkflow(workflow, action)
+    return workflow, action
 
 
 def _shipped() -> Path:

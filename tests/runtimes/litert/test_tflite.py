@@ -10,8 +10,8 @@ import msgspec
 import pytest
 
 from opscope.core.errors import TraceFormatError
-from opscope.runtimes.litert.lowering import lowered
 from opscope.program.xnnpack.graph import QuantisationKind
+from opscope.runtimes.litert.lowering import lowered
 from opscope.runtimes.litert.tflite import decode_tflite, read_tflite
 
 MODELS = Path(__file__).parents[2] / "data" / "tflite"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 import itertools
 import math
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import msgspec
 import numpy as np
@@ -183,29 +183,21 @@ class Shape(str, enum.Enum):
     """It does not settle."""
 
 
-class Course(NamedTuple):
-    """A series by its levels."""
-
-    warmup: int  # leading samples that are slower than the series later is; at most half of it
-    shape: Shape | None  # None below 12 samples, which show no levels
-    changes: list[int]  # first samples of later levels, ascending
-
-
-def course(values: Floats) -> Course:
-    """Warm-up, shape and changes of level.
+def course(values: Floats) -> tuple[int, Shape | None, list[int]]:
+    """Warm-up, shape, and first samples of later levels; no shape below 12 samples, which show no levels.
 
     Source: Barrett, Bolz-Tereick, Killick, Mount and Tratt, "Virtual Machine Warmup Blows Hot and Cold", OOPSLA 2017,
     section 5; unlike there, at most half of a series is warm-up, and levels within 3 % are one.
     """
     start, count = slow_start(values), len(values)
     if count < SHORTEST_SERIES:
-        return Course(start, None, [])
+        return start, None, []
     changes = [start + change for change in level_changes(values[start:])]
     borders = [start, *changes, count]
     levels = [float(np.median(values[first:end])) for first, end in itertools.pairwise(borders)]
     shape = _shape(levels, borders)
     settles = shape in {Shape.FLAT, Shape.WARMUP}
-    return Course(borders[-2] if settles else _slow_end(levels, borders), shape, changes)
+    return borders[-2] if settles else _slow_end(levels, borders), shape, changes
 
 
 def slow_start(values: Floats) -> int:
@@ -303,4 +295,4 @@ def detect_warmup(samples: Sequence[float]) -> int:
     A few slow first inferences are found as what stands out from the second half, longer warm-up as levels that the
     series leaves; see ``opscope.core.stats.steady``.
     """
-    return course(np.asarray(samples, np.float64)).warmup
+    return course(np.asarray(samples, np.float64))[0]

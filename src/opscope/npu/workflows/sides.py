@@ -69,10 +69,10 @@ def _files_in(directory: Path) -> list[Path]:
     if below:
         return below
     try:
-        found = traces_in(directory)
+        files, reader, _ = traces_in(directory)
     except NotFoundError:
         return []
-    return found.files if _reads_tiles(found.reader) else []
+    return files if _reads_tiles(reader) else []
 
 
 def tiles_side(path: str | Path) -> TilesTraces:

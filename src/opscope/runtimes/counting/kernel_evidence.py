@@ -87,8 +87,6 @@ def count_variant(
         variant=variant.name,
         started=started,
         target=target.describe(),
-        cleared=job.clear or [],
-        threads=job.threads,
         inferences=job.inferences,
         library=counted.library,
         output_sha256=outcome.measurement.output_sha256 if outcome.measurement else None,

@@ -100,7 +100,7 @@ class TfliteRun(ProgramRun[_Signature]):
     def write_trace(self, path: Path) -> None:
         """The events as JSON."""
         first, version = next(iter(self._signatures)), self._installed.version
-        trace = LitertTrace(SCHEMA, version, self._delegate, self._job.threads, first, self._inferences)
+        trace = LitertTrace(SCHEMA, version, self._delegate, first, self._inferences)
         write_atomically(path, msgspec.json.encode(trace))
 
     def outputs(self) -> list[Array]:

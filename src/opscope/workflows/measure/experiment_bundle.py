@@ -58,7 +58,6 @@ if TYPE_CHECKING:
     from opscope.experiment.target import RunTarget
     from opscope.machine.clock import TimeSource
     from opscope.runtimes.runtime import Runtime
-    from opscope.workflows.measure.program_inputs import SharedInputs
 
 
 _DATA = ".ptd"
@@ -211,7 +210,7 @@ def new_bundle(path: Path, experiment: Experiment, target: RunTarget, clock: Tim
         for variant in variants:
             target.of(variant.name).check_honoured(planned_job(manifest, path, variant, traced=False))
         own_files = {
-            home: [*program.files, *(shared[program.model].files if program.model in shared else [])]
+            home: [*program.files, *(shared[program.model][1] if program.model in shared else [])]
             for home, program in others.items()
         }
         files = [*first.files, Path(work) / INPUTS] if plan.values else first.files
@@ -327,7 +326,9 @@ def _own_targets(target: RunTarget, variants: Sequence[Variant]) -> dict[str, Ta
     return {name: one for name, one in told.items() if one != told[variants[0].name]}
 
 
-def _own_calls(experiment: Experiment, plan: Plan, programs: Sequence[_Program], work: Path) -> dict[str, SharedInputs]:
+def _own_calls(
+    experiment: Experiment, plan: Plan, programs: Sequence[_Program], work: Path
+) -> dict[str, tuple[VariantInputs, list[Path]]]:
     """What the programs behind the first one are called with, by their models."""
     found = {}
     for number, program in enumerate(programs[1:], 1):
@@ -343,11 +344,11 @@ def _own_calls(experiment: Experiment, plan: Plan, programs: Sequence[_Program],
 
 
 def _unlike_plan(
-    plan: Plan, shared: Mapping[str, SharedInputs], owners: Mapping[str, Sequence[str]]
+    plan: Plan, shared: Mapping[str, tuple[VariantInputs, list[Path]]], owners: Mapping[str, Sequence[str]]
 ) -> dict[str, VariantInputs]:
     """Calls and inputs of the variants where they are not those of the plan."""
     usual = VariantInputs(plan.inputs, plan.values, plan.values_sha256, plan.calls)
-    return {name: own.calls for model, own in shared.items() if own.calls != usual for name in owners[model]}
+    return {name: calls for model, (calls, _) in shared.items() if calls != usual for name in owners[model]}
 
 
 def _program(experiment: Experiment, model: str, source: Path | None, work: Path, out: Path) -> _Program:

@@ -218,13 +218,6 @@ def save_inputs(path: Path, arrays: Mapping[int, Array]) -> None:
     write_atomically(path, buffer.getvalue())
 
 
-class SharedInputs(NamedTuple):
-    """What a program is called with beside another one."""
-
-    calls: VariantInputs  # as a manifest keeps it
-    files: list[Path]  # with the values of its inputs; empty where there are none of its own
-
-
 class ProgramPlace(NamedTuple):
     """A program, and where its inputs go."""
 
@@ -235,11 +228,12 @@ class ProgramPlace(NamedTuple):
 
 def shared_inputs(
     plan: Plan, experiment: Experiment, first: Path, place: ProgramPlace, values: Path | None
-) -> SharedInputs:
+) -> tuple[VariantInputs, list[Path]]:
     """What a program is called with so that it computes the same as the first program of the bundle.
 
     Where both declare the same tensors, or the same with the channels elsewhere, it gets the same values. Otherwise it
-    gets inputs of its own, drawn from the same seed, and the bundle says why.
+    gets inputs of its own, drawn from the same seed, and the bundle says why. Values of its own
+    are in files.
     """
     calls = runtime_of(place.program).calls(place.program, experiment.methods)
     if calls != plan.calls and max(len(calls), len(plan.calls)) > 1:
@@ -253,7 +247,7 @@ def shared_inputs(
         made = made_inputs(sides[1], asked, plan.seed or 0)
         return _kept(VariantInputs(made.planned, calls=calls, unlike=unlike), made.arrays, place)
     if all(_sizes(one) == _sizes(other) for one, other in zip(*sides, strict=True)):
-        return SharedInputs(VariantInputs(plan.inputs, plan.values, plan.values_sha256, calls), [])
+        return VariantInputs(plan.inputs, plan.values, plan.values_sha256, calls), []
     planned, arrays = _moved(*sides, _values(sides[0], plan, values), first.name)
     return _kept(VariantInputs(planned, calls=calls), arrays, place)
 
@@ -304,11 +298,11 @@ def _moved(
     return planned, arrays
 
 
-def _kept(calls: VariantInputs, arrays: Mapping[int, Array], place: ProgramPlace) -> SharedInputs:
+def _kept(calls: VariantInputs, arrays: Mapping[int, Array], place: ProgramPlace) -> tuple[VariantInputs, list[Path]]:
     """The same with the values of its inputs in a file, where there are any."""
     if not arrays:
-        return SharedInputs(calls, [])
+        return calls, []
     file = place.work / INPUTS
     save_inputs(file, arrays)
     values, digest = f"{place.home}/{INPUTS}", sha256_of(file)
-    return SharedInputs(VariantInputs(calls.inputs, values, digest, calls.calls, calls.unlike), [file])
+    return VariantInputs(calls.inputs, values, digest, calls.calls, calls.unlike), [file]

@@ -514,11 +514,10 @@ def _tables(request: Request) -> dict[str, Content]:
 
 
 def _openmetrics(request: Request) -> dict[str, Content]:
-    from opscope.reports.formats.openmetrics import MetricLabels, openmetrics, openmetrics_of
+    from opscope.reports.formats.openmetrics import openmetrics, openmetrics_of
 
-    given = MetricLabels(request.device, request.commit)
     if _is_whole(request):
-        return {".openmetrics.txt": openmetrics(_report(request), given)}
+        return {".openmetrics.txt": openmetrics(_report(request), request.device, request.commit)}
     side = _checked(_side(request))
     if side.table.clock is not Clock.NS:
         problem = f"its metrics are in seconds, but this trace counts {side.table.clock.value}"
@@ -526,32 +525,25 @@ def _openmetrics(request: Request) -> dict[str, Content]:
     from opscope.measurements.analyses import analysis_of
 
     manifest = side.bundle.manifest if side.bundle else None
-    return {".openmetrics.txt": openmetrics_of(analysis_of(side), request.stem, manifest, given)}
+    found = openmetrics_of(analysis_of(side), request.stem, manifest, request.device, request.commit)
+    return {".openmetrics.txt": found}
 
 
 def _model_explorer(request: Request) -> dict[str, Content]:
     from opscope.reports.formats.model_explorer import Measured, model_explorer
     from opscope.workflows.reports.reports import file_name
 
-    found = _measured_program(request)
-    files = model_explorer(found.model, request.stem, Measured(found.results, found.comparisons))
+    model, results, comparisons = _measured_program(request)
+    files = model_explorer(model, request.stem, Measured(results, comparisons))
     return {f".{'.'.join(map(file_name, parts))}.json": content for parts, content in files.items()}
 
 
-class _MeasuredProgram(NamedTuple):
-    """A program, what was measured of it, and the comparisons between that."""
-
-    model: ProgramModel
-    results: list[tuple[str, Analysis]]
-    comparisons: list[Comparison]
-
-
-def _measured_program(request: Request) -> _MeasuredProgram:
-    """The program of a bundle, of a trace, or alone."""
+def _measured_program(request: Request) -> tuple[ProgramModel, list[tuple[str, Analysis]], list[Comparison]]:
+    """The program of a bundle, of a trace, or alone, what was measured of it, and the comparisons between that."""
     from opscope.runtimes.registry import read_model
 
     if _is_program(Path(request.path)):
-        return _MeasuredProgram(read_model(Path(request.path), request.files and request.files.etrecord), [], [])
+        return read_model(Path(request.path), request.files and request.files.etrecord), [], []
     if _is_whole(request):
         content = _report(request)
         results = [(r.variant.name, r.analysis) for r in content.variants if r.analysis]
@@ -568,7 +560,7 @@ def _measured_program(request: Request) -> _MeasuredProgram:
     own = [one for one in results if one[1].program is None or one[1].program.sha256 == program.sha256]
     if len(own) < len(results):  # a graph is that of one program: what ran another has no place in it
         results, comparisons = own, []
-    return _MeasuredProgram(read_model(home / program.path, etrecord), results, comparisons)
+    return read_model(home / program.path, etrecord), results, comparisons
 
 
 def _is_program(path: Path) -> bool:

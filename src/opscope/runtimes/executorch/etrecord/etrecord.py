@@ -75,14 +75,8 @@ class Name(msgspec.Struct):
     name: str
 
 
-class OptionalTensor(msgspec.Struct):
-    """A tensor or none."""
-
-    as_tensor: Name | None = None
-
-
 class SubGraph(msgspec.Struct):
-    """The body of a branch or loop."""
+    """What holds a graph: the body of a branch or loop, or a module."""
 
     graph: WireGraph
 
@@ -92,14 +86,14 @@ class Argument(msgspec.Struct):
 
     as_tensor: Name | None = None
     as_tensors: list[Name] | None = None
-    as_optional_tensor: OptionalTensor | None = None
-    as_optional_tensors: list[OptionalTensor] | None = None
+    as_optional_tensor: Argument | None = None
+    as_optional_tensors: list[Argument] | None = None
     as_nested_tensors: list[list[Name]] | None = None
     as_graph: SubGraph | None = None
 
     def tensors(self) -> list[str]:
         """Names of the tensors in it."""
-        optional = [self.as_optional_tensor or OptionalTensor(), *(self.as_optional_tensors or [])]
+        optional = [one for one in (self.as_optional_tensor, *(self.as_optional_tensors or [])) if one is not None]
         nested = [name for names in self.as_nested_tensors or [] for name in names]
         named = [self.as_tensor, *(self.as_tensors or []), *(each.as_tensor for each in optional), *nested]
         return [each.name for each in named if each is not None]
@@ -176,16 +170,10 @@ class WireGraph(msgspec.Struct):
     tensor_values: dict[str, TensorMeta]
 
 
-class GraphModule(msgspec.Struct):
-    """A graph with its signature, which is not used."""
-
-    graph: WireGraph
-
-
 class WireProgram(msgspec.Struct):
     """An exported program."""
 
-    graph_module: GraphModule
+    graph_module: SubGraph
 
 
 _PREFIXES = ("executorch.exir.dialects.edge.ops.", "torch.ops.")

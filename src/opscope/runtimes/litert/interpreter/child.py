@@ -142,7 +142,6 @@ class InterpreterRun(ProgramRun[_Called]):
             SCHEMA,
             self._installed.version,
             self._delegate,
-            self._job.threads,
             next(iter(self._called)),
             self._inferences,
             unit_ns=1,

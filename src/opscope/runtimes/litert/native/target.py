@@ -172,7 +172,7 @@ class LitertJobs(WheelJobs[LitertAnswer]):
             check_events(one.events, one.wall_ns)
         inferences = [LitertInference(one.wall_ns, one.events, one.start_ns, names[one.signature]) for one in calls]
         version, first = self._program.versions[PACKAGE], next(iter(names.values()))
-        trace = LitertTrace(SCHEMA, version, job.variant.delegate or DELEGATE, job.threads, first, inferences)
+        trace = LitertTrace(SCHEMA, version, job.variant.delegate or DELEGATE, first, inferences)
         write_atomically(into, msgspec.json.encode(trace))
 
 
