@@ -34,7 +34,7 @@ from opscope.core.table.places import OperatorKey
 from opscope.measurements.counted_calls import copies_of, join_calls
 from opscope.program.kernels.recordings import KernelCalls, OperatorCalls, StackFrame, Tally
 from opscope.program.kernels.symbols import IsaClass
-from opscope.program.partition.sme_support import Eligibility, Form, SmeSupport
+from opscope.program.partition.verdicts import Eligibility, Form, SmeSupport
 from traces import table
 
 MOPA2 = "kai_run_matmul_clamp_f32_f32p2vlx1_f32p2vlx1biasf32_sme2_mopa"

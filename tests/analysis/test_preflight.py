@@ -14,8 +14,7 @@ from opscope.analysis.preflight.forecast import NOMINAL, Part
 from opscope.analysis.preflight.preflight import MethodPreflight, Preflight, examine_plan, next_step, preflight
 from opscope.program.model import ProgramModel
 from opscope.program.operators.kinds import Category
-from opscope.program.partition.portable_reason import Cause
-from opscope.program.partition.sme_support import SmeSupport
+from opscope.program.partition.verdicts import Cause, SmeSupport
 from opscope.program.structure.dtypes import NumberType
 from opscope.program.structure.plan import (
     Chain,

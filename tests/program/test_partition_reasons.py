@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from opscope.program.partition.partition_reasons import RULES, PortableReasons
-from opscope.program.partition.portable_reason import Cause, PortableReason
+from opscope.program.partition.verdicts import Cause, PortableReason
 from opscope.program.structure.dtypes import NumberType
 from opscope.program.structure.plan import (
     Chain,

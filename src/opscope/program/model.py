@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from opscope.program.cost.operator_cost import Cost
-    from opscope.program.partition.portable_reason import PortableReason
+    from opscope.program.partition.verdicts import PortableReason
     from opscope.program.structure.etrecord import EtRecord
     from opscope.program.structure.plan import Executable, MethodPlan
     from opscope.program.xnnpack.graph import DelegateGraph, XnnGraph

@@ -35,9 +35,8 @@ from opscope.core.parts import part
 from opscope.core.units import counted_text, macs_text, share_text, size_text
 from opscope.program.cost.shapes import is_dynamic
 from opscope.program.partition.partition_reasons import RULES_OF
-from opscope.program.partition.portable_reason import Cause
 from opscope.program.partition.sme_rules import TABLE
-from opscope.program.partition.sme_support import Form, SmeSupport
+from opscope.program.partition.verdicts import Cause, Form, SmeSupport
 from opscope.program.structure.plan import InstructionKind
 
 if TYPE_CHECKING:

@@ -67,7 +67,7 @@ from opscope.core.plug_ins import PlugIn, plug_ins
 from opscope.core.stats.effect import Verdict, interval_of
 from opscope.core.table.places import operator_key
 from opscope.core.units import counted_text, interval_text, milliseconds, ratio_text, share_text, time_text
-from opscope.program.partition.sme_support import SmeSupport as Eligible
+from opscope.program.partition.verdicts import SmeSupport as Eligible
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -78,7 +78,7 @@ if TYPE_CHECKING:
     from opscope.analysis.operators.operators import Operator
     from opscope.core.stats.effect import Effect
     from opscope.core.table.places import OperatorKey
-    from opscope.program.partition.sme_support import Eligibility
+    from opscope.program.partition.verdicts import Eligibility
 
     Subject = TypeVar("Subject")
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from opscope.program.partition.portable_reason import Cause, PortableReason
+from opscope.program.partition.verdicts import Cause, PortableReason
 from opscope.program.xnnpack.graph import QuantisationKind
 from opscope.runtimes.litert.tflite import MEDIAPIPE
 

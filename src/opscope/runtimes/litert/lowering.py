@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from opscope.program.cost.cost import GraphCosts
 from opscope.program.model import ProgramModel, StayedOutside
-from opscope.program.partition.portable_reason import Cause, PortableReason
+from opscope.program.partition.verdicts import Cause, PortableReason
 from opscope.program.structure.dtypes import NumberType
 from opscope.program.structure.plan import (
     Chain,

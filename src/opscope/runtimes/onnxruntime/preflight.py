@@ -29,7 +29,7 @@ from opscope.experiment.protocol import AS_IT_IS, Job
 from opscope.machine.switch.switch import fields_here
 from opscope.program.operators.kinds import Category
 from opscope.program.operators.taxonomy import classify
-from opscope.program.partition.sme_support import Eligibility, Form, SmeSupport
+from opscope.program.partition.verdicts import Eligibility, Form, SmeSupport
 from opscope.runtimes.onnxruntime.attribution import node_facts
 from opscope.runtimes.onnxruntime.graph import GRAPH, read_session_graph
 from opscope.runtimes.onnxruntime.onnx_file import read_onnx
