@@ -72,10 +72,10 @@ def looked_at(
     backends: tuple[str, ...] = ("XnnpackBackend",),
 ) -> MethodPreflight:
     """The preflight of a program with one method, whose first value is its input and whose last is its output."""
-    made = tuple(Delegate(backend, (), None) for backend in backends)
+    made = tuple(Delegate(backend, None) for backend in backends)
     outer = (0,), (len(values) - 1,)
     plan = MethodPlan("forward", tuple(values), *outer, operators, made, (Chain((), (), tuple(steps)),), ())
-    executable = Executable("ET12", 0, (plan,), (), (), None, ())
+    executable = Executable("ET12", 0, (plan,), (), (), None)
     known = [DelegateGraph("forward", number, (), each) for number, each in graphs.items()]
     found = preflight(ProgramModel(executable, known, None), "model.pte", "00")
     jsonschema.validate(msgspec.to_builtins(found, str_keys=True), msgspec.json.schema(Preflight))

@@ -52,7 +52,7 @@ def plan(name: str, *arguments: Value | list[int] | list[PlannedTensor], backend
         values.append(argument)
     steps = [PlannedStep(InstructionKind.DELEGATE, 0, ())] if backend else []
     steps.append(PlannedStep(InstructionKind.KERNEL, 0, (*numbers, numbers[-1])))
-    delegates = (Delegate(backend, (), None),) if backend else ()
+    delegates = (Delegate(backend, None),) if backend else ()
     return MethodPlan("forward", tuple(values), (), (), (name,), delegates, (Chain((), (), tuple(steps)),), ())
 
 

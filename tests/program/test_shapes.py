@@ -135,7 +135,7 @@ def delegating(inputs: list[Given], outputs: list[Given]) -> tuple[Method, Metho
     """A method that hands its inputs to a delegate."""
     method = Method(*inputs)
     method.step(InstructionKind.DELEGATE, tuple(map(method.number, [*inputs, *outputs])))
-    return method, msgspec.structs.replace(method.plan(), delegates=(Delegate("XnnpackBackend", (), None),))
+    return method, msgspec.structs.replace(method.plan(), delegates=(Delegate("XnnpackBackend", None),))
 
 
 LAYER = """
@@ -193,7 +193,7 @@ def test_a_delegate_that_is_called_with_two_shapes_has_none():
     method = Method(*data)
     for source, target in zip(data, outs, strict=True):
         method.step(InstructionKind.DELEGATE, (method.number(source), method.number(target)))
-    plan = msgspec.structs.replace(method.plan(), delegates=(Delegate("XnnpackBackend", (), None),))
+    plan = msgspec.structs.replace(method.plan(), delegates=(Delegate("XnnpackBackend", None),))
     found = propagate(plan, {0: graph(LAYER)}, [(3, 8), (5, 8)])
     assert found.dims == {0: {}}
     assert [found.sizes[method.number(each)] for each in outs] == [(3, 4), (5, 4)]

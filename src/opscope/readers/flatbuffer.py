@@ -371,12 +371,6 @@ def texts(tables: Tables, slot: int) -> list[str]:
     return [distinct[code] if code >= 0 else "" for code in codes.tolist()]
 
 
-def text_vectors(tables: Tables, slot: int, inner: int) -> list[tuple[str, ...]]:
-    """For each table, a text of each table in one of its vectors."""
-    children, owner = nested(tables, slot)
-    return grouped(texts(children, inner), owner, len(tables))
-
-
 def nested(tables: Tables, slot: int) -> tuple[Tables, Ints]:
     """The tables in a vector of each table, and the row of the owner of each, ascending."""
     at, owner = tables.children(slot)

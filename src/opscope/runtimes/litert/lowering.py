@@ -35,7 +35,6 @@ from opscope.program.xnnpack.graph import (
     Convolution,
     DelegateGraph,
     Padding,
-    PayloadHeader,
     Pooling,
     QuantisationKind,
     QuantisationScales,
@@ -152,7 +151,7 @@ def lowered(model: TfliteModel, *, delegated: bool = True) -> ProgramModel:
         costs |= {(signature.key, number): cost for number, cost in lowering.costs()}
         names = layer_names(model.subgraphs[signature.subgraph])
         layers |= {(signature.key, number): name for number, name in names.items()}
-    executable = Executable(IDENTIFIER.decode(), model.version, tuple(plans), (), {}, None, ())
+    executable = Executable(IDENTIFIER.decode(), model.version, tuple(plans), (), {}, None)
     return ProgramModel(executable, graphs, None, StayedOutside(RULES_OF, reasons), costs, layers)
 
 
@@ -200,7 +199,7 @@ class _Lowering:
             inputs=self._graph.inputs,
             outputs=self._graph.outputs,
             operators=tuple(called),
-            delegates=tuple(Delegate(XNNPACK, (), None) for _ in self.graphs),
+            delegates=tuple(Delegate(XNNPACK, None) for _ in self.graphs),
             chains=(Chain(self._graph.inputs, self._graph.outputs, tuple(steps)),),
             planned_buffers=(),
         )
@@ -279,9 +278,8 @@ class _GraphBuilder:
         outputs = tuple(v for v in sorted(made) if v in wanted and v not in self._stored)
         places = {value: place for place, value in enumerate((*inputs, *outputs))}
         values = [self._value(v, places, set(inputs)) for v in dict.fromkeys((*read, *sorted(made)))]
-        header = PayloadHeader(0, 0, 0, 0)
         nodes = tuple(self._nodes)
-        return XnnGraph(IDENTIFIER.decode(), "", header, (*values, *self._added), nodes, inputs, outputs, (), 0)
+        return XnnGraph(IDENTIFIER.decode(), "", (*values, *self._added), nodes, inputs, outputs, (), 0)
 
     @property
     def _own(self) -> int:

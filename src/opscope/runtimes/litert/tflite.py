@@ -135,7 +135,6 @@ class TfliteOptions(msgspec.Struct, frozen=True):
     window: tuple[int, int] = (1, 1)  # height, width of a pooling
     axis: int = 0  # of a concatenation
     keep: bool = False  # the number of dimensions stays
-    adjoint: tuple[bool, bool] = (False, False)  # which factors of a batched matrix product are transposed
     alpha: float = 0.0  # slope for negative inputs
     beta: float = 1.0  # factor of the inputs of a softmax
     # of a strided slice, a bit for each dimension: begin and end that do not count, dimensions that an ellipsis
@@ -394,7 +393,6 @@ _FIELDS: dict[int, dict[str, int | tuple[int, ...]]] = {
     75: {"alpha": 0},
     92: {"subgraphs": (0, 1)},
     93: {"subgraphs": (0, 1)},
-    101: {"adjoint": (0, 1)},
     103: {"subgraphs": (0, 0)},
 }
 
@@ -443,8 +441,6 @@ def _column(members: Tables, name: str, slots: int | tuple[int, ...]) -> Sequenc
 
 def _joined(members: Tables, name: str, slots: tuple[int, ...]) -> Sequence[object]:
     """An option of several numbers; a stride of 0 is what a damaged file has."""
-    if name == "adjoint":
-        return list(zip(*(numbers(members, slot, BOOL) for slot in slots), strict=True))
     both = zip(*(numbers(members, slot, INT32) for slot in slots), strict=True)
     return list(both) if name in {"window", "subgraphs", "masks"} else [(max(a, 1), max(b, 1)) for a, b in both]
 

@@ -97,11 +97,11 @@ class _Earlier:
     def tried(self, variant: Variant, clock: TimeSource) -> tuple[Ceilings | None, Drift | None, str]:
         """Those of a variant, when they hold; the probe of them, when it ran; what went wrong, empty for nothing."""
         recalled = self._cache.recall(variant.cleared, variant.threads or 0)
-        if recalled.ceilings is None:
-            return None, None, recalled.problem
-        drift, problem = self._probed(recalled.ceilings, clock)
+        if isinstance(recalled, str):
+            return None, None, recalled
+        drift, problem = self._probed(recalled, clock)
         holds = drift is not None and drift.agrees
-        found = msgspec.structs.replace(recalled.ceilings, origin=Origin.CACHE, drift=drift) if holds else None
+        found = msgspec.structs.replace(recalled, origin=Origin.CACHE, drift=drift) if holds else None
         return found, drift, problem
 
     def _probed(self, kept: Ceilings, clock: TimeSource) -> tuple[Drift | None, str]:

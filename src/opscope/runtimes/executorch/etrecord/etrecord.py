@@ -32,7 +32,6 @@ from opscope.program.structure.etrecord import (
     EdgeTensor,
     EtRecord,
     ModuleScope,
-    RecordedDelegate,
     SourceLine,
 )
 from opscope.runtimes.executorch.etrecord.archive import IDENTIFIER, Archive, expands_too_far
@@ -43,7 +42,6 @@ if TYPE_CHECKING:
 
 Handles: TypeAlias = int | list[int]
 HandleMap: TypeAlias = dict[str, dict[int, Handles]]
-CountMap: TypeAlias = dict[str, dict[int, int]]
 
 _LIST_OF_NUMBERS = re.compile(r"[\[(]?[\d, ]{1,4000}[\])]?")
 _NUMBER = re.compile(r"\d+")
@@ -63,7 +61,6 @@ class WireDelegate(msgspec.Struct):
     """A call of a delegate."""
 
     name: str
-    delegate_map: dict[str, Handles] = {}
 
 
 DelegateMap: TypeAlias = dict[str, dict[int, WireDelegate]]
@@ -274,7 +271,6 @@ _ONLY_METHOD = "forward"
 _PROGRAM = msgspec.json.Decoder(WireProgram)
 _HANDLE_MAP: msgspec.json.Decoder[HandleMap | None] = msgspec.json.Decoder(HandleMap | None)
 _DELEGATE_MAP: msgspec.json.Decoder[DelegateMap | None] = msgspec.json.Decoder(DelegateMap | None)
-_COUNT_MAP: msgspec.json.Decoder[CountMap | None] = msgspec.json.Decoder(CountMap | None)
 _NON_FINITE = (b"Infinity", b"NaN")
 _LOCAL_HEADER = b"PK\x03\x04"
 _NAME_AT = 30
@@ -289,16 +285,16 @@ def read_etrecord(path: Path) -> EtRecord:
     """Everything in an ETRecord except tensors. Nothing is unpickled and nothing is extracted to disk."""
     with Archive(path) as archive:
         found = _by_method(_decoded(archive, _HANDLES, _HANDLE_MAP))
+        delegates = _by_method(_decoded(archive, _DELEGATES, _DELEGATE_MAP))
         return EtRecord(
             graphs=tuple(_graph(archive, name) for name in archive.names if _is_graph(name)),
             instruction_handles={place: listed(handles) for place, handles in found.items()},
-            delegates=_delegates(archive),
-            output_counts=_by_method(_decoded(archive, _OUTPUTS, _COUNT_MAP)),
+            delegates={place: own.name for place, own in delegates.items()},
         )
 
 
 def is_read(name: str) -> bool:
-    """Whether a member is one that :func:`read_etrecord` reads."""
+    """Whether a member is one that :func:`read_etrecord` or ExecuTorch's Inspector reads."""
     return name in {IDENTIFIER, _HANDLES, _DELEGATES, _OUTPUTS} or _is_graph(name)
 
 
@@ -355,14 +351,6 @@ def _by_method(found: dict[str, dict[int, T]] | None) -> dict[tuple[str, int], T
     """What is recorded for an instruction, by method and number."""
     maps = (found or {}).items()
     return {(method, instruction): each for method, by_number in maps for instruction, each in by_number.items()}
-
-
-def _delegates(archive: Archive) -> dict[tuple[str, int], RecordedDelegate]:
-    found = _by_method(_decoded(archive, _DELEGATES, _DELEGATE_MAP))
-    return {
-        place: RecordedDelegate(own.name, {key: listed(handles) for key, handles in own.delegate_map.items()})
-        for place, own in found.items()
-    }
 
 
 def slim_etrecord(path: Path) -> bytes:
