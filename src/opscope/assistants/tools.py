@@ -31,18 +31,13 @@ _MORE_LISTS = 12
 
 
 class ToolAnswer(msgspec.Struct, frozen=True):
-    """What a tool answers.
+    """What a tool answers."""
 
-    Attributes:
-        answer: in one sentence.
-        result: the document that the command line writes with --json, its long lists cut; its `schema` names the JSON
-            schema that describes it.
-        more: what was cut, and how to get it; empty where everything is here.
-    """
-
-    answer: str
+    answer: str  # in one sentence
+    # the document that the command line writes with --json, its long lists cut; its `schema` names the JSON schema that
+    # describes it
     result: dict[str, Any]
-    more: list[str]
+    more: list[str]  # what was cut, and how to get it; empty where everything is here
 
 
 def answered(answer: str, document: msgspec.Struct, most: int, more: Sequence[str] = ()) -> ToolAnswer:
@@ -98,19 +93,12 @@ Text: TypeAlias = Annotated[str, msgspec.Meta(max_length=200)]
 
 
 class Desk(NamedTuple):
-    """What a call works with.
+    """What a call works with."""
 
-    Attributes:
-        roots: what it may see.
-        allow_run: whether it may run programs.
-        stop: asks it to stop.
-        tell: hears how far it is, as one line.
-    """
-
-    roots: Roots
-    allow_run: bool
-    stop: StopRequest
-    tell: Callable[[str], None]
+    roots: Roots  # what it may see
+    allow_run: bool  # whether it may run programs
+    stop: StopRequest  # asks it to stop
+    tell: Callable[[str], None]  # hears how far it is, as one line
 
 
 class ListBundles(msgspec.Struct, forbid_unknown_fields=True):
@@ -218,23 +206,14 @@ class BundleList(msgspec.Struct, frozen=True):
 
 
 class OperatorList(msgspec.Struct, frozen=True):
-    """Operators of an analysis, the longest first; `total` counts those of other pages, too.
+    """Operators of an analysis, the longest first; `total` counts those of other pages, too."""
 
-    Attributes:
-        path: what was analysed.
-        variant: of it; null for a trace.
-        headline_ns: what all operators of it add up to.
-        total: operators that were asked for.
-        share: of all of them together.
-        operators: of this page.
-    """
-
-    path: str
-    variant: str | None
-    headline_ns: float | None
-    total: int
-    share: float
-    operators: list[Operator]
+    path: str  # what was analysed
+    variant: str | None  # of it; null for a trace
+    headline_ns: float | None  # what all operators of it add up to
+    total: int  # operators that were asked for
+    share: float  # of all of them together
+    operators: list[Operator]  # of this page
 
 
 class BundleRoofline(msgspec.Struct, frozen=True):

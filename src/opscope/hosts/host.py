@@ -139,8 +139,7 @@ class Host(Protocol):
     def provide(self, kind: str, files: Mapping[str, Path], digest: str = "") -> Mapping[str, str]:
         """Paths on the host of files, which lie in or below one directory there; sent when the host has not got them.
 
-        Returns:
-            The paths, by the same names. On this machine those of the files themselves.
+        Returns the paths, by the same names. On this machine those of the files themselves.
         """
         ...
 

@@ -32,8 +32,7 @@ _REPORT = "ended.json"
 class ThisMachine:
     """This machine.
 
-    Args:
-        target: what a manifest says of it: the kind of target, and the address where the kind has one.
+    ``target``: what a manifest says of it: the kind of target, and the address where the kind has one.
     """
 
     remote = False

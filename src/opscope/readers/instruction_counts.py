@@ -65,12 +65,9 @@ class ExecutedParts(NamedTuple):
 def read_qemu_log(lines: Iterable[bytes], marks: Mapping[int, str]) -> ExecutedParts:
     """What a process executed.
 
-    Args:
-        lines: of the log.
-        marks: names by words of instructions that end a part. A block that holds one is of none.
+    ``lines``: of the log; ``marks``: names by words of instructions that end a part. A block that holds one is of none.
 
-    Raises:
-        TraceFormatError: a block ran that the log does not hold.
+    Raises TraceFormatError: a block ran that the log does not hold.
     """
     known: dict[bytes, ExecutedBlock] = {}
     translated: dict[int, tuple[int, ...]] = {}
@@ -121,12 +118,10 @@ _TOTAL = re.compile(rb"(?:summary|totals): (\d+)")
 def read_callgrind(path: Path, names: dict[int, str]) -> Counter[tuple[str, int]]:
     """How often each instruction ran in a part of a process, by its file, `???` where there is none, and its address.
 
-    Args:
-        path: of the part.
-        names: of files by their numbers, which stand in the first part that has them; filled here.
+    ``path``: of the part; ``names``: of files by their numbers, which stand in the first part that has them; filled
+    here.
 
-    Raises:
-        TraceFormatError: what it states as its sum is another one.
+    Raises TraceFormatError: what it states as its sum is another one.
     """
     found: Counter[tuple[str, int]] = Counter()
     file, address, skips, total = "???", 0, False, None

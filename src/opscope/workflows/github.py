@@ -27,14 +27,10 @@ _SOURCE = "source.txt"
 def write_github(baseline: str = "branch", root: str | Path = ".") -> tuple[Path, Path]:
     """Write the workflow and the directory of the action that it uses; returns both.
 
-    Args:
-        baseline: one of ``BASELINES``.
-        root: of the repository.
+    ``baseline``: one of ``BASELINES``; ``root``: of the repository.
 
-    Raises:
-        UsageError: there is no such baseline, the root is no repository, or it has such files.
-        MissingDependencyError: the wheel of a checkout could not be built.
-        StorageError: the files cannot be written.
+    Raises UsageError: there is no such baseline, the root is no repository, or it has such files;
+    MissingDependencyError: the wheel of a checkout could not be built; StorageError: the files cannot be written.
     """
     if baseline not in BASELINES:
         raise UsageError(f"unknown baseline {baseline!r}", where="--github", hint=did_you_mean(baseline, BASELINES))

@@ -378,9 +378,7 @@ _SHAPES = "the shapes of tensors"
 class _MethodWalk:
     """Goes through the calls of one method.
 
-    Args:
-        method: of the model.
-        inputs: real shapes of its inputs, when they are known.
+    ``method``: of the model; ``inputs``: real shapes of its inputs, when they are known.
     """
 
     def __init__(self, method: ModelMethod, inputs: Sequence[Shape] | None) -> None:

@@ -185,10 +185,8 @@ def is_kit_run(directory: Path) -> bool:
 def read_kit(directory: Path, compared: tuple[str | None, str | None] | None = None) -> KitRun:
     """Everything that a run directory tells, except what is in its traces.
 
-    Raises:
-        NotFoundError: nothing of the kit is there, or no experiment of a name.
-        TraceFormatError: a file is not what the kit writes.
-        UsageError: of the two that are to be compared one is missing, or both are the same experiment.
+    Raises NotFoundError: nothing of the kit is there, or no experiment of a name; TraceFormatError: a file is not what
+    the kit writes; UsageError: of the two that are to be compared one is missing, or both are the same experiment.
     """
     files = _files_in(directory)
     sources = {name: decode(directory / name, Listing) for name in _listings(files)}

@@ -178,9 +178,8 @@ _RULES: dict[str, Callable[[NodeShapes], Arithmetic]] = {
 class GraphTraffic:
     """The values of a graph with their shapes, and who uses them.
 
-    Args:
-        graph: of a delegate.
-        dims: real shapes by value; None: those of the file. When given, every value that is no constant needs one.
+    ``graph``: of a delegate; ``dims``: real shapes by value; None: those of the file. When given, every value that is
+    no constant needs one.
     """
 
     def __init__(self, graph: XnnGraph, dims: Mapping[int, Shape] | None = None) -> None:

@@ -175,13 +175,9 @@ def verify_work(model: str | Path, receipt: Path) -> tuple[list[str], list[str]]
     The first list is the differences, empty where every operator executes what the receipt states; the second names the
     files that executed in both counts and are not the same.
 
-    Args:
-        model: the program.
-        receipt: file that ``opscope count --receipt`` wrote.
+    ``receipt``: file that ``opscope count --receipt`` wrote.
 
-    Raises:
-        TraceFormatError: the receipt is none, or was changed.
-        OpscopeError: as :func:`count` does.
+    Raises TraceFormatError: the receipt is none, or was changed; OpscopeError: as :func:`count` does.
     """
     stated = read_receipt(file_bytes(receipt), str(receipt))
     counted = count(model, **msgspec.structs.asdict(stated.request))
@@ -191,13 +187,10 @@ def verify_work(model: str | Path, receipt: Path) -> tuple[list[str], list[str]]
 def check_work(candidate: str | Path, against: str | Path, *, limit: float = 0.0) -> Decision[WorkEvidence]:
     """Whether a program executes more than another one; exact, and without a time.
 
-    Args:
-        candidate: what is judged, as of :func:`count`.
-        against: its baseline.
-        limit: largest share of more instructions that is let through.
+    ``candidate``: what is judged, as of :func:`count`; ``limit``: largest share of more instructions that is let
+    through.
 
-    Raises:
-        OpscopeError: as :func:`count` does.
+    Raises OpscopeError: as :func:`count` does.
     """
     return work_decision(count(against), count(candidate), limit)
 

@@ -74,8 +74,7 @@ def plug_in_formats() -> list[str]:
 def plug_in_format(name: str) -> PlugInFormat | None:
     """The format of that name of another package; None where there is none.
 
-    Raises:
-        MissingDependencyError: there is, and it cannot be used.
+    Raises MissingDependencyError: there is, and it cannot be used.
     """
     found = next((one for one in plug_ins(GROUP) if one.name == name), None)
     if found is None:

@@ -516,8 +516,7 @@ class Footprint(NamedTuple):
 def repeated_spans(at: Ints) -> Iterator[tuple[int, int, bool]]:
     """Split blocks into consecutive ones at a constant distance, where they are worth it, and the others.
 
-    Yields:
-        First block, the one behind the last, and whether they are enough of them at a constant distance.
+    Yields first block, the one behind the last, and whether they are enough of them at a constant distance.
     """
     step = np.diff(at)
     border = (np.flatnonzero(np.diff(step)) + 1).tolist()

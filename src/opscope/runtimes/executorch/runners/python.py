@@ -115,8 +115,7 @@ class Interpreter(Protocol):
 class OwnPython:
     """The Python of this process.
 
-    Args:
-        commands: in place of those that start the children, by the names of their modules.
+    ``commands``: in place of those that start the children, by the names of their modules.
     """
 
     def __init__(self, commands: Mapping[str, Sequence[str]] | None = None) -> None:
@@ -158,9 +157,7 @@ class OwnPython:
 class DevicePython:
     """A Python of a device, with executorch installed there: for systems without a ready runtime, such as macOS.
 
-    Args:
-        device: of which.
-        python: relative to the user's home unless it is looked up like any program.
+    ``python``: relative to the user's home unless it is looked up like any program.
     """
 
     def __init__(self, device: Device, python: str) -> None:

@@ -85,9 +85,8 @@ MODULES = PackageModules(
 class InterpreterTarget(PackageTarget):
     """Runs .tflite models in the Interpreter.
 
-    Args:
-        reason: why it runs them, as one sentence.
-        peaks: measures the ceilings of the release; None where none is known to.
+    ``reason``: why it runs them, as one sentence; ``peaks``: measures the ceilings of the release; None where none is
+    known to.
     """
 
     def __init__(self, reason: str, peaks: RunTarget | None) -> None:
