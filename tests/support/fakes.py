@@ -13,16 +13,7 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
-from opscope.bundle.manifest import (
-    Conditions,
-    Environment,
-    Failure,
-    MaskProof,
-    Measurement,
-    Mechanism,
-    Target,
-    Tensor,
-)
+from opscope.bundle.manifest import Conditions, Environment, Failure, MaskProof, Measurement, Mechanism, Target
 from opscope.core.errors import FeatureError, OpscopeError
 from opscope.experiment.protocol import SETTINGS_OF_A_JOB, Job, ProbeAnswer
 from opscope.experiment.target import Capabilities, JobOutcome, RunTarget, SwitchOffer
@@ -41,6 +32,7 @@ from opscope.program.ceilings import (
     Rate,
     unmeasured,
 )
+from opscope.program.structure.exported import Tensor
 from opscope.readers.outputs import values_sha256
 from traces import Node, encode
 

@@ -11,6 +11,7 @@ import msgspec
 
 from opscope.bundle.settings import USUAL, DelegateName, ExperimentSettings
 from opscope.core.system.usage import ProcessUsage
+from opscope.program.structure.exported import Tensor
 
 Cpus: TypeAlias = Annotated[int, msgspec.Meta(ge=1)]
 """A number of processors: shares of them are computed."""
@@ -416,13 +417,6 @@ class MaskProof(msgspec.Struct, frozen=True):
     sites_outside: int | None = None
     executions: int | None = None
     masked: int | None = None
-
-
-class Tensor(msgspec.Struct, frozen=True):
-    """Shape and number type of an input or output."""
-
-    shape: list[int]
-    dtype: str
 
 
 class Measurement(msgspec.Struct, frozen=True):

@@ -10,15 +10,7 @@ import random
 from typing import TYPE_CHECKING, Protocol
 
 from opscope.bundle.inventory import TALK
-from opscope.bundle.manifest import (
-    Conditions,
-    Failure,
-    FailureKind,
-    Measurement,
-    Repetition,
-    Status,
-    TracingMode,
-)
+from opscope.bundle.manifest import Conditions, Failure, FailureKind, Measurement, Repetition, Status, TracingMode
 from opscope.core.errors import BundleError, DeviceError, RunError, StorageError, TraceFormatError
 from opscope.core.files import sha256_of
 from opscope.core.parts import PartFailure, explained

@@ -8,14 +8,7 @@ from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 import msgspec
 
-from opscope.bundle.manifest import (
-    Conditions,
-    Environment,
-    Failure,
-    Measurement,
-    Mechanism,
-    Target,
-)
+from opscope.bundle.manifest import Conditions, Environment, Failure, Measurement, Mechanism, Target
 from opscope.bundle.settings import ExperimentSettings, options_of
 from opscope.core.errors import FeatureError, RunError, UsageError
 from opscope.experiment.protocol import SETTINGS_OF_A_JOB, TRACE, Job

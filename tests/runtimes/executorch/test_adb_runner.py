@@ -17,13 +17,14 @@ import pytest
 
 from adb_bench import adb_server, needs_adb, plugged
 from job_variants import run_as
-from opscope.bundle.manifest import FailureKind, Tensor
+from opscope.bundle.manifest import FailureKind
 from opscope.core.errors import DeviceError, FeatureError, NotFoundError, UsageError
 from opscope.experiment.protocol import Job
 from opscope.experiment.target import JobOutcome
 from opscope.hosts.adb.adb import AdbShell, lines_about, runtime_lines
 from opscope.hosts.adb.device import AdbDevice
 from opscope.hosts.adb.power import PROFILES
+from opscope.program.structure.exported import Tensor
 from opscope.readers.registry import read_trace
 from opscope.runtimes.executorch.runners.executor_runner import ExecutorRunnerTarget
 from runners import FLAGS, GOOD, write_runner

@@ -17,11 +17,12 @@ import numpy as np
 import pytest
 
 from job_variants import run_as
-from opscope.bundle.manifest import FailureKind, Tensor
+from opscope.bundle.manifest import FailureKind
 from opscope.core.errors import FeatureError, NotFoundError, UsageError
 from opscope.experiment.engine import _judge
 from opscope.experiment.protocol import Job
 from opscope.experiment.target import JobOutcome
+from opscope.program.structure.exported import Tensor
 from opscope.readers.registry import read_trace
 from opscope.runtimes.executorch.runners.executor_runner import ExecutorRunnerTarget, parse_help, parse_log
 from runners import FLAGS, GOOD, this_machine, write_runner

@@ -17,11 +17,12 @@ import pytest
 
 from job_variants import run_as
 from native_runner import native_target, runner_path
-from opscope.bundle.manifest import FailureKind, Tensor
+from opscope.bundle.manifest import FailureKind
 from opscope.core.errors import MissingDependencyError, StorageError
 from opscope.core.system.cache import cache_directory
 from opscope.experiment.protocol import AS_IT_IS, Job
 from opscope.experiment.tensors import random_inputs
+from opscope.program.structure.exported import Tensor
 from opscope.readers.registry import read_trace
 from opscope.runtimes.executorch.installed import BACKEND, library_directory, library_path
 from opscope.runtimes.executorch.runners.native import NativeAnswer, build_runner, native_here
@@ -86,7 +87,7 @@ def test_a_runner_is_built_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path)
     first, second = build_runner(tmp_path / "cache"), build_runner(tmp_path / "cache")
     assert first == second
     assert calls(tmp_path / "cc") == 1
-    assert {path.name for path in first.path.parent.iterdir()} == {"runner", "runner.sha256"}
+    assert {path.name for path in first[0].parent.iterdir()} == {"runner", "runner.sha256"}
 
 
 @runtime
@@ -95,7 +96,7 @@ def test_another_compiler_builds_another_runner(monkeypatch: pytest.MonkeyPatch,
     monkeypatch.setenv("CXX", str(compiler(tmp_path / "cc", WORKING)))
     old = build_runner(tmp_path / "cache")
     compiler(tmp_path / "cc", WORKING, version="cc 2.0")
-    assert build_runner(tmp_path / "cache").path != old.path
+    assert build_runner(tmp_path / "cache")[0] != old[0]
     assert calls(tmp_path / "cc") == 2
 
 

@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, TypeAlias
 import msgspec
 import numpy as np
 
-from opscope.bundle.manifest import Tensor
 from opscope.core.files import write_atomically
 from opscope.experiment.protocol import RunRequest
 from opscope.experiment.tensors import from_bytes, to_bytes
+from opscope.program.structure.exported import Tensor
 from opscope.runtimes.child import ProgramRun, answer_request, input_arrays, run_program
 from opscope.runtimes.litert.c_api import DELEGATE, Call, CompiledModel, check_events, check_status
 from opscope.runtimes.litert.installed import PACKAGE, installed_litert

@@ -25,10 +25,11 @@ from opscope.runtimes.switching import LibrarySwitch
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from opscope.bundle.manifest import MaskProof, Tensor
+    from opscope.bundle.manifest import MaskProof
     from opscope.experiment.protocol import ProbeAnswer
     from opscope.hosts.device import Device
     from opscope.hosts.host import Host
+    from opscope.program.structure.exported import Tensor
 
 
 INPUT, OUTPUT, ANSWER = "in", "out", "answer.json"

@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING
 import msgspec
 import numpy as np
 
-from opscope.analysis.preflight.contents import TensorSummary
 from opscope.analysis.preflight.operators import Planned
 from opscope.analysis.preflight.parts import DelegateBoundaries
 from opscope.analysis.preflight.preflight import Partition, Preflight, method_preflight
@@ -30,6 +29,7 @@ from opscope.machine.switch.switch import fields_here
 from opscope.program.operators.kinds import Category
 from opscope.program.operators.taxonomy import classify
 from opscope.program.partition.verdicts import Eligibility, Form, SmeSupport
+from opscope.program.structure.exported import Tensor
 from opscope.runtimes.onnxruntime.attribution import node_facts
 from opscope.runtimes.onnxruntime.graph import GRAPH, read_session_graph
 from opscope.runtimes.onnxruntime.onnx_file import read_onnx
@@ -136,8 +136,8 @@ def onnx_preflight(path: Path, *, installed: bool) -> Preflight:
         operators = [Planned(node.op, 1, classify(f"{node.op}: ").category, None, None) for node in given.nodes]
     found = method_preflight(
         METHOD,
-        [TensorSummary(list(one.sizes), one.dtype.name) for one in signature.inputs],
-        [TensorSummary(list(one.sizes), one.dtype.name) for one in signature.outputs],
+        [Tensor(list(one.sizes), one.dtype.name) for one in signature.inputs],
+        [Tensor(list(one.sizes), one.dtype.name) for one in signature.outputs],
         operators,
         branches=any(node.graphs for node in given.nodes),
         partition=Partition(0, 0, len(operators), 0, 0, 0, []),

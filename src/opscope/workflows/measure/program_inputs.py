@@ -12,7 +12,7 @@ import msgspec
 import numpy as np
 
 from opscope.bundle.bundle import MODEL
-from opscope.bundle.manifest import PlannedInput, Tensor, VariantInputs
+from opscope.bundle.manifest import PlannedInput, VariantInputs
 from opscope.core.errors import MismatchError, UsageError
 from opscope.core.files import sha256_of, write_atomically
 from opscope.core.units import counted_text
@@ -20,6 +20,7 @@ from opscope.experiment.guesses import USUAL_SIZES, guessed, input_words, with_d
 from opscope.experiment.inputs import AskedInput, described, made_inputs, parse_input, placed, read_input_file
 from opscope.experiment.tensors import random_inputs
 from opscope.program.structure.dtypes import axes_between
+from opscope.program.structure.exported import Tensor
 from opscope.program.structure.plan import PlannedTensor
 from opscope.readers.outputs import read_arrays
 from opscope.runtimes.registry import runtime_of

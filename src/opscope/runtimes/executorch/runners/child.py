@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import msgspec
 import numpy as np
 
-from opscope.bundle.manifest import Tensor
 from opscope.core.errors import FeatureError, MissingDependencyError, RunError
 from opscope.core.files import write_atomically
 from opscope.core.system.launch import end_with_parent
@@ -26,6 +25,7 @@ from opscope.experiment.protocol import ProbeAnswer, Refusal, RunRequest
 from opscope.experiment.tensors import random_inputs
 from opscope.machine.environment import versions
 from opscope.program.structure.dtypes import program_type
+from opscope.program.structure.exported import Tensor
 from opscope.runtimes.child import ProgramRun, answer_request, run_program
 from opscope.runtimes.executorch.cpuinfo import CpuInfo, switched_off
 from opscope.runtimes.executorch.installed import installed_runtime

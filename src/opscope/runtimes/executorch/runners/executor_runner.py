@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, NamedTuple, NoReturn
 import msgspec
 import numpy as np
 
-from opscope.bundle.manifest import BUILD, Failure, FailureKind, Measurement, Tensor
+from opscope.bundle.manifest import BUILD, Failure, FailureKind, Measurement
 from opscope.core.errors import DeviceError, FeatureError, NotFoundError, UsageError
 from opscope.core.files import sha256_of, written_atomically
 from opscope.experiment.protocol import LOG, OUTPUTS, TRACE
@@ -29,6 +29,7 @@ from opscope.experiment.target import Capabilities, JobOutcome
 from opscope.hosts.host import GuardedCommand
 from opscope.hosts.process import log_tail, signal_name
 from opscope.machine import environment
+from opscope.program.structure.exported import Tensor
 from opscope.runtimes.hosted import HostedTarget, ended_by
 
 if TYPE_CHECKING:

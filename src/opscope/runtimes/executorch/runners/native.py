@@ -11,12 +11,12 @@ import time
 from functools import cached_property
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import msgspec
 import numpy as np
 
-from opscope.bundle.manifest import Failure, FailureKind, MaskProof, PlannedInput, Target, Tensor
+from opscope.bundle.manifest import Failure, FailureKind, MaskProof, PlannedInput, Target
 from opscope.core.errors import DeviceError, FeatureError, MissingDependencyError, RunError
 from opscope.core.files import scratch_directory, written_atomically
 from opscope.core.system.c_library import check_c_library
@@ -33,6 +33,7 @@ from opscope.machine.cpu_reading import CPUID_LEAVES, CpuReading, fixed_fields
 from opscope.machine.isa import proved_layout
 from opscope.machine.switch.switch import proof
 from opscope.program.structure.dtypes import program_type
+from opscope.program.structure.exported import Tensor
 from opscope.runtimes.counting.kernel_counter import COUNTS
 from opscope.runtimes.executorch.installed import BACKEND, THREADPOOL, library_directory
 from opscope.runtimes.executorch.kernel_libraries import extra_kernels
@@ -70,7 +71,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from opscope.bundle.manifest import Mechanism
-    from opscope.core.system.compiler import Compiler
     from opscope.experiment.protocol import Job
     from opscope.experiment.target import SwitchOffer
     from opscope.experiment.tensors import Array
@@ -408,9 +408,8 @@ class NativeTarget(RunnerTarget):
 
 def native_here(cache: Path | None = None, runner: Sequence[str] | None = None) -> NativeTarget:
     """The native runner on this machine."""
-    built = None if runner else build_runner(cache)
-    versions = {"executorch": built.runtime, "compiler": built.compiler.version} if built else {}
-    command = [str(built.path)] if built else list(runner or ())
+    built, versions = (None, {}) if runner else build_runner(cache)
+    command = [str(built)] if built else list(runner or ())
     program = NativeProgram(isa.architecture(platform.machine()), versions, command=command)
     # The runner tells features in milliseconds; on macOS it cannot tell the size of cpuinfo_isa, Python can.
     asks_runner = built is not None and sys.platform == "linux"
@@ -487,16 +486,11 @@ def _parts(libraries: Path) -> list[Path]:
     return [libraries / name for name in names]
 
 
-class NativeRunner(NamedTuple):
-    """The native runner."""
+def build_runner(cache: Path | None = None, python: Path | None = None) -> tuple[Path, dict[str, str]]:
+    """The native runner for the installed package, and the versions of that and of the compiler that built it.
 
-    path: Path  # the executable
-    compiler: Compiler  # that built it
-    runtime: str  # version of the executorch package that it belongs to
-
-
-def build_runner(cache: Path | None = None, python: Path | None = None) -> NativeRunner:
-    """The native runner for the installed package; built when there is none of this source, package and compiler."""
+    It is built when there is none of this source, package and compiler.
+    """
     check_c_library(python)
     libraries, compiler = library_directory(), find_compiler()
     flags = compiler_flags(libraries, str(libraries))
@@ -504,7 +498,7 @@ def build_runner(cache: Path | None = None, python: Path | None = None) -> Nativ
     path = (cache or cache_directory()) / "native" / build_key(compiler, SOURCE, flags, runtime) / "runner"
     if not is_whole(path):
         compile_runner(compiler, flags, path)
-    return NativeRunner(path, compiler, runtime)
+    return path, {"executorch": runtime, "compiler": compiler.version}
 
 
 def compiler_flags(libraries: Path, rpath: str) -> list[str]:

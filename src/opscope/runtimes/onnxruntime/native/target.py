@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from opscope.bundle.manifest import Failure, Tensor
+from opscope.bundle.manifest import Failure
 from opscope.core.errors import RunError, UsageError
 from opscope.core.files import place_beside, write_atomically
 from opscope.experiment.protocol import LOG, OUTPUTS
 from opscope.experiment.target import JobOutcome
 from opscope.experiment.tensors import from_bytes, to_bytes
 from opscope.machine.switch.switch import proof
+from opscope.program.structure.exported import Tensor
 from opscope.runtimes.child import digest, input_arrays, save_outputs
 from opscope.runtimes.native.start import INPUT, OUTPUT, RawTensor, RunnerAnswer, RunnerCall, SentFile, joined_variables
 from opscope.runtimes.native.wheel_runner import WheelJobs, WheelRunner, WheelTarget
