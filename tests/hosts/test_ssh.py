@@ -228,15 +228,15 @@ def test_a_device_whose_commands_hang_is_given_up(tmp_path: Path, monkeypatch: p
 
 def test_a_command_runs_in_a_directory_of_its_own(board: sshd.Sshd) -> None:
     """What it prints is in the log, what it writes is told of, its code is kept."""
-    ended = device(board).guarded(["sh", "-c", "echo hello; echo x >made.txt; exit 7"], f"{board.home}/w1", 20)
-    assert ended.code == 7
-    assert sorted(ended.files) == ["log.txt", "made.txt"]
+    code, files = device(board).guarded(["sh", "-c", "echo hello; echo x >made.txt; exit 7"], f"{board.home}/w1", 20)
+    assert code == 7
+    assert sorted(files) == ["log.txt", "made.txt"]
     assert (board.home / "w1" / "log.txt").read_text() == "hello\n"
 
 
 def test_a_command_that_a_signal_ended_says_so(board: sshd.Sshd) -> None:
     """A negative code, as for a process of this machine."""
-    assert device(board).guarded(["sh", "-c", "kill -SEGV $$"], f"{board.home}/w2", 20).code == -11
+    assert device(board).guarded(["sh", "-c", "kill -SEGV $$"], f"{board.home}/w2", 20)[0] == -11
 
 
 LINGERING = "sleep 600 & echo $! >child; echo $$ >own; sleep 600"
@@ -249,8 +249,8 @@ def pids(directory: Path) -> list[int]:
 
 def test_a_timeout_ends_the_process_with_all_it_started(board: sshd.Sshd) -> None:
     """Neither the command nor its child is left on the device."""
-    ended = device(board).guarded(["sh", "-c", LINGERING], f"{board.home}/w3", 1)
-    assert ended.code is None
+    code, _ = device(board).guarded(["sh", "-c", LINGERING], f"{board.home}/w3", 1)
+    assert code is None
     assert all(eventually(lambda pid=pid: gone(pid)) for pid in pids(board.home / "w3"))
 
 

@@ -69,13 +69,6 @@ _SHOULD_HAVE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,200}\Z")
 _TIMED_OUT, _FILE, _MOST_FILES = "timed-out", "file ", 1000
 
 
-class GuardedEnd(NamedTuple):
-    """How a guarded command ended."""
-
-    code: int | None  # exit code; negative for a signal, None when its time was up
-    files: list[str]  # names of the files in its directory, :data:`opscope.hosts.host.PRINTED` among them
-
-
 class Device:
     """A device: a host that a shell leads to.
 
@@ -200,12 +193,12 @@ class Device:
         """Run a command and bring what it leaves; its directory there is removed when the context ends."""
         own = f"{self._work}/{next(self._numbers)}"
         work = f"{self.base}/{own}"
-        ended = self.guarded(self._words(command), work, command.timeout)
+        code, files = self.guarded(self._words(command), work, command.timeout)
         brought = (PRINTED, *self._notes)
-        self.pull(work, [name for name in ended.files if name in brought or command.wanted(name)], command.into)
+        self.pull(work, [name for name in files if name in brought or command.wanted(name)], command.into)
         (command.into / PRINTED).touch()
         trim_log(command.into / PRINTED)
-        status = self._status(ended.code, command)
+        status = self._status(code, command)
         try:
             yield status
         finally:
@@ -262,8 +255,12 @@ class Device:
             return DeviceError(problem, where=self.name, hint=_STORE_HINT)
         return error
 
-    def guarded(self, command: Sequence[str], work: str, timeout: float) -> GuardedEnd:
-        """Run a command in a directory of its own; it and all it started end with its time or with the connection."""
+    def guarded(self, command: Sequence[str], work: str, timeout: float) -> tuple[int | None, list[str]]:
+        """Run a command in a directory of its own; it and all it started end with its time or with the connection.
+
+        Returns its exit code, negative for a signal and None when its time was up, and the names of the files in its
+        directory, :data:`opscope.hosts.host.PRINTED` among them.
+        """
         if self._reserved and self._lock.renew():
             self._kept.clear()  # the connection was lost: the device may have restarted
         guard = ["sh", "-c", GUARD, "opscope", f"{max(1, round(timeout))}", work, *command]
@@ -274,11 +271,11 @@ class Device:
         finally:
             process.end()
         if code is None or _TIMED_OUT in files:
-            return GuardedEnd(None, files)
+            return None, files
         if code == _NO_DIRECTORY and not files:
             own = work.removeprefix(f"{self.base}/")
             raise self._explained(DeviceError("cannot create a directory for the run", where=self.name), own)
-        return GuardedEnd(code if code <= _SIGNALS else _SIGNALS - code, files)
+        return code if code <= _SIGNALS else _SIGNALS - code, files
 
     def pull(self, work: str, names: Sequence[str], into: Path) -> None:
         """Copy files of a run here."""

@@ -103,8 +103,8 @@ def test_calls_are_given_to_the_operators_that_made_them(ran: dict[tuple[str, st
     own = ran["int8", "sme2"]
     table = read_trace(own.directory / TRACE).table
     joined = join_calls(table, own.calls)
-    assert joined.problem is None
-    names = {(place.instruction, place.position): calls for place, calls in joined.operators.items()}
+    assert not isinstance(joined, str)
+    names = {(place.instruction, place.position): calls for place, calls in joined.items()}
     busy = {key: sum(calls.calls.values()) for key, calls in names.items() if calls.calls}
     assert busy == {(0, 2): 1024, (0, 3): 256, (4, 1): 2}
     assert {calls.runs for calls in names.values()} == {2}
