@@ -40,10 +40,10 @@ from opscope.core.errors import (
     StorageError,
     UsageError,
 )
+from opscope.core.files import refusal, unknown_refusal
 from opscope.core.grouping import grouped
 from opscope.core.parts import failures_of_command
 from opscope.core.system.memory import LEAST_DEFAULT, OPTION, VARIABLE, parse_size
-from opscope.core.system_errors import refusal, unknown_refusal
 from opscope.core.version import __version__
 
 if TYPE_CHECKING:

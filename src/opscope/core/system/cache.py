@@ -80,8 +80,7 @@ def made_in_place(path: Path) -> Iterator[Path]:
     A directory that another process has put there meanwhile stays: whatever is kept is named by what it is made of.
     One that is not whole makes room.
 
-    Yields:
-        The other name, in a directory that is removed afterwards.
+    Yields the other name, in a directory that is removed afterwards.
     """
     with storage_errors(path):
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -7,7 +7,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from opscope.bundle.manifest import Target, Tensor
+from opscope.bundle.manifest import Target
 from opscope.core.errors import MissingDependencyError, UsageError
 from opscope.core.install import install_command
 from opscope.core.system.pythons import python_at
@@ -16,6 +16,7 @@ from opscope.hosts.adb.device import PHONE_VERSIONS, phone_device, ssh_device
 from opscope.hosts.ssh import parse_address
 from opscope.hosts.target_kinds import ADB, LOCAL, NATIVE, SSH
 from opscope.hosts.this_machine import ThisMachine
+from opscope.program.structure.exported import Tensor
 from opscope.program.structure.plan import PlannedTensor
 from opscope.runtimes.executorch.installed import (
     TRACES_SINCE,

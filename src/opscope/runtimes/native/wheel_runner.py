@@ -277,15 +277,10 @@ class WheelJobs(ABC, Generic[Answer]):
 
 
 class WheelTarget(RunnerTarget):
-    """Runs models with such a runner.
+    """Runs models with such a runner."""
 
-    Attributes:
-        runner: it.
-        trace: name of its traces.
-    """
-
-    runner: ClassVar[WheelRunner]
-    trace: ClassVar[str]
+    runner: ClassVar[WheelRunner]  # it
+    trace: ClassVar[str]  # name of its traces
 
     @classmethod
     def here(cls, ceilings: RunTarget, cache: Path | None = None, python: Python = HERE) -> WheelTarget:
@@ -312,9 +307,8 @@ class WheelTarget(RunnerTarget):
     def named(cls, named: TargetName, from_python: Callable[[str | None, Python], RunTarget]) -> RunTarget:
         """Where models run, by the name of a target; from Python where it says so, or where nothing else is there.
 
-        Args:
-            named: by a user.
-            from_python: makes the target of this machine that runs a Python, with why it stands in for this one.
+        ``named``: by a user; ``from_python``: makes the target of this machine that runs a Python, with why it
+        stands in for this one.
         """
         kind, address = named
         title = cls.runner.title

@@ -47,8 +47,7 @@ _SECONDS = 120.0
 def runtime_for(model: str) -> Runtime:
     """The runtime that a model needs; the one that exports, for what is no program.
 
-    Raises:
-        OpscopeError: there is no such model, or its runtime does not take it.
+    Raises OpscopeError: there is no such model, or its runtime does not take it.
     """
     source = program_source(model)
     return EXPORTER if source is None else runtime_of(source)
@@ -57,12 +56,9 @@ def runtime_for(model: str) -> Runtime:
 def model_checks(model: str, target: str) -> list[Check]:
     """What stands in the way of measuring a model, and what has to be said about its inputs.
 
-    Args:
-        model: a program, or a model to export.
-        target: where it is to run, as of ``--target``.
+    ``model``: a program, or a model to export; ``target``: where it is to run, as of ``--target``.
 
-    Raises:
-        OpscopeError: there is no such model, its runtime does not take it, or not on this target.
+    Raises OpscopeError: there is no such model, its runtime does not take it, or not on this target.
     """
     source = program_source(model)
     if source is None:

@@ -11,12 +11,12 @@ import time
 from functools import cached_property
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import msgspec
 import numpy as np
 
-from opscope.bundle.manifest import Failure, FailureKind, MaskProof, PlannedInput, Target, Tensor
+from opscope.bundle.manifest import Failure, FailureKind, MaskProof, PlannedInput, Target
 from opscope.core.errors import DeviceError, FeatureError, MissingDependencyError, RunError
 from opscope.core.files import scratch_directory, written_atomically
 from opscope.core.system.c_library import check_c_library
@@ -34,6 +34,7 @@ from opscope.machine.cpu_reading import CPUID_LEAVES, CpuReading, fixed_fields
 from opscope.machine.isa import proved_layout
 from opscope.machine.switch.switch import proof
 from opscope.program.structure.dtypes import program_type
+from opscope.program.structure.exported import Tensor
 from opscope.runtimes.counting.kernel_counter import COUNTS
 from opscope.runtimes.executorch.installed import BACKEND, THREADPOOL, installed_runtime, library_directory
 from opscope.runtimes.executorch.kernel_libraries import extra_kernels
@@ -55,6 +56,7 @@ from opscope.runtimes.native.start import (
     INPUT,
     OUTPUT,
     NativeProgram,
+    RawTensor,
     RunnerAnswer,
     RunnerCall,
     RunnerStarter,
@@ -70,7 +72,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from opscope.bundle.manifest import Mechanism
-    from opscope.core.system.compiler import Compiler
     from opscope.core.system.pythons import Python
     from opscope.experiment.protocol import Job
     from opscope.experiment.target import SwitchOffer
@@ -79,19 +80,6 @@ if TYPE_CHECKING:
     from opscope.hosts.host import Host
     from opscope.runtimes.executorch.runners.python import PythonTarget
     from opscope.runtimes.switching import LibrarySwitch
-
-
-class RawTensor(msgspec.Struct, frozen=True):
-    """A tensor as the runner tells it."""
-
-    sizes: list[int]  # of its dimensions
-    dim_order: list[int]  # dimensions from the outermost to the innermost in memory
-    type: int  # code of the elements' type, as in a .pte
-
-    @property
-    def tensor(self) -> Tensor:
-        """Shape and type, as a manifest has them."""
-        return Tensor(self.sizes, program_type(self.type).name)
 
 
 class RawFeatures(msgspec.Struct, frozen=True):
@@ -116,6 +104,10 @@ class NativeAnswer(RunnerAnswer, frozen=True):
     features: RawFeatures | None = None  # of the CPU, when they were asked for
 
 
+def _tensor(raw: RawTensor) -> Tensor:
+    return Tensor(raw.sizes, program_type(raw.type).name)
+
+
 def write_inputs(described: Sequence[RawTensor | None], job: Job, work: Path) -> str:
     """Write the inputs of a job, one file each; that of an input that is no tensor is empty.
 
@@ -123,7 +115,8 @@ def write_inputs(described: Sequence[RawTensor | None], job: Job, work: Path) ->
     """
     if not job.inputs and None in described:
         raise RunError(f"input {described.index(None)} is not a tensor, and its type is unknown")
-    given = [PlannedInput(raw.sizes, raw.tensor.dtype) for raw in described if raw] if not job.inputs else job.inputs
+    declared = [_tensor(raw) for raw in described if raw]
+    given = job.inputs or [PlannedInput(one.shape, one.dtype) for one in declared]
     arrays = iter(_arrays([Tensor(one.shape, one.dtype) for one in given if one.shape is not None], job))
     for number, (raw, one) in enumerate(zip(described, given, strict=True)):
         tensor = raw is not None and one.shape is not None
@@ -153,7 +146,7 @@ def read_outputs(outputs: Sequence[RawTensor], work: Path) -> tuple[list[Array],
     """The outputs as arrays, and the hash of all their values in the order of their dimensions."""
     arrays, digest = [], hashlib.sha256()
     for number, raw in enumerate(outputs):
-        array = from_bytes((work / f"{OUTPUT}-{number}.bin").read_bytes(), raw.tensor, raw.dim_order)
+        array = from_bytes((work / f"{OUTPUT}-{number}.bin").read_bytes(), _tensor(raw), raw.dim_order)
         arrays.append(array)
         digest.update(array.tobytes())
     return arrays, digest.hexdigest()
@@ -234,7 +227,7 @@ class NativeJobs:
             "warmup": job.warmup,
             "num_executions": job.inferences - job.warmup,
             "cpu_threads": job.threads,
-            "cpu_affinity": ",".join(map(str, job.affinity)),
+            "cpu_affinity": ",".join(map(str, job.variant.affinity)),
         }
         if job.traced:
             flags["etdump_path"] = TRACE
@@ -306,7 +299,7 @@ class NativeJobs:
                 mask=heard.mask,
                 threads=heard.threads,
                 inputs=_tensors(job, heard),
-                outputs=[raw.tensor for raw in heard.outputs],
+                outputs=[_tensor(raw) for raw in heard.outputs],
                 output_sha256=digest,
                 versions=self._versions,
                 spent=spent,
@@ -318,7 +311,7 @@ def _tensors(job: Job, heard: NativeAnswer) -> list[Tensor]:
     """The tensors among the inputs, with the sizes that they had."""
     if job.inputs:
         return [Tensor(one.shape, one.dtype) for one in job.inputs if one.shape is not None]
-    return [raw.tensor for raw in heard.inputs if raw is not None]
+    return [_tensor(raw) for raw in heard.inputs if raw is not None]
 
 
 _NO_RUNNER = "if the native runner does not start, try Python: --target local, or over ssh ssh:HOST?python=PATH"
@@ -423,9 +416,8 @@ class NativeTarget(RunnerTarget):
 
 def native_here(cache: Path | None = None, runner: Sequence[str] | None = None, package: Python = HERE) -> NativeTarget:
     """The native runner on this machine, for the executorch that a Python has."""
-    built = None if runner else build_runner(cache, package=package)
-    versions = {"executorch": built.runtime, "compiler": built.compiler.version} if built else {}
-    command = [str(built.path)] if built else list(runner or ())
+    built, versions = (None, {}) if runner else build_runner(cache, package=package)
+    command = [str(built)] if built else list(runner or ())
     library = None if package is HERE else library_directory(package) / _LIBRARY
     program = NativeProgram(isa.architecture(platform.machine()), versions, command=command, library=library)
     # The runner tells features in milliseconds; on macOS it cannot tell the size of cpuinfo_isa, Python can.
@@ -504,16 +496,13 @@ def _parts(libraries: Path) -> list[Path]:
     return [libraries / name for name in names]
 
 
-class NativeRunner(NamedTuple):
-    """The native runner."""
+def build_runner(
+    cache: Path | None = None, python: Path | None = None, package: Python = HERE
+) -> tuple[Path, dict[str, str]]:
+    """The native runner for an installed package, and the versions of that and of the compiler that built it.
 
-    path: Path  # the executable
-    compiler: Compiler  # that built it
-    runtime: str  # version of the executorch package that it belongs to
-
-
-def build_runner(cache: Path | None = None, python: Path | None = None, package: Python = HERE) -> NativeRunner:
-    """The native runner for an installed package; built when there is none of this source, package and compiler."""
+    It is built when there is none of this source, package and compiler.
+    """
     check_c_library(python)
     libraries, compiler = library_directory(package), find_compiler()
     flags = compiler_flags(libraries, str(libraries))
@@ -521,7 +510,7 @@ def build_runner(cache: Path | None = None, python: Path | None = None, package:
     path = (cache or cache_directory()) / "native" / build_key(compiler, SOURCE, flags, runtime) / "runner"
     if not is_whole(path):
         compile_runner(compiler, flags, path)
-    return NativeRunner(path, compiler, runtime)
+    return path, {"executorch": runtime, "compiler": compiler.version}
 
 
 def compiler_flags(libraries: Path, rpath: str) -> list[str]:

@@ -17,7 +17,7 @@ from opscope.bundle.manifest import FailureKind
 from opscope.core.errors import MissingDependencyError
 from opscope.core.files import storage_errors
 from opscope.core.system.pythons import HERE
-from opscope.experiment.protocol import Job
+from opscope.experiment.protocol import AS_IT_IS, Job
 from opscope.hosts.process import LAST_WORDS
 from opscope.runtimes.litert.installed import has_compiled_models, installed_interpreter
 from opscope.runtimes.litert.interpreter.recorder import recorder_library
@@ -87,10 +87,8 @@ MODULES = PackageModules(
 class InterpreterTarget(PackageTarget):
     """Runs .tflite models in the Interpreter.
 
-    Args:
-        reason: why it runs them, as one sentence.
-        peaks: measures the ceilings of the release; None where none is known to.
-        python: that has it.
+    ``reason``: why it runs them, as one sentence; ``peaks``: measures the ceilings of the release; None where none is
+    known to; ``python``: that has it.
     """
 
     def __init__(self, reason: str, peaks: RunTarget | None, python: Python = HERE) -> None:
@@ -158,7 +156,7 @@ def _refusal(program: Path, asked: AskedCalls) -> str | None:
     """
     calls, inputs = tuple(asked.calls), tuple(asked.inputs)
     count = 2 * max(1, len(calls))
-    job = Job(str(program), None, 1, count, 0, _SECONDS, traced=False, calls=calls, inputs=inputs)
+    job = Job(str(program), AS_IT_IS, count, 0, _SECONDS, traced=False, calls=calls, inputs=inputs)
     with tempfile.TemporaryDirectory(prefix="opscope-") as directory, storage_errors(Path(directory)):
         failed = litert_here().execute(job, Path(directory)).failure
         if failed is None or failed.kind not in {FailureKind.EXIT, FailureKind.SIGNAL}:
