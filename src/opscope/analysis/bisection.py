@@ -20,6 +20,8 @@ from opscope.core.stats.effect import Verdict
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from opscope.analysis.operators.operators import Operator
+
 BISECTION_SCHEMA = "opscope.bisection/1"
 EXPLAINED = 0.5
 """A step is the one that was looked for where it makes at least this part of the change, on the scale of logarithms."""
@@ -73,6 +75,20 @@ class BisectedState(msgspec.Struct, frozen=True):
     bundle: str | None = None
 
 
+class GraphChange(msgspec.Struct, frozen=True):
+    """Nodes of the model that other operators compute before than after.
+
+    Attributes:
+        name: layer or name of the first operator before.
+        before: kinds of the nodes that each operator computes, before.
+        after: likewise, after.
+    """
+
+    name: str
+    before: list[list[str]]
+    after: list[list[str]]
+
+
 class Bisection(msgspec.Struct, frozen=True, tag_field="schema", tag=BISECTION_SCHEMA):
     """What a bisection found.
 
@@ -91,6 +107,7 @@ class Bisection(msgspec.Struct, frozen=True, tag_field="schema", tag=BISECTION_S
         measured: how many states beside the ends were measured or counted to find it.
         step: comparison of these two, in turns with nothing else; null where nothing was found.
         work: exact work of both; null where it was not counted.
+        graph: nodes of the model that the first bad state computes in other operators than the last good one.
         explained: part of the change between the ends that the step makes, on the scale of logarithms; null likewise.
         notes: what limits the answer, one sentence each.
     """
@@ -111,6 +128,7 @@ class Bisection(msgspec.Struct, frozen=True, tag_field="schema", tag=BISECTION_S
     work: WorkEvidence | None
     explained: float | None
     notes: list[str] = []
+    graph: list[GraphChange] = []
 
     @property
     def between(self) -> list[BisectedState]:
@@ -188,6 +206,31 @@ def part_of(step: EndToEnd, ends: EndToEnd) -> float | None:
     if step.speedup is None or ends.speedup is None or math.isclose(ends.speedup, 1.0):
         return None
     return math.log(step.speedup) / math.log(ends.speedup)
+
+
+def graph_changes(before: Sequence[Operator], after: Sequence[Operator]) -> list[GraphChange]:
+    """Groups of nodes that both sides compute, in other operators: fused on one side, apart or otherwise on the other.
+
+    ``handles`` of an operator are the numbers of its nodes; a node that one side alone computes belongs to no group.
+    """
+    sides = [{frozenset(one.handles): one for one in own if one.handles} for own in (before, after)]
+    both = frozenset().union(*sides[0]) & frozenset().union(*sides[1])
+    left = [
+        [(nodes, one) for nodes, one in own.items() if nodes <= both and nodes not in other]
+        for own, other in (sides, sides[::-1])
+    ]
+    found, seen = [], set[frozenset[int]]()
+    for nodes, one in left[0]:
+        if nodes in seen:
+            continue
+        whole, grown = nodes, frozenset[int]()
+        while whole != grown:
+            grown = whole
+            whole = whole.union(*(own for own, _ in (*left[0], *left[1]) if own & whole))
+        groups = [[list(own.computes) for other, own in side if other <= whole] for side in left]
+        seen |= {other for other, _ in left[0] if other <= whole}
+        found.append(GraphChange(one.module or one.name, groups[0], groups[1]))
+    return found
 
 
 def elsewhere(states: Sequence[BisectedState], last_good: str, first_bad: str) -> list[tuple[str, str, float]]:

@@ -42,7 +42,7 @@ from opscope.reports.sections.shift import changes_table, shift_blocks
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from opscope.analysis.bisection import BisectedState, Bisection
+    from opscope.analysis.bisection import BisectedState, Bisection, GraphChange
     from opscope.analysis.compare.compare import OperatorChange
     from opscope.analysis.work.gate import WorkChange
     from opscope.reports.document.blocks import TableBlock
@@ -167,11 +167,26 @@ def _moved(found: Bisection) -> Iterator[str]:
         left = sum(-one.saved_ns for one in own) - sum(-one.saved_ns for one in named[:_MOST])
         share = signed_share_text(left / step.baseline.headline_ns) if step.baseline.headline_ns else ""
         yield f"{counted_text(rest, 'other operator')}: {share} of the latency together"
+    yield from map(_graph, found.graph[:_MOST])
+    if len(found.graph) > _MOST:
+        yield f"{counted_text(len(found.graph) - _MOST, 'more group')} of nodes in other operators than before"
     if found.work is not None:
         more = found.work.candidate.instructions / (found.work.baseline.instructions or 1) - 1
         same = counted_text(found.work.equal, "operator")
         told = "as many instructions" if not found.work.changed else f"{signed_share_text(more)} instructions"
         yield f"Exact work: {told}; {same} unchanged ({found.work.processor})"
+
+
+def _graph(one: GraphChange) -> str:
+    """Which nodes are fused otherwise than before."""
+    sides = [", ".join(" + ".join(group) for group in side) for side in (one.before, one.after)]
+    if len(one.before) < len(one.after):
+        told = "fused before, not fused now"
+    elif len(one.before) > len(one.after):
+        told = "fused now, not fused before"
+    else:
+        told = "fused otherwise"
+    return f"{one.name}: {told} ({sides[0]}; now {sides[1]})"
 
 
 def _matters(one: OperatorChange, whole: float) -> bool:

@@ -13,6 +13,7 @@ from opscope.analysis.bisection import (
     SearchResult,
     StateLevel,
     elsewhere,
+    graph_changes,
     level_of,
     level_of_work,
     part_of,
@@ -38,7 +39,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
+    from opscope.analysis.bisection import GraphChange
     from opscope.analysis.compare.compare import Comparison, EndToEnd
+    from opscope.analysis.operators.operators import Operator
     from opscope.analysis.work.work import Work
     from opscope.experiment.planned import Settings
     from opscope.experiment.target import RunTarget
@@ -289,8 +292,8 @@ def bisected(asked: BisectRequest, out: Path, means: Means, *, resume: bool = Fa
         by, found = _found(work, ends.end_to_end)
     elif slower and not asked.listed:
         found = SearchResult(0, 1, 0)
-    step = _step(work, found, ends) if found else None
-    return _result(work, ends.end_to_end, found, step, by)
+    step, graph = _step(work, found, ends) if found else (None, [])
+    return _result(work, ends.end_to_end, found, step, by, graph)
 
 
 def _found(work: _Bisecting, ends: EndToEnd) -> tuple[str, SearchResult]:
@@ -323,18 +326,25 @@ def _level_by_work(work: _Bisecting, state: RunState, first: Work, last: Work) -
     return level
 
 
-def _step(work: _Bisecting, found: SearchResult, ends: Comparison) -> Comparison | None:
-    """The two states beside the change, measured in turns with nothing else."""
+def _step(work: _Bisecting, found: SearchResult, ends: Comparison) -> tuple[Comparison | None, list[GraphChange]]:
+    """The two states beside the change, measured in turns with nothing else; and how their graphs differ."""
     states = work.asked.states
     before, after = states[found.last_good], states[found.first_bad]
-    if len(states) == 2:  # noqa: PLR2004 - the ends are the neighbours
-        return ends
-    work.means.notify(f"measuring {before.name} and {after.name}")
-    return _against(work.measured(STEP, [before, after]), after.name)
+    alone = len(states) == 2  # noqa: PLR2004 - the ends are the neighbours
+    if not alone:
+        work.means.notify(f"measuring {before.name} and {after.name}")
+    content = work.measured(ENDS if alone else STEP, [before, after])
+    sides = [_operators(content, one.name) for one in (before, after)]
+    return ends if alone else _against(content, after.name), graph_changes(*sides)
 
 
 def _result(
-    work: _Bisecting, ends: EndToEnd, found: SearchResult | None, step: Comparison | None, by: str
+    work: _Bisecting,
+    ends: EndToEnd,
+    found: SearchResult | None,
+    step: Comparison | None,
+    by: str,
+    graph: list[GraphChange],
 ) -> Bisection:
     asked = work.asked
     states = asked.states
@@ -368,6 +378,7 @@ def _result(
         work=evidence,
         explained=part_of(step.end_to_end, ends) if step else None,
         notes=notes,
+        graph=graph,
     )
 
 
@@ -378,10 +389,13 @@ def _against(content: ReportContent, name: str) -> Comparison | None:
 
 def _ran(content: ReportContent, name: str) -> int | None:
     """How many operators ran in a variant."""
+    return sum(1 for one in _operators(content, name) if one.instruction is not None) or None
+
+
+def _operators(content: ReportContent, name: str) -> Sequence[Operator]:
+    """What ran in a variant; nothing where it has no result."""
     analysis = next((one.analysis for one in content.variants if one.variant.name == name), None)
-    if analysis is None:
-        return None
-    return sum(1 for one in analysis.operators if one.instruction is not None) or None
+    return analysis.operators if analysis else ()
 
 
 def _failure(path: Path, name: str) -> str | None:
