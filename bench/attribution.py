@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 from attribution_truth import NoTruthError, TrueDelegate, TrueEvent, read_records, true_delegates
 
+from opscope.bundle.manifest import Mechanism, Variant
 from opscope.experiment.protocol import TRACE, Job
 from opscope.machine.isa import group
 from opscope.program.operators.kinds import Attribution
@@ -125,7 +126,13 @@ def run_with_shim(program: Path, variant: str, shim: Path) -> list[TrueDelegate]
         records = Path(place) / "truth.jsonl"
         os.environ |= {"LD_PRELOAD": str(shim), "OPSCOPE_TRUTH": str(records)}
         try:
-            job = Job(str(program), _VARIANTS[variant], 1, _INFERENCES, 0, _SECONDS)
+            job = Job(
+                str(program),
+                Variant(variant, None, None, _VARIANTS[variant], 1, switch=Mechanism.CPUINFO),
+                _INFERENCES,
+                0,
+                _SECONDS,
+            )
             outcome = python_here().execute(job, Path(place))
         finally:
             del os.environ["LD_PRELOAD"], os.environ["OPSCOPE_TRUTH"]

@@ -4,7 +4,7 @@ Three real dumps, made here once: MobileNetV3-Small with 10,000 and with 100 inf
 two whole processes in turn, `opscope analyze FILE --json -` and Inspector with to_dataframe, by wall time and largest
 resident memory; then the decode alone: as opscope reads the file, as repeated blocks and by the general way. Inspector
 takes minutes on these. With --crossover only the decode alone, on traces of more lengths: where the two ways take the
-same is what ``opscope.runtimes.executorch.etdump.repeats.WORTH_BYTES`` says.
+same is what ``opscope.runtimes.executorch.etdump.etdump.WORTH_BYTES`` says.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING
 
 from processes import median_seconds, run
 
-from opscope.experiment.protocol import TRACE, Job
+from opscope.experiment.protocol import AS_IT_IS, TRACE, Job
 from opscope.readers.registry import read_trace
-from opscope.runtimes.executorch.etdump import etdump, repeats
+from opscope.runtimes.executorch.etdump import etdump
 from opscope.runtimes.executorch.export.process import export_model
 from opscope.runtimes.executorch.runners.python import python_here
 
@@ -45,7 +45,7 @@ def real_trace(model: str, inferences: int, directory: Path) -> Path:
     place = directory / f"{model}-{inferences}"
     place.mkdir()
     program, _ = export_model(model, "fp32", place)
-    outcome = python_here().execute(Job(str(program), [], 1, inferences, 0, timeout_seconds=900), place)
+    outcome = python_here().execute(Job(str(program), AS_IT_IS, inferences, 0, timeout_seconds=900), place)
     if outcome.failure:
         raise SystemExit(outcome.failure.message)
     return place / TRACE
@@ -68,11 +68,11 @@ def whole_processes(trace: Path, target: float | None) -> None:
 
 def decoded(data: bytes, trace: Path, worth: int) -> EventTable:
     """The table, with blocks compared from so many bytes on: 0 for always, more than the file has for never."""
-    usual, repeats.WORTH_BYTES = repeats.WORTH_BYTES, worth
+    usual, etdump.WORTH_BYTES = etdump.WORTH_BYTES, worth
     try:
         return etdump.EtdumpReader().read(data, trace)
     finally:
-        repeats.WORTH_BYTES = usual
+        etdump.WORTH_BYTES = usual
 
 
 def decode_alone(trace: Path) -> None:
@@ -80,7 +80,7 @@ def decode_alone(trace: Path) -> None:
     data, events = trace.read_bytes(), read_trace(trace).table.events
     ways = {
         "reading the bytes": trace.read_bytes,
-        "opscope": lambda: decoded(data, trace, repeats.WORTH_BYTES),
+        "opscope": lambda: decoded(data, trace, etdump.WORTH_BYTES),
         "repeated blocks": lambda: decoded(data, trace, 0),
         "general way": lambda: decoded(data, trace, len(data)),
     }

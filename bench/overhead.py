@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from opscope.experiment.protocol import Job
+from opscope.experiment.protocol import AS_IT_IS, Job
 from opscope.runtimes.executorch.export.process import export_model
 from opscope.runtimes.executorch.runners.native import native_here
 from opscope.runtimes.executorch.runners.python import python_here
@@ -24,7 +24,7 @@ _LIMITS = {"native": 0.05, "python": 1.5}
 def overhead(target: RunTarget, program: Path, directory: Path) -> tuple[float, float]:
     """Seconds of an untraced process without its inferences, and the part that starting the runtime took."""
     directory.mkdir()
-    job = Job(str(program), [], 1, _INFERENCES, 0, timeout_seconds=120.0, traced=False)
+    job = Job(str(program), AS_IT_IS, _INFERENCES, 0, timeout_seconds=120.0, traced=False)
     before = time.perf_counter()
     outcome = target.execute(job, directory)
     whole = time.perf_counter() - before

@@ -9,10 +9,10 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from opscope.bundle.manifest import Tensor
 from opscope.experiment.guesses import USUAL_SIZES, guessed
 from opscope.experiment.inputs import made_inputs
 from opscope.experiment.tensors import random_inputs
+from opscope.program.structure.exported import Tensor
 from opscope.program.structure.plan import PlannedTensor
 from opscope.runtimes.registry import runtime_of
 

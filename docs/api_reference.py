@@ -32,6 +32,7 @@ RESULTS: tuple[type[NotebookResult], ...] = (
     opscope.GateResult,
     opscope.ValidationResult,
     opscope.PreflightResult,
+    opscope.BisectionResult,
     opscope.WorkResult,
     opscope.KernelsResult,
     opscope.CombinedResult,

@@ -30,6 +30,7 @@ import user_texts
 from how_to_groups import grouped_pages, title_of
 
 from opscope.analysis.analysis import Analysis
+from opscope.analysis.bisection import Bisection
 from opscope.analysis.compare.compare import Comparison
 from opscope.analysis.gate.budgets import Budgets
 from opscope.analysis.gate.decision import Decision
@@ -94,6 +95,7 @@ PUBLISHED: dict[str, type[msgspec.Struct]] = {
     "comparison": Comparison,
     "export": ExportRecord,
     "graph": ModelGraph,
+    "bisection": Bisection,
     "check": Decision[ComparisonEvidence | FleetEvidence | TilesEvidence | WorkEvidence | WorkAndTimeEvidence],
     "budget": Budgets,
     "fleet-budget": FleetBudgets,
@@ -173,7 +175,11 @@ def commands() -> str:
     rows = [
         [f"[`opscope {name}`](cli/{name}.md)", title, said[name]] for title, names in GROUPS.items() for name in names
     ]
-    intro = "`--help` of a command shows its common options, `--help-all` all of them, as these pages do.\n"
+    intro = (
+        "`--help` (`-h`) of a command shows its common options, `--help-all` all of them, as these pages do. With "
+        "`--quiet` (`-q`) a command prints nothing but errors. It "
+        "reads files and executes none of them, unless its page says what it runs.\n"
+    )
     table = _table(["command", "group", "does"], rows)
     before = _help().partition(f"\n\n{next(iter(GROUPS))}:")[0].partition("Options:\n")[2]
     return _page("Commands", "src/opscope/cli", intro, table, f"Options before a command:\n\n```text\n{before}\n```\n")
@@ -182,10 +188,20 @@ def commands() -> str:
 def command_page(name: str) -> str:
     """All that the help of a command and of those below it says, as a terminal of 80 columns shows it."""
     command = typer.main.get_command(app).commands[name]  # type: ignore[attr-defined]  # a group
-    texts = [(words, _help(*words, "--help-all" if leaf else "--help")) for words, leaf in _words(command, (name,))]
+    told = _words(command, (name,))
+    texts = [(words, _own(_help(*words, "--help-all" if leaf else "--help"))) for words, leaf in told]
     first, *below = [f"```text\n{text}\n```\n" for _, text in texts]
     sections = [f"## opscope {' '.join(words)}\n\n{text}" for (words, _), text in zip(texts[1:], below, strict=True)]
     return _page(f"opscope {name}", f"src/opscope/cli/{name}.py", first, *sections)
+
+
+_EVERYWHERE = re.compile(r"^ +(?:-q, --quiet|--help-all|-h, --help) .*\n?", re.MULTILINE)
+_RUNS_NOTHING = re.compile(r"\s+Runs none of your code: reads files and\s+never executes them\.")
+
+
+def _own(text: str) -> str:
+    """A help text without what holds for every command, which stands on the page of all commands."""
+    return _RUNS_NOTHING.sub("", _EVERYWHERE.sub("", text)).replace("Options:\n\n", "").strip()
 
 
 def _words(command: Command, words: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], bool]]:

@@ -25,7 +25,8 @@ GROUPS = {
     ),
     "Open elsewhere": "open-a-trace-elsewhere see-a-trace-as-a-graph export-to-a-spreadsheet show-runs-on-a-dashboard",
     "Compare and gate": (
-        "gate-on-work compare-accuracy compare-two-runtimes report-on-several-platforms limit-layers-in-ci "
+        "find-the-release-that-made-a-model-slower gate-on-work compare-accuracy compare-two-runtimes "
+        "report-on-several-platforms limit-layers-in-ci "
         "check-pull-requests-on-github keep-a-history-on-github"
     ),
     "Devices": (

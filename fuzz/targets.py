@@ -135,10 +135,10 @@ def etdump_traces() -> list[bytes]:
 def _read_etdump(data: bytes) -> object:
     """Events as columns, compared with those that a plain walk through the file finds."""
     from fuzz.plain_etdump import PlainEvent, plain_events
-    from opscope.runtimes.executorch.etdump import repeats
+    from opscope.runtimes.executorch.etdump import etdump as reader
     from opscope.runtimes.executorch.etdump.etdump import EtdumpReader
 
-    repeats.WORTH_BYTES = 0  # small inputs go the way of long ones
+    reader.WORTH_BYTES = 0  # small inputs go the way of long ones
 
     frame = EtdumpReader().read(data, WHERE).frame
     found = frame.select(PlainEvent._fields).rows()

@@ -122,9 +122,9 @@ def own_lock(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 @pytest.fixture
 def small_repeats(monkeypatch: pytest.MonkeyPatch) -> None:
     """Traces of a few lines are read the way that is for long ones."""
-    from opscope.runtimes.executorch.etdump import repeats
+    from opscope.runtimes.executorch.etdump import etdump as reader
 
-    monkeypatch.setattr(repeats, "WORTH_BYTES", 0)
+    monkeypatch.setattr(reader, "WORTH_BYTES", 0)
 
 
 @pytest.fixture(scope="session")

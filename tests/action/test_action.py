@@ -748,16 +748,16 @@ def test_a_repository_gets_a_workflow_and_its_action(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="unknown baseline"):
         write_github("brunch", tmp_path)
     try:
-        written = write_github("cache", tmp_path)
+        workflow, action = write_github("cache", tmp_path)
     except MissingDependencyError as error:  # the wheel of this checkout: without an index nothing builds it
         pytest.skip(str(error))
-    assert written.workflow.read_bytes() == (WORKFLOWS[0].parent / "speed-cache.yml").read_bytes()
-    assert (written.action / "action.yml").read_bytes() == (ROOT / "action.yml").read_bytes()
+    assert workflow.read_bytes() == (WORKFLOWS[0].parent / "speed-cache.yml").read_bytes()
+    assert (action / "action.yml").read_bytes() == (ROOT / "action.yml").read_bytes()
     scripts = {path.name for path in (ROOT / "action").glob("*.py")}
-    assert {path.name for path in (written.action / "action").iterdir()} == scripts
-    source = (written.action / "source.txt").read_text().strip()
+    assert {path.name for path in (action / "action").iterdir()} == scripts
+    source = (action / "source.txt").read_text().strip()
     assert source == f"opscope-{__version__}-py3-none-any.whl{{extras}}"
-    assert (written.action / source.removesuffix("{extras}")).is_file()
+    assert (action / source.removesuffix("{extras}")).is_file()
     with pytest.raises(UsageError, match="it exists"):
         write_github("cache", tmp_path)
 
@@ -769,13 +769,13 @@ def test_the_written_action_installs_itself(github: GithubServer, tmp_path: Path
     found = job(tmp_path, github)
     (found.place / ".git").mkdir()
     try:
-        written = write_github("branch", found.place)
+        _, action = write_github("branch", found.place)
     except MissingDependencyError as error:
         pytest.skip(str(error))
     del found.environment["PYTHONPATH"]
     (found.place / "net.onnx").touch()  # the runtime that it installs is a small one
     inputs = {"candidate": "net.onnx", "baseline": "none.onnx", "artifact": ""}
-    ended = run_action(found, inputs, path=written.action / "action.yml")
+    ended = run_action(found, inputs, path=action / "action.yml")
     assert ended.outputs["outcome"] == "error"
     assert "error: net.onnx: not an ONNX model: it is an empty file" in "".join(found.logs)
     version = subprocess.run(

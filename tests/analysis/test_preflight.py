@@ -9,14 +9,14 @@ import pytest
 import plans
 from graphs import graph
 from opscope.analysis.findings.message import Severity
-from opscope.analysis.preflight.contents import TensorSummary, tensors_of
+from opscope.analysis.preflight.contents import tensors_of
 from opscope.analysis.preflight.forecast import NOMINAL, Part
 from opscope.analysis.preflight.preflight import MethodPreflight, Preflight, examine_plan, next_step, preflight
 from opscope.program.model import ProgramModel
 from opscope.program.operators.kinds import Category
-from opscope.program.partition.portable_reason import Cause
-from opscope.program.partition.sme_support import SmeSupport
+from opscope.program.partition.verdicts import Cause, SmeSupport
 from opscope.program.structure.dtypes import NumberType
+from opscope.program.structure.exported import Tensor
 from opscope.program.structure.plan import (
     Chain,
     Delegate,
@@ -73,10 +73,10 @@ def looked_at(
     backends: tuple[str, ...] = ("XnnpackBackend",),
 ) -> MethodPreflight:
     """The preflight of a program with one method, whose first value is its input and whose last is its output."""
-    made = tuple(Delegate(backend, (), None) for backend in backends)
+    made = tuple(Delegate(backend, None) for backend in backends)
     outer = (0,), (len(values) - 1,)
     plan = MethodPlan("forward", tuple(values), *outer, operators, made, (Chain((), (), tuple(steps)),), ())
-    executable = Executable("ET12", 0, (plan,), (), (), None, ())
+    executable = Executable("ET12", 0, (plan,), (), (), None)
     known = [DelegateGraph("forward", number, (), each) for number, each in graphs.items()]
     found = preflight(ProgramModel(executable, known, None), "model.pte", "00")
     jsonschema.validate(msgspec.to_builtins(found, str_keys=True), msgspec.json.schema(Preflight))
@@ -305,5 +305,5 @@ def test_matrix_work_that_cannot_use_sme_is_named_with_its_types(image_model: Me
 def test_tensors_among_the_values_are_listed() -> None:
     """From the first value to the last; a number is none, and a damaged program may name what is not there."""
     plan = plans.Method(plans.tensor(2, 3), plans.tensor(4, dtype="int8"), 1.0).plan()
-    first, second = TensorSummary([2, 3], "float32"), TensorSummary([4], "int8")
+    first, second = Tensor([2, 3], "float32"), Tensor([4], "int8")
     assert tensors_of(plan, [1, 0, 2, -1, 3]) == [second, first]

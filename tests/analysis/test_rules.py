@@ -12,7 +12,7 @@ from opscope.analysis.rules.evidence import PairEvidence
 from opscope.analysis.rules.partition_advice import advice
 from opscope.analysis.rules.rules import RULES, examine_comparison
 from opscope.core.table import EventTable
-from opscope.program.partition.portable_reason import Cause
+from opscope.program.partition.verdicts import Cause
 from traces import table
 
 SOURCE = TraceSource("trace", "etdump", [("trace", "0" * 64)])

@@ -17,7 +17,7 @@ from opscope.core.stats.effect import Verdict
 from opscope.core.table import EventTable
 from opscope.core.table.places import OperatorKey
 from opscope.program.ceilings import Ceilings
-from opscope.program.partition.sme_support import Eligibility, Form, SmeSupport
+from opscope.program.partition.verdicts import Eligibility, Form, SmeSupport
 from opscope.reports.document.messages import sentence
 from texts import NO_CEILINGS
 from traces import table

@@ -25,7 +25,7 @@ from opscope.analysis.gate.gate import ComparisonEvidence
 from opscope.api import Settings, profile
 from opscope.bundle.bundle import Bundle
 from opscope.bundle.manifest import Failure, FailureKind
-from opscope.cli.gating import threshold_share
+from opscope.cli.shared.gating import threshold_share
 from opscope.core.errors import MismatchError, NotFoundError, UsageError
 from opscope.core.stats.effect import Verdict
 from opscope.experiment.config_rules import read_settings

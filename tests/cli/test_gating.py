@@ -22,7 +22,7 @@ from many_bundles import Made, Mint
 from opscope.analysis.gate.decision import ERRORS, Decision, Outcome
 from opscope.analysis.gate.gate import ComparisonEvidence
 from opscope.api import Settings, add_to_store, check_fleet, check_programs
-from opscope.cli.gating import Told, tell
+from opscope.cli.shared.gating import Told, tell
 from opscope.core.errors import OpscopeError
 from opscope.core.json import to_json
 from opscope.fleet.analysis.fleet_gate import FleetEvidence

@@ -8,7 +8,7 @@ import typer
 from typer.testing import CliRunner
 
 from opscope.bundle.settings import USUAL, ExperimentSettings, words_of
-from opscope.cli.measuring import Asked, with_settings
+from opscope.cli.shared.measuring import Asked, with_settings
 from opscope.experiment.planned import Settings
 
 OTHER = {

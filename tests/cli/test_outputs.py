@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 pytest.importorskip("duckdb")
 MINE = b"mine, and of no format that opscope writes\n"
-MEASURES = {("profile", ""), ("count", ""), ("export", ""), ("run", ""), ("check", "--out")}
+MEASURES = {("profile", ""), ("bisect", ""), ("count", ""), ("export", ""), ("run", ""), ("check", "--out")}
 """Commands that measure: what is refused before they begin is tried, and a pipe or /dev/null is not."""
 
 
@@ -65,6 +65,7 @@ _WORDS = {
     "count": ("trace.pte",),
     "kernels": ("bundle",),
     "aie": ("tiles.json",),
+    "bisect": ("trace.pte", "--options", "key=value"),
     "history": ("latency", "--store", "store"),
     "convert": ("trace.etdump", "--to", "csv", "--force"),
     "validate": ("bundle",),

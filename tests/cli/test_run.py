@@ -141,7 +141,10 @@ def test_cpus_are_those_of_the_variant(tmp_path: Path) -> None:
     text = PAIR + 'affinity = [0, 1]\nvariants = [{name = "a"}, {name = "b", ablate = ["avx2"], affinity = [1]}]'
     target = FakeTarget()
     ran(tmp_path, text, target)
-    assert {(tuple(job.clear) != (), job.affinity) for job in target.jobs} == {(False, (0, 1)), (True, (1,))}
+    assert {(tuple(job.clear) != (), tuple(job.variant.affinity)) for job in target.jobs} == {
+        (False, (0, 1)),
+        (True, (1,)),
+    }
 
 
 def test_without_the_untraced_arm_each_round_runs_once(tmp_path: Path) -> None:

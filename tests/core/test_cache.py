@@ -12,7 +12,15 @@ from pathlib import Path
 import pytest
 
 from opscope.core.errors import StorageError
-from opscope.core.system.cache import VARIABLE, cache_directory, find_cache, is_whole, made_in_place, remove_unused
+from opscope.core.system.cache import (
+    VARIABLE,
+    cache_directory,
+    find_cache,
+    is_whole,
+    made_in_place,
+    remove_beyond,
+    remove_unused,
+)
 
 
 def make(place: Path, text: str) -> None:
@@ -186,3 +194,33 @@ def test_entries_that_nobody_used_go_and_nothing_else(tmp_path: Path) -> None:
     left = sorted(path.name for path in tmp_path.iterdir())
     assert left == ["foreign", "new", "new.sha256", "sealed", "sealed.sha256"]
     assert is_whole(new)
+
+
+def test_links_of_an_entry_are_kept_and_what_they_lead_to_is_not_touched(tmp_path: Path) -> None:
+    """An environment links to the Python that it was made of, which others own."""
+    python = tmp_path / "python"
+    python.write_text("somebody's")
+    python.chmod(0o666)
+    with made_in_place(tmp_path / "kept") as made:
+        made.mkdir()
+        (made / "python").symlink_to(python)
+    assert stat.S_IMODE(python.stat().st_mode) == 0o666
+    assert is_whole(tmp_path / "kept")
+    python.write_text("newer")
+    assert is_whole(tmp_path / "kept")
+    (tmp_path / "kept" / "python").unlink()
+    (tmp_path / "kept" / "python").symlink_to(tmp_path)
+    assert not is_whole(tmp_path / "kept")
+
+
+def test_the_oldest_entries_make_room(tmp_path: Path) -> None:
+    """Until all take at most the limit; none to keep goes, and nothing that the cache did not make."""
+    for number, name in enumerate(("a", "b", "c", "d")):
+        make(tmp_path / name, "x" * 1000)
+        os.utime(tmp_path / name, (number, number))
+    (tmp_path / "foreign").mkdir()
+    (tmp_path / "foreign" / "file").write_text("y" * 1000)
+    os.utime(tmp_path / "foreign", (0.0, 0.0))
+    remove_beyond(tmp_path, 3500, [tmp_path / "a"])
+    left = sorted(path.name for path in tmp_path.iterdir())
+    assert left == ["a", "a.sha256", "d", "d.sha256", "foreign"]

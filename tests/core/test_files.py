@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from opscope.core.errors import StorageError
-from opscope.core.files import write_atomically, write_new
-from opscope.core.system_errors import refusal
+from opscope.core.files import refusal, write_atomically, write_new
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

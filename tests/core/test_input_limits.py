@@ -17,13 +17,13 @@ import zstandard
 
 from aie_traces import Span, Tile, json_text
 from opscope.core.errors import MemoryLimitError, TraceFormatError, UsageError
-from opscope.core.input_files import file_bytes
 from opscope.core.system import memory
 from opscope.core.system.memory import (
     LEAST,
     LEAST_DEFAULT,
     VARIABLE,
     available,
+    file_bytes,
     limited,
     memory_limit,
     parse_size,

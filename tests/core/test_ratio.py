@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from opscope.core.stats.summary import ratio_interval
+from opscope.core.stats.distributions import ratio_interval
 
 
 def test_equal_pairs_leave_no_doubt() -> None:

@@ -7,10 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from opscope.core.stats.changes import level_changes
 from opscope.core.stats.modes import dip, modes
 from opscope.core.stats.series import autocorrelation, binned, clock_step, effective_size, mid_ranks, trend
-from opscope.core.stats.steady import Shape, steadiness
+from opscope.core.stats.steady import Shape, level_changes, steadiness
 
 LEVEL = 1e6
 SERIES = 200

@@ -11,10 +11,10 @@ import pytest
 
 from fakes import FakeClock, FakeTarget
 from opscope.api import Settings, profile
-from opscope.bundle.manifest import PlannedInput, Target
+from opscope.bundle.manifest import PlannedInput, Target, Variant
 from opscope.bundle.settings import ExperimentSettings, options_of
 from opscope.core.errors import UsageError
-from opscope.experiment.protocol import SETTINGS_OF_A_JOB, Job
+from opscope.experiment.protocol import AS_IT_IS, SETTINGS_OF_A_JOB, Job
 from opscope.experiment.target import RunTarget
 from opscope.hosts.host import ProcessSettings
 from opscope.runtimes.executorch.runners.executor_runner import ExecutorRunnerTarget
@@ -27,7 +27,7 @@ from opscope.runtimes.onnxruntime.native.target import NativeOnnxTarget
 from opscope.runtimes.onnxruntime.target import MODULES as ONNXRUNTIME
 from programs import tiny_program
 
-PLAIN = Job("tiny.pte", None, 1, 10, 0, 60.0)
+PLAIN = Job("tiny.pte", AS_IT_IS, 10, 0, 60.0)
 SET = {
     "affinity": (0,),
     "calls": ("forward",),
@@ -59,9 +59,9 @@ def read_of_jobs(modules: list[str]) -> set[str]:
     for module in modules:
         tree = ast.parse(Path(str(import_module(module).__file__)).read_text())
         reads = (node for node in ast.walk(tree) if isinstance(node, ast.Attribute))
-        names |= {
-            node.attr for node in reads if ast.unparse(node.value) in {"job", "request", "request.job", "self._job"}
-        }
+        jobs = {"job", "request.job", "self._job"}
+        of_jobs = {"request", *jobs, *(f"{job}.variant" for job in jobs)}
+        names |= {node.attr for node in reads if ast.unparse(node.value) in of_jobs}
     return names
 
 
@@ -74,7 +74,10 @@ def test_a_setting_is_read_or_refused(runner: str, name: str) -> None:
         assert (name in read_of_jobs(modules)) is (name in honoured)
     target = FakeTarget()
     target.honours = honoured
-    job = msgspec.structs.replace(PLAIN, **{name: SET[name]})
+    if name in Job.__struct_fields__:
+        job = msgspec.structs.replace(PLAIN, **{name: SET[name]})
+    else:
+        job = msgspec.structs.replace(PLAIN, variant=msgspec.structs.replace(AS_IT_IS, **{name: SET[name]}))
     if name in honoured:
         target.check_honoured(job)
     else:
@@ -102,7 +105,8 @@ def test_a_setting_of_processes_is_one_of_experiments() -> None:
 def test_all_settings_with_a_usual_value_are_known() -> None:
     """A new field of a job is declared by each runner, or is one that any runner needs."""
     needed = {"traced", "warmup", "switch", "counter", "process"}  # who counts is said by Capabilities.backend
-    usual = {field.name for field in msgspec.structs.fields(Job) if not field.required}
+    fields = (*msgspec.structs.fields(Job), *msgspec.structs.fields(Variant))
+    usual = {field.name for field in fields if not field.required}
     assert usual == set(SETTINGS_OF_A_JOB) | needed
     assert SET.keys() == SETTINGS_OF_A_JOB.keys()
 

@@ -18,6 +18,7 @@ import pytest
 
 import sshd
 from fakes import FakeTarget
+from job_variants import run_as
 from native_runner import native_over_ssh, native_target
 from niceness import writes_down
 from opscope.bundle.manifest import FailureKind
@@ -37,7 +38,7 @@ from traces import etdump
 
 def job(program: Path, clear: list[str] | None = None, timeout: float = 120.0, inferences: int = 3) -> Job:
     """A small job."""
-    return Job(str(program), clear or [], 1, inferences, 0, timeout_seconds=timeout)
+    return Job(str(program), run_as(clear or []), inferences, 0, timeout_seconds=timeout)
 
 
 MAKERS = {"fake": FakeTarget, "local": python_here, "native": native_target}

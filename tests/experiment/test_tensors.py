@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from opscope.bundle.manifest import Tensor
 from opscope.core.errors import RunError
 from opscope.experiment.tensors import from_bytes, random_inputs, to_bytes
+from opscope.program.structure.exported import Tensor
 
 FLOATS = ["float16", "float32", "float64", "bfloat16"]
 INTEGERS = ["bool", "uint8", "int8", "int16", "int32", "int64"]

@@ -239,7 +239,7 @@ def test_two_hosts_beside_each_other_have_directories_of_their_own(board: sshd.S
         (base / "work" / "mine").touch()
         with second.reserved(LockRequest("warn")) as beside:
             assert not beside.held
-            assert second.guarded(["true"], f"{second.base}/{second._work}/0", 5.0).code == 0
+            assert second.guarded(["true"], f"{second.base}/{second._work}/0", 5.0)[0] == 0
             assert len(list(base.glob("work*"))) == 2
         assert (base / "work" / "mine").exists()
         assert len(alone.record().beside) == 1

@@ -41,7 +41,7 @@ def test_what_a_user_keeps_where_a_target_points_stays(board: sshd.Sshd) -> None
     before = tree(board.home)
     device = Device(SshShell(parse_address(board.address)), str(board.home))
     with device.reserved(LockRequest("fail")):
-        assert device.guarded(["true"], f"{device.base}/{device._work}/0", 5.0).code == 0
+        assert device.guarded(["true"], f"{device.base}/{device._work}/0", 5.0)[0] == 0
     after = tree(board.home)
     assert {name: text for name, text in after.items() if not name.startswith(OWN)} == before
     assert set(after) - set(before) == {OWN, f"{OWN}/{MARK}"}

@@ -20,6 +20,7 @@ import pytest
 
 import sshd
 from fakes import round_ceilings
+from job_variants import run_as
 from native_runner import native_over_ssh, native_target, runtime_of
 from opscope.bundle.manifest import FailureKind
 from opscope.core.errors import DeviceError, FeatureError, MissingDependencyError, UsageError
@@ -227,15 +228,15 @@ def test_a_device_whose_commands_hang_is_given_up(tmp_path: Path, monkeypatch: p
 
 def test_a_command_runs_in_a_directory_of_its_own(board: sshd.Sshd) -> None:
     """What it prints is in the log, what it writes is told of, its code is kept."""
-    ended = device(board).guarded(["sh", "-c", "echo hello; echo x >made.txt; exit 7"], f"{board.home}/w1", 20)
-    assert ended.code == 7
-    assert sorted(ended.files) == ["log.txt", "made.txt"]
+    code, files = device(board).guarded(["sh", "-c", "echo hello; echo x >made.txt; exit 7"], f"{board.home}/w1", 20)
+    assert code == 7
+    assert sorted(files) == ["log.txt", "made.txt"]
     assert (board.home / "w1" / "log.txt").read_text() == "hello\n"
 
 
 def test_a_command_that_a_signal_ended_says_so(board: sshd.Sshd) -> None:
     """A negative code, as for a process of this machine."""
-    assert device(board).guarded(["sh", "-c", "kill -SEGV $$"], f"{board.home}/w2", 20).code == -11
+    assert device(board).guarded(["sh", "-c", "kill -SEGV $$"], f"{board.home}/w2", 20)[0] == -11
 
 
 LINGERING = "sleep 600 & echo $! >child; echo $$ >own; sleep 600"
@@ -248,8 +249,8 @@ def pids(directory: Path) -> list[int]:
 
 def test_a_timeout_ends_the_process_with_all_it_started(board: sshd.Sshd) -> None:
     """Neither the command nor its child is left on the device."""
-    ended = device(board).guarded(["sh", "-c", LINGERING], f"{board.home}/w3", 1)
-    assert ended.code is None
+    code, _ = device(board).guarded(["sh", "-c", LINGERING], f"{board.home}/w3", 1)
+    assert code is None
     assert all(eventually(lambda pid=pid: gone(pid)) for pid in pids(board.home / "w3"))
 
 
@@ -324,7 +325,7 @@ def test_a_lock_of_before_the_device_started_is_taken_over(board: sshd.Sshd) -> 
 
 def job(program: Path, clear: list[str] | None = None, timeout: float = 60.0) -> Job:
     """A small job."""
-    return Job(str(program), clear or [], 1, 3, 0, timeout_seconds=timeout)
+    return Job(str(program), run_as(clear or []), 3, 0, timeout_seconds=timeout)
 
 
 @runtime
@@ -374,7 +375,7 @@ def test_a_repetition_that_the_connection_cut_is_a_failure_and_the_next_one_runs
     with used.reserved():
         assert used.execute(job(toy_program), tmp_path).failure is None
         cutter.start()
-        lost = used.execute(Job(str(toy_program), [], 1, 400_000, 0, 60.0, traced=False), tmp_path)
+        lost = used.execute(Job(str(toy_program), run_as([]), 400_000, 0, 60.0, traced=False), tmp_path)
         cutter.join()
         assert lost.failure is not None
         assert lost.failure.kind is FailureKind.DEVICE
@@ -515,7 +516,7 @@ def test_a_device_that_fills_up_in_the_middle_fails_the_repetition(
     limited.chmod(0o755)
     real = used.jobs._runner._command
     used.jobs._runner._command = lambda: [str(limited), *real()]
-    failure = used.execute(Job(str(toy_program), [], 1, 300, 0, 60.0), tmp_path).failure
+    failure = used.execute(Job(str(toy_program), run_as([]), 300, 0, 60.0), tmp_path).failure
     assert failure is not None
     assert failure.kind is FailureKind.DEVICE
     assert "cannot be written" in failure.message

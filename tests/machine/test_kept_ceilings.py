@@ -372,8 +372,8 @@ def test_only_so_many_files_are_kept(tmp_path: Path) -> None:
     for threads in counts:
         kept.keep(msgspec.structs.replace(round_ceilings([], threads), measured_at="2026-01-02T10:15:00+00:00"))
     assert len(list(tmp_path.iterdir())) == MOST_FILES
-    assert kept.recall([], counts[-1]).ceilings is not None
-    assert kept.recall([], counts[0]) == (None, "")
+    assert isinstance(kept.recall([], counts[-1]), Ceilings)
+    assert kept.recall([], counts[0]) == ""
 
 
 def _keep_often(directory: Path, number: int) -> None:
@@ -396,7 +396,7 @@ def test_two_runs_may_keep_at_the_same_time(tmp_path: Path) -> None:
     for writer in writers:
         writer.join()
         assert writer.exitcode == 0
-    assert {recalled.problem for recalled in seen} <= {""}
+    assert {recalled for recalled in seen if isinstance(recalled, str)} <= {""}
     assert [path.suffix for path in tmp_path.iterdir()] == [".json"]
 
 

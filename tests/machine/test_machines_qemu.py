@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from job_variants import run_as
 from native_runner import native_target
 from opscope.experiment.protocol import Job
 from opscope.experiment.target import RunTarget
@@ -32,7 +33,7 @@ pytestmark = pytest.mark.runtime
 def output(target: NativeJobs | RunTarget, program: Path, clear: list[str], place: Path) -> np.ndarray:
     """What one inference computes with these fields cleared."""
     place.mkdir()
-    outcome = target.execute(Job(str(program), clear, 1, 1, 0, timeout_seconds=250.0), place)
+    outcome = target.execute(Job(str(program), run_as(clear), 1, 0, timeout_seconds=250.0), place)
     assert outcome.failure is None
     return np.asarray(np.load(place / "outputs.npz")["arr_0"])
 

@@ -14,7 +14,7 @@ from opscope.bundle.bundle import Bundle
 from opscope.bundle.manifest import SampleRun, VariantInputs
 from opscope.core.errors import InvalidBundleError, TraceFormatError
 from opscope.core.files import sha256_of
-from opscope.measurements.accuracy import accuracy_of, same_inputs, saved_outputs
+from opscope.measurements.analyses import accuracy_of, same_inputs, saved_outputs
 from opscope.measurements.sides import bundle_side
 from opscope.runtimes.side import Side
 from programs import tiny_program

@@ -18,7 +18,7 @@ from opscope.measurements.bundle_kernels import printed_log
 from opscope.measurements.notebook import check_most
 from opscope.measurements.sides import bundle_side, compared_pairs
 from opscope.measurements.trace_sides import trace_side
-from opscope.program.partition.portable_reason import Cause
+from opscope.program.partition.verdicts import Cause
 from programs import write_tiny_program
 
 DATA = Path(__file__).resolve().parents[1] / "data" / "litert"

@@ -10,7 +10,7 @@ import pytest
 
 from graphs import graph
 from opscope.program.partition.sme_rules import RULES, GraphEligibility, form_of
-from opscope.program.partition.sme_support import Eligibility, Form, SmeSupport
+from opscope.program.partition.verdicts import Eligibility, Form, SmeSupport
 
 YES, NO, OPEN = SmeSupport.ELIGIBLE, SmeSupport.NOT_ELIGIBLE, SmeSupport.UNKNOWN
 

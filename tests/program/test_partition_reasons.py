@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from opscope.program.partition.partition_reasons import RULES, PortableReasons
-from opscope.program.partition.portable_reason import Cause, PortableReason
+from opscope.program.partition.verdicts import Cause, PortableReason
 from opscope.program.structure.dtypes import NumberType
 from opscope.program.structure.plan import (
     Chain,
@@ -52,7 +52,7 @@ def plan(name: str, *arguments: Value | list[int] | list[PlannedTensor], backend
         values.append(argument)
     steps = [PlannedStep(InstructionKind.DELEGATE, 0, ())] if backend else []
     steps.append(PlannedStep(InstructionKind.KERNEL, 0, (*numbers, numbers[-1])))
-    delegates = (Delegate(backend, (), None),) if backend else ()
+    delegates = (Delegate(backend, None),) if backend else ()
     return MethodPlan("forward", tuple(values), (), (), (name,), delegates, (Chain((), (), tuple(steps)),), ())
 
 

@@ -155,7 +155,7 @@ def test_instructions_carry_their_arguments():
     }
     (read,) = program(plan).plans
     assert (read.inputs, read.outputs, read.planned_buffers) == ((0,), (1,), (0, 2**33))
-    assert read.delegates == (Delegate("XnnpackBackend", ("workspace",), None),)
+    assert read.delegates == (Delegate("XnnpackBackend", None),)
     assert read.chains == (
         Chain(
             (),
@@ -211,7 +211,6 @@ def test_payloads_and_weights_have_a_place():
     assert read.plans[0].delegates[1].data.size == 3
     assert read.named_data == {"weight": 1}
     assert read.constants == Subsegments(0, (0, 0, 64))
-    assert read.mutable_data == (Subsegments(1, (0,)),)
 
 
 def test_a_program_of_the_first_release_lacks_later_fields():

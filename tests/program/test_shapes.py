@@ -135,7 +135,7 @@ def delegating(inputs: list[Given], outputs: list[Given]) -> tuple[Method, Metho
     """A method that hands its inputs to a delegate."""
     method = Method(*inputs)
     method.step(InstructionKind.DELEGATE, tuple(map(method.number, [*inputs, *outputs])))
-    return method, msgspec.structs.replace(method.plan(), delegates=(Delegate("XnnpackBackend", (), None),))
+    return method, msgspec.structs.replace(method.plan(), delegates=(Delegate("XnnpackBackend", None),))
 
 
 LAYER = """
@@ -193,7 +193,7 @@ def test_a_delegate_that_is_called_with_two_shapes_has_none():
     method = Method(*data)
     for source, target in zip(data, outs, strict=True):
         method.step(InstructionKind.DELEGATE, (method.number(source), method.number(target)))
-    plan = msgspec.structs.replace(method.plan(), delegates=(Delegate("XnnpackBackend", (), None),))
+    plan = msgspec.structs.replace(method.plan(), delegates=(Delegate("XnnpackBackend", None),))
     found = propagate(plan, {0: graph(LAYER)}, [(3, 8), (5, 8)])
     assert found.dims == {0: {}}
     assert [found.sizes[method.number(each)] for each in outs] == [(3, 4), (5, 4)]
@@ -244,9 +244,9 @@ def test_transposed_and_depthwise_convolutions_of_a_delegate():
         ("BatchMatrixMultiply", ((5, 2, 3), (4, 3)), None, 0, None),
         ("AvgPooling2d", ((1, 9, 8, 3),), xnn.Pooling(0, 0, 0, 0, 2, 2, 2, 2, 0, 0), 0, (1, 4, 4, 3)),
         ("MaxPooling2d", ((1, 9, 8, 3),), xnn.Pooling(1, 1, 1, 1, 3, 3, 2, 2, 1, 1), 0, (1, 5, 4, 3)),
-        ("ArgMaxPooling2d", ((1, 9, 8, 3),), xnn.ArgMaxPooling(0, 0, 0, 0, 2, 4), 0, (1, 4, 2, 3)),
-        ("ArgMaxPooling2d", ((1, 9, 8, 3),), xnn.ArgMaxPooling(1, 3, 2, 1, 2, 4), 0, (1, 6, 3, 3)),
-        ("ArgMaxPooling2d", ((1, 9, 8, 3),), xnn.ArgMaxPooling(0, 0, 0, 0, 0, 0), 0, None),
+        ("ArgMaxPooling2d", ((1, 9, 8, 3),), xnn.Pooling(0, 0, 0, 0, 2, 4), 0, (1, 4, 2, 3)),
+        ("ArgMaxPooling2d", ((1, 9, 8, 3),), xnn.Pooling(1, 3, 2, 1, 2, 4), 0, (1, 6, 3, 3)),
+        ("ArgMaxPooling2d", ((1, 9, 8, 3),), xnn.Pooling(0, 0, 0, 0, 0, 0), 0, None),
         ("GlobalAvgPooling2d", ((1, 9, 8, 3),), None, 0x40, (1, 1, 1, 3)),
         ("GlobalAvgPooling2d", ((1, 9, 8, 3),), None, 0, (1, 3)),
         ("StaticTranspose", ((2, 3, 4),), (2, 0, 1), 0, (4, 2, 3)),

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from opscope.core.errors import TraceFormatError
-from opscope.readers.instruction_counts import Executed, read_callgrind
+from opscope.readers.instruction_counts import read_callgrind
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -41,15 +41,15 @@ def test_instructions_by_address(tmp_path: Path) -> None:
     first, second = "/lib/first.so", "/lib/second.so"
     assert names == {1: first, 2: second}
     assert found == {
-        Executed(first, 0x100): 4,
-        Executed(first, 0x104): 3,
-        Executed(second, 0x500): 10,
-        Executed(second, 0x502): 5,
+        (first, 0x100): 4,
+        (first, 0x104): 3,
+        (second, 0x500): 10,
+        (second, 0x502): 5,
     }
     (tmp_path / "later").write_text("summary: 1\nob=(2)\n0x500 0 1\n")
-    assert list(read_callgrind(tmp_path / "later", names)) == [Executed(second, 0x500)]
+    assert list(read_callgrind(tmp_path / "later", names)) == [(second, 0x500)]
     (tmp_path / "unnamed").write_text("summary: 1\nob=(9)\n0x500 0 1\n")
-    assert next(iter(read_callgrind(tmp_path / "unnamed", names))).file == "???"
+    assert next(iter(read_callgrind(tmp_path / "unnamed", names)))[0] == "???"
 
 
 def test_the_place_of_a_call_is_no_base_of_addresses(tmp_path: Path) -> None:
@@ -57,8 +57,8 @@ def test_the_place_of_a_call_is_no_base_of_addresses(tmp_path: Path) -> None:
     text = "summary: 3\nob=(1) /lib/first.so\n0x100 0 1\ncalls=0 0x500 0\n+83 0 20\n+88 0 2\n"
     (tmp_path / "part").write_text(text)
     assert read_callgrind(tmp_path / "part", {}) == {
-        Executed("/lib/first.so", 0x100): 1,
-        Executed("/lib/first.so", 0x100 + 88): 2,
+        ("/lib/first.so", 0x100): 1,
+        ("/lib/first.so", 0x100 + 88): 2,
     }
 
 

@@ -122,7 +122,7 @@ def test_a_directory_of_tiles_is_one_of_tiles_by_content(name: str, text, tmp_pa
     content = text([TILE])
     (tmp_path / name).write_bytes(content if isinstance(content, bytes) else b"".join(content))
     assert is_tiles(tmp_path)
-    assert [file.name for file in traces_in(tmp_path).files] == [name]
+    assert [file.name for file in traces_in(tmp_path)[0]] == [name]
     (tmp_path / "other.etdump").write_bytes(etdump("Method::execute 100"))
     assert not is_tiles(tmp_path)
 

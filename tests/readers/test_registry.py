@@ -9,7 +9,7 @@ from textwrap import dedent
 import pytest
 
 from opscope.core.errors import EmptyTraceError, NotFoundError, StorageError, TraceFormatError
-from opscope.core.input_files import file_bytes
+from opscope.core.system.memory import file_bytes
 from opscope.readers.registry import Reader, read_trace, reader_for, readers
 from opscope.runtimes.executorch.etdump.etdump import EtdumpReader
 from traces import etdump

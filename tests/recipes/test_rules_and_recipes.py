@@ -8,7 +8,7 @@ from documents import ROOT
 from opscope.analysis.findings import rule as pages
 from opscope.analysis.findings.rule import recipe_of
 from opscope.analysis.rules.partition_advice import advice
-from opscope.program.partition.portable_reason import Cause
+from opscope.program.partition.verdicts import Cause
 from opscope.workflows.rules import AREAS
 from recipe_pages import recipes
 

@@ -15,7 +15,7 @@ from layered_model import analysed
 from opscope.analysis.findings.quality import Grade
 from opscope.api import Settings, profile
 from opscope.reports.content.content import ReportContent
-from opscope.reports.formats.openmetrics import FAMILIES, MetricLabels, openmetrics, openmetrics_of
+from opscope.reports.formats.openmetrics import FAMILIES, openmetrics, openmetrics_of
 from programs import write_tiny_program
 
 _BASE = {"model": "tiny", "device": "Test CPU, Linux x86_64", "target": "fake", "cpu": "Test CPU"}
@@ -137,7 +137,7 @@ def test_what_failed_is_counted(content: ReportContent) -> None:
 
 def test_series_carry_the_device_and_the_measurement_its_commit(content: ReportContent) -> None:
     """The name that was given, on every series; the commit where it begins no new series."""
-    text = openmetrics(content, MetricLabels("left board", "1f3c2ab"))
+    text = openmetrics(content, "left board", "1f3c2ab")
     for name, labels in samples(text):
         assert dict(labels)["device"] == "left board"
         assert dict(labels).get("commit") == ("1f3c2ab" if name == "opscope_measurement_info" else None)

@@ -54,31 +54,29 @@ def two(tmp_path: Path) -> Profiled:
 def test_the_best_configuration_is_named(two):
     """Of four, with the speedup over the smallest pool of the same features."""
     times = {"accelerated-t1": 1000, "baseline-t1": 3000, "accelerated-t2": 600, "baseline-t2": 1500}
-    found = sweep(with_latencies(two, {name: about(time) for name, time in times.items()}))
-    assert found.answer == "Best: accelerated-t2: 600 ns with 2 threads"
-    rows = {row.variant: (row.speedup, row.efficiency) for row in found.rows}
+    swept, answer, notes = sweep(with_latencies(two, {name: about(time) for name, time in times.items()}))
+    assert answer == "Best: accelerated-t2: 600 ns with 2 threads"
+    rows = {row.variant: (row.speedup, row.efficiency) for row in swept}
     assert rows["accelerated-t2"] == pytest.approx((1000 / 600, 1000 / 1200))
     assert rows["baseline-t2"] == (2.0, 1.0)
-    assert found.notes == []
+    assert notes == []
 
 
 def test_no_configuration_is_the_best_where_that_is_not_shown(two):
     """The lowest median is one thing, a difference that is shown another: two rounds show none at all."""
     times = {"accelerated-t1": 1000, "baseline-t1": 3000, "accelerated-t2": 999, "baseline-t2": 2999}
-    found = sweep(with_latencies(two, {name: about(time) for name, time in times.items()}))
-    assert found.answer == (
-        "Lowest median: accelerated-t2: 999 ns with 2 threads; no difference detected to accelerated-t1"
-    )
-    few = sweep(with_latencies(two, {name: about(time)[:2] for name, time in times.items()}))
-    assert few.answer.endswith("no difference detected to accelerated-t1, baseline-t1, baseline-t2")
+    _swept, answer, _notes = sweep(with_latencies(two, {name: about(time) for name, time in times.items()}))
+    assert answer == ("Lowest median: accelerated-t2: 999 ns with 2 threads; no difference detected to accelerated-t1")
+    _, few, _ = sweep(with_latencies(two, {name: about(time)[:2] for name, time in times.items()}))
+    assert few.endswith("no difference detected to accelerated-t1, baseline-t1, baseline-t2")
 
 
 def test_threads_that_contend_are_said(two):
     """Two threads are slower than one, which is shown; or hardly faster."""
     times = {"accelerated-t1": 1000, "baseline-t1": 3000, "accelerated-t2": 1200, "baseline-t2": 3010}
-    found = sweep(with_latencies(two, {name: about(time) for name, time in times.items()}))
-    assert found.answer == "Best: accelerated-t1: 1.00 µs with 1 thread"
-    assert found.notes == [
+    _swept, answer, notes = sweep(with_latencies(two, {name: about(time) for name, time in times.items()}))
+    assert answer == "Best: accelerated-t1: 1.00 µs with 1 thread"
+    assert notes == [
         "accelerated-t2 is slower than with fewer threads (0.83x): threads contend",
         "baseline-t2 reaches 49.8 % of ideal scaling",
     ]

@@ -137,8 +137,8 @@ def test_weights_are_whole_and_add_up_to_the_mean(by: By, repeat: int) -> None:
     operators = [msgspec.structs.replace(o, time_ns=o.time_ns + 0.4) for o in analysis.operators]
     whole = round(sum(o.time_ns for o in operators))
     found = stacks(msgspec.structs.replace(analysis, operators=operators), by)
-    assert sum(stack.weight for stack in found) == whole == 100003
-    assert all(abs(s.weight - o.time_ns) < 1 for s, o in zip(found, operators, strict=True))
+    assert sum(weight for _, weight in found) == whole == 100003
+    assert all(abs(weight - o.time_ns) < 1 for (_, weight), o in zip(found, operators, strict=True))
 
 
 def test_frames_of_operators_lead_to_the_line() -> None:

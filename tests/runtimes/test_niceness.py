@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from niceness import writes_down
-from opscope.experiment.protocol import Job
+from opscope.experiment.protocol import AS_IT_IS, Job
 from opscope.experiment.target import RunTarget
 from opscope.hosts.host import ProcessSettings
 from opscope.runtimes.executorch.runners.executor_runner import ExecutorRunnerTarget
@@ -45,5 +45,5 @@ def test_a_process_gives_way_as_it_is_asked(
     for nice in (7, 0):
         place = tmp_path / str(nice)
         place.mkdir()
-        target.execute(Job(str(program), None, 1, 1, 0, 60.0, process=ProcessSettings(nice)), place)
+        target.execute(Job(str(program), AS_IT_IS, 1, 0, 60.0, process=ProcessSettings(nice)), place)
     assert told.read_text() == "-n 7\n"

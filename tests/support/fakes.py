@@ -13,16 +13,7 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
-from opscope.bundle.manifest import (
-    Conditions,
-    Environment,
-    Failure,
-    MaskProof,
-    Measurement,
-    Mechanism,
-    Target,
-    Tensor,
-)
+from opscope.bundle.manifest import Conditions, Environment, Failure, MaskProof, Measurement, Mechanism, Target
 from opscope.core.errors import FeatureError, OpscopeError
 from opscope.experiment.protocol import SETTINGS_OF_A_JOB, Job, ProbeAnswer
 from opscope.experiment.target import Capabilities, JobOutcome, RunTarget, SwitchOffer
@@ -41,6 +32,7 @@ from opscope.program.ceilings import (
     Rate,
     unmeasured,
 )
+from opscope.program.structure.exported import Tensor
 from opscope.readers.outputs import values_sha256
 from traces import Node, encode
 
@@ -229,11 +221,9 @@ def _measurement(job: Job, wall: list[int], output_sha256: str) -> Measurement:
 
 
 def _proof(job: Job) -> MaskProof:
-    clear, own = job.clear or [], job.switch is Mechanism.CPUINFO
-    counts = {} if own else {"sites": 21, "executions": 23, "masked": 2 if clear else 0}
-    return MaskProof(
-        clear, backend_loaded_before=False, same_symbol=True, struct_size=85, mechanism=job.switch, **counts
-    )
+    clear, switch = job.variant.cleared, job.variant.switch
+    counts = {} if switch is Mechanism.CPUINFO else {"sites": 21, "executions": 23, "masked": 2 if clear else 0}
+    return MaskProof(clear, backend_loaded_before=False, same_symbol=True, struct_size=85, mechanism=switch, **counts)
 
 
 class SwitchingFakeTarget(FakeTarget):

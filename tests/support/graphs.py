@@ -39,8 +39,7 @@ def graph(text: str) -> XnnGraph:
             kind, *inputs = [word for word in rest[1:] if "=" not in word]
             nodes.append(_node(kind, tuple(ids[i] for i in inputs), ids[name], options))
     external = [tuple(v.id for v in values if v.external_input), tuple(v.id for v in values if v.external_output)]
-    header = program.PayloadHeader(0, 0, 0, 0)
-    return XnnGraph("XN01", "1", header, tuple(values), tuple(nodes), *external, (), 0)
+    return XnnGraph("XN01", "1", tuple(values), tuple(nodes), *external, (), 0)
 
 
 def _value(number: int, dtype: str, dims: str, role: str, output: bool, options: dict[str, str]) -> XnnValue:

@@ -72,7 +72,7 @@ def record(modules: Sequence[str] = ("stem.conv", "stem", "head")) -> EtRecord:
     )
     sizes = EdgeTensor("conv", NumberType("float32", 32), (1, 16, 8, 8))
     handles = {("forward", 0): (1, 2), ("forward", 1): (3,)}
-    return EtRecord((EdgeGraph("forward", operators, (sizes,)),), handles, {}, {})
+    return EtRecord((EdgeGraph("forward", operators, (sizes,)),), handles, {})
 
 
 def model(recorded: EtRecord | None = None, *, calls: int = 1, name: str = "XnnpackBackend") -> ProgramModel:
@@ -89,9 +89,9 @@ def model(recorded: EtRecord | None = None, *, calls: int = 1, name: str = "Xnnp
         method.step(InstructionKind.DELEGATE, (method.number(image), method.number(first)), target=0)
     method.call("aten::mean.out", first, out=mean)
     method.step(InstructionKind.DELEGATE, (method.number(mean), method.number(out)), target=1)
-    delegates = (Delegate(name, (), None), Delegate("OtherBackend", (), None))
+    delegates = (Delegate(name, None), Delegate("OtherBackend", None))
     plan = msgspec.structs.replace(method.plan(), delegates=delegates, outputs=(method.number(out),))
-    executable = Executable("ET12", 0, (plan,), (), (), None, ())
+    executable = Executable("ET12", 0, (plan,), (), (), None)
     return ProgramModel(executable, [DelegateGraph("forward", 0, tuple(range(calls)), graph(PAYLOAD))], recorded)
 
 

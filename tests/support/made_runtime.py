@@ -17,7 +17,7 @@ import numpy as np
 from fakes import FakeTarget
 from opscope.analysis.operators.attribution import Attributions
 from opscope.analysis.operators.operator_facts import OperatorFacts
-from opscope.bundle.manifest import Measurement, Tensor
+from opscope.bundle.manifest import Measurement
 from opscope.core.errors import FeatureError, TraceFormatError
 from opscope.core.table import Clock, EventTable, Scope
 from opscope.core.table.places import OperatorKey
@@ -26,7 +26,7 @@ from opscope.experiment.target import Capabilities, JobOutcome
 from opscope.experiment.tensors import random_inputs
 from opscope.program.operators.kinds import Attribution
 from opscope.program.structure.dtypes import NumberType
-from opscope.program.structure.exported import Signature
+from opscope.program.structure.exported import Signature, Tensor
 from opscope.program.structure.plan import Dynamism, PlannedTensor
 from opscope.readers.outputs import values_sha256
 from opscope.runtimes.attribution import AttributedSide

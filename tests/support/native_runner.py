@@ -45,7 +45,7 @@ def runtime_of(arch: str) -> RuntimeFolder:
 def runner_path() -> Path:
     """The built runner itself; likewise."""
     _need_compiler()
-    return build_runner(native_cache()).path
+    return build_runner(native_cache())[0]
 
 
 def _need_compiler() -> None:

@@ -9,7 +9,7 @@ import numpy as np
 from onnx_counter import counted_macs
 from opscope.api import analyze
 from opscope.bundle.manifest import PlannedInput
-from opscope.experiment.protocol import Job
+from opscope.experiment.protocol import AS_IT_IS, Job
 from opscope.program.operators.kinds import Attribution
 from opscope.runtimes.onnxruntime.graph import GRAPH, read_session_graph
 from opscope.runtimes.onnxruntime.target import TRACE, onnxruntime_here
@@ -26,7 +26,7 @@ class AttributedRun:
         np.savez(directory / "inputs.npz", *inputs.values())
         planned = tuple(PlannedInput(list(one.shape), str(one.dtype)) for one in inputs.values())
         values = str(directory / "inputs.npz")
-        asked = Job(str(program), None, 1, 4, 7, 300.0, traced=True, warmup=1, inputs=planned, values=values)
+        asked = Job(str(program), AS_IT_IS, 4, 7, 300.0, traced=True, warmup=1, inputs=planned, values=values)
         outcome = onnxruntime_here().execute(asked, directory)
         assert outcome.measurement is not None, outcome.failure
         operators = analyze(directory / TRACE, program=program).operators

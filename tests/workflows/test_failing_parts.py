@@ -17,7 +17,7 @@ from opscope.analysis.rules import rules
 from opscope.analysis.rules.evidence import Evidence
 from opscope.core.parts import VARIABLE
 from opscope.reports.pictures import bars
-from opscope.runtimes.onnxruntime import costs
+from opscope.runtimes.onnxruntime import attribution
 
 DATA = Path(__file__).parents[1] / "data"
 BUG = "ZeroDivisionError: division by zero"
@@ -118,7 +118,7 @@ def test_a_cost_with_a_bug_costs_a_run_these_costs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """A real run ends with 0 and its reports; nodes whose costs can be computed have them."""
-    monkeypatch.setitem(costs._COUNTS, "Gemm", lambda *_: 1 // 0)
+    monkeypatch.setitem(attribution._COUNTS, "Gemm", lambda *_: 1 // 0)
     out, quick = tmp_path / "out", ("--rounds", "2", "--runs", "2", "--warmup", "1", "--ablate", "none")
     model = DATA / "onnx" / "cnn.onnx"
     assert ended_here("profile", model, *quick, "--lock", "warn", "--no-ceilings", "--out", out) == 0

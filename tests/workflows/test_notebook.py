@@ -19,6 +19,7 @@ import vl_convert
 import opscope
 from aie_gemm import Gemm
 from aie_traces import json_text
+from bisections import found, state
 from fakes import FakeClock, FakeTarget
 from kernel_files import REPORT
 from many_bundles import Made, Mint
@@ -28,7 +29,7 @@ from opscope.core.errors import MissingDependencyError, UsageError
 from opscope.fleet.reports.answer import answer_parts
 from opscope.fleet.results import HistoryResult
 from opscope.measurements.notebook import NotebookResult, shown_as
-from opscope.measurements.results import WorkResult
+from opscope.measurements.results import BisectionResult, WorkResult
 from programs import write_tiny_program
 from texts import WITHOUT_ITS_PROGRAM
 from traces import etdump
@@ -80,6 +81,7 @@ RESULTS: dict[str, Callable[[], NotebookResult]] = {
     "validate": lambda: opscope.validate("out"),
     "preflight": lambda: opscope.preflight("tiny.pte"),
     "count": lambda: shown_as(WorkResult, WORK),
+    "bisect": lambda: shown_as(BisectionResult, found(Path("releases"), [state(0, 1.0), state(1, 1.4)])),
     "kernels": lambda: opscope.kernels(["kernels.txt"]),
     "analyze_tiles": lambda: opscope.analyze_tiles("tiles/0.json", TILES),
     "combined": lambda: opscope.combined(["out", "nights/00"]),

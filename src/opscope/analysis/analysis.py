@@ -55,7 +55,7 @@ from opscope.core.table import Clock, TraceWarning
 from opscope.core.table.calls import CALLS_FORMAT
 from opscope.core.table.places import by_operator
 from opscope.program.ceilings import Ceilings, KernelClass, KernelUse, operator_name
-from opscope.program.operators.plug_in_kinds import plug_in_kinds
+from opscope.program.operators.taxonomy import plug_in_kinds
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -355,7 +355,7 @@ def _trace_info(table: EventTable, source: TraceSource, split: HeadlineSplit) ->
 def _of_plug_ins() -> list[TraceWarning]:
     """Kinds that other packages should add and do not."""
     hint = "its operators have the kind unknown: update or uninstall it"
-    return [TraceWarning("plug_in", problem, hint) for problem in plug_in_kinds().problems]
+    return [TraceWarning("plug_in", problem, hint) for problem in plug_in_kinds()[1]]
 
 
 def operator_work(rows: Sequence[Operator], facts: Mapping[OperatorKey, OperatorFacts]) -> list[OperatorWork]:

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     )
     from opscope.measurements.results import (
         AnalysisResult,
+        BisectionResult,
         ComparisonResult,
         EventsResult,
         GateResult,
@@ -60,6 +61,7 @@ if TYPE_CHECKING:
     from opscope.workflows.analyze.inspection import inspect
     from opscope.workflows.analyze.preflight import preflight
     from opscope.workflows.analyze.sides import read
+    from opscope.workflows.bisect.running import bisect
     from opscope.workflows.exporting import ExportDone, export, write_model
     from opscope.workflows.kernel_view import count_kernels, kernel_filter, kernels
     from opscope.workflows.measure.counting import count, keep_counts
@@ -79,6 +81,7 @@ __all__ = [
     "REPORT_FORMATS",
     "AddReport",
     "AnalysisResult",
+    "BisectionResult",
     "BundleLabels",
     "Check",
     "CombinedResult",
@@ -116,6 +119,7 @@ __all__ = [
     "add_to_store",
     "analyze",
     "analyze_tiles",
+    "bisect",
     "check",
     "check_fleet",
     "check_history",
@@ -206,6 +210,7 @@ _MODULES = {
     ),
     "opscope.measurements.results": (
         "AnalysisResult",
+        "BisectionResult",
         "ComparisonResult",
         "EventsResult",
         "GateResult",
@@ -249,6 +254,7 @@ _MODULES = {
     "opscope.workflows.analyze.inspection": ("inspect",),
     "opscope.workflows.analyze.preflight": ("preflight",),
     "opscope.workflows.analyze.sides": ("read",),
+    "opscope.workflows.bisect.running": ("bisect",),
     "opscope.workflows.exporting": (
         "ExportDone",
         "export",

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 
-from opscope.assistants.answers import ToolAnswer, answered
-from opscope.assistants.tools import File, Limit
+from opscope.assistants.tools import File, Limit, ToolAnswer, answered
 from opscope.bundle.settings import Rounds, Runs, Text, Threads
 from opscope.core.errors import InterruptedRunError, NotFoundError, RunError, UsageError
 from opscope.core.system.stages import heard_by

@@ -19,11 +19,9 @@ _SHOWN = 4_096
 class Roots:
     """Directories with all that is below them.
 
-    Args:
-        directories: the first is where paths without a root begin, then the others.
+    ``directories``: the first is where paths without a root begin, then the others.
 
-    Raises:
-        NotFoundError: one is no directory.
+    Raises NotFoundError: one is no directory.
     """
 
     def __init__(self, directories: Sequence[Path]) -> None:
@@ -35,8 +33,7 @@ class Roots:
     def path(self, text: str) -> Path:
         """The place that a path means, whether it exists or not.
 
-        Raises:
-            UsageError: it is outside of the directories, or no path.
+        Raises UsageError: it is outside of the directories, or no path.
         """
         if not text or "\0" in text or len(text) > _SHOWN:
             raise UsageError("not a path", where="path", hint=self._hint())
@@ -52,8 +49,7 @@ class Roots:
     def side(self, text: str) -> str:
         """The trace, directory or bundle that a path means, with its variant where one is named.
 
-        Raises:
-            UsageError: it is outside of the directories, or a link in it leads there.
+        Raises UsageError: it is outside of the directories, or a link in it leads there.
         """
         name, mark, variant = text.partition("#")
         place = self.path(name)
@@ -63,8 +59,7 @@ class Roots:
     def check_links(self, directory: Path) -> None:
         """Refuse a directory in which a link leads out.
 
-        Raises:
-            UsageError: there is one, or too much to look at.
+        Raises UsageError: there is one, or too much to look at.
         """
         if not directory.is_dir():
             return

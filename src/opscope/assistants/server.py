@@ -19,9 +19,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 import msgspec
 
 from opscope.assistants import measuring, tools
-from opscope.assistants.answers import ToolAnswer
 from opscope.assistants.roots import Roots
-from opscope.assistants.tools import Desk
+from opscope.assistants.tools import Desk, ToolAnswer
 from opscope.core.errors import InterruptedRunError, MissingDependencyError, OpscopeError, UsageError, did_you_mean
 from opscope.core.install import install_command
 from opscope.core.system.stop import StopRequest
@@ -80,8 +79,7 @@ def schema_of(kind: type[msgspec.Struct]) -> Json:
 def arguments_of(tool: Tool, given: Json) -> msgspec.Struct:
     """The arguments of a call.
 
-    Raises:
-        UsageError: they are not what its schema says.
+    Raises UsageError: they are not what its schema says.
     """
     try:
         return msgspec.convert(given or {}, type=tool.arguments)
@@ -93,14 +91,10 @@ def arguments_of(tool: Tool, given: Json) -> msgspec.Struct:
 def serve(roots: Sequence[Path], *, allow_run: bool) -> None:
     """Serve on standard input and output until the client is gone.
 
-    Args:
-        roots: directories that may be seen.
-        allow_run: whether programs may be run.
+    ``roots``: directories that may be seen; ``allow_run``: whether programs may be run.
 
-    Raises:
-        MissingDependencyError: the SDK is not installed.
-        NotFoundError: a root is no directory.
-        InterruptedRunError: Ctrl-C, or the request to end.
+    Raises MissingDependencyError: the SDK is not installed; NotFoundError: a root is no directory; InterruptedRunError:
+    Ctrl-C, or the request to end.
     """
     desk = Roots(roots)
     try:

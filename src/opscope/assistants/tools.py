@@ -4,24 +4,72 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, TypeAlias
 
 import msgspec
 
 from opscope.analysis.findings.message import Message
 from opscope.analysis.operators.operators import Operator
 from opscope.analysis.roofline import Roofline
-from opscope.assistants.answers import ToolAnswer, answered
 from opscope.core.errors import NotFoundError, OpscopeError, UsageError
 from opscope.core.units import counted_text
 from opscope.program.ceilings import Ceilings
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    Json: TypeAlias = Any
+    """A document of any shape."""
     from collections.abc import Callable, Iterator
 
     from opscope.assistants.roots import Roots
     from opscope.core.system.stop import StopRequest
     from opscope.measurements.results import AnalysisResult
+
+_LONGEST_TEXT = 2_000
+_MORE_LISTS = 12
+
+
+class ToolAnswer(msgspec.Struct, frozen=True):
+    """What a tool answers."""
+
+    answer: str  # in one sentence
+    # the document that the command line writes with --json, its long lists cut; its `schema` names the JSON schema that
+    # describes it
+    result: dict[str, Any]
+    more: list[str]  # what was cut, and how to get it; empty where everything is here
+
+
+def answered(answer: str, document: msgspec.Struct, most: int, more: Sequence[str] = ()) -> ToolAnswer:
+    """A result as an answer.
+
+    Args:
+        answer: it in one sentence.
+        document: all of it.
+        most: entries of a list that are kept, the first ones.
+        more: what else is to be said of how to get more.
+    """
+    cut: dict[str, int] = {}
+    result = _cut(msgspec.to_builtins(document, str_keys=True), most, "", cut)
+    lists = [f"{place}: the first {most} of {count:,}" for place, count in list(cut.items())[:_MORE_LISTS]]
+    if len(cut) > _MORE_LISTS:
+        lists.append(f"{len(cut) - _MORE_LISTS} more lists are cut")
+    limit = [f"a larger `limit` shows more of each list (now {most})"] if cut else []
+    return ToolAnswer(answer, result, [*lists, *limit, *more])
+
+
+def _cut(value: Json, most: int, place: str, cut: dict[str, int]) -> Json:
+    """A part of a document without the ends of its long lists, whose lengths are noted."""
+    if isinstance(value, dict):
+        return {name: _cut(one, most, f"{place}.{name}".lstrip("."), cut) for name, one in value.items()}
+    if isinstance(value, list | tuple):
+        if len(value) > most:
+            cut[place] = max(cut.get(place, 0), len(value))
+        return [_cut(one, most, f"{place}[]", cut) for one in value[:most]]
+    if isinstance(value, str) and len(value) > _LONGEST_TEXT:
+        return f"{value[:_LONGEST_TEXT]}..."
+    return value
+
 
 _MOST_DIRECTORIES = 20_000
 _MANIFEST = "manifest.json"
@@ -45,19 +93,12 @@ Text: TypeAlias = Annotated[str, msgspec.Meta(max_length=200)]
 
 
 class Desk(NamedTuple):
-    """What a call works with.
+    """What a call works with."""
 
-    Attributes:
-        roots: what it may see.
-        allow_run: whether it may run programs.
-        stop: asks it to stop.
-        tell: hears how far it is, as one line.
-    """
-
-    roots: Roots
-    allow_run: bool
-    stop: StopRequest
-    tell: Callable[[str], None]
+    roots: Roots  # what it may see
+    allow_run: bool  # whether it may run programs
+    stop: StopRequest  # asks it to stop
+    tell: Callable[[str], None]  # hears how far it is, as one line
 
 
 class ListBundles(msgspec.Struct, forbid_unknown_fields=True):
@@ -165,23 +206,14 @@ class BundleList(msgspec.Struct, frozen=True):
 
 
 class OperatorList(msgspec.Struct, frozen=True):
-    """Operators of an analysis, the longest first; `total` counts those of other pages, too.
+    """Operators of an analysis, the longest first; `total` counts those of other pages, too."""
 
-    Attributes:
-        path: what was analysed.
-        variant: of it; null for a trace.
-        headline_ns: what all operators of it add up to.
-        total: operators that were asked for.
-        share: of all of them together.
-        operators: of this page.
-    """
-
-    path: str
-    variant: str | None
-    headline_ns: float | None
-    total: int
-    share: float
-    operators: list[Operator]
+    path: str  # what was analysed
+    variant: str | None  # of it; null for a trace
+    headline_ns: float | None  # what all operators of it add up to
+    total: int  # operators that were asked for
+    share: float  # of all of them together
+    operators: list[Operator]  # of this page
 
 
 class BundleRoofline(msgspec.Struct, frozen=True):

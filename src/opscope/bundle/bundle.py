@@ -19,9 +19,9 @@ from opscope.bundle.manifest import Manifest, Repetition, Status, TracingMode
 from opscope.bundle.record_hashes import hashed_record, record_hashes
 from opscope.core.errors import BundleError, InvalidBundleError, NotFoundError, StorageError, TraceFormatError
 from opscope.core.files import place_beside, sha256_of, storage_errors, write_atomically
-from opscope.core.input_files import file_bytes
 from opscope.core.json import from_json, to_json
 from opscope.core.printable import shell_command
+from opscope.core.system.memory import file_bytes
 from opscope.program.ceilings import Ceilings, NoCeilings
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from opscope.bundle.bundle import VARIANTS
 from opscope.bundle.consistency import path_fault, values_paths
 from opscope.bundle.manifest import Status, TracingMode
 from opscope.bundle.validation import Problem
-from opscope.core.input_files import file_bytes
+from opscope.core.system.memory import file_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator

@@ -14,8 +14,8 @@ import msgspec
 from opscope.bundle.manifest import Failure, Target
 from opscope.core.errors import BundleError, TraceFormatError
 from opscope.core.files import sha256_of, storage_errors
-from opscope.core.input_files import file_bytes
 from opscope.core.json import from_json, to_json
+from opscope.core.system.memory import file_bytes
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -47,8 +47,6 @@ class EvidenceRun(msgspec.Struct, frozen=True, tag_field="schema", tag="opscope.
         variant: name of its variant.
         started: UTC, ISO 8601.
         target: where it ran.
-        cleared: fields of ``cpuinfo_isa`` that were cleared.
-        threads: size of the thread pool.
         inferences: calls of the method.
         library: whose kernels were counted.
         counts: name of the file of counts; null when the run failed.
@@ -62,8 +60,6 @@ class EvidenceRun(msgspec.Struct, frozen=True, tag_field="schema", tag="opscope.
     variant: str
     started: str
     target: Target
-    cleared: list[str]
-    threads: int
     inferences: int
     library: KernelLibrary
     counts: str | None = None

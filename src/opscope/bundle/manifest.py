@@ -11,6 +11,7 @@ import msgspec
 
 from opscope.bundle.settings import USUAL, DelegateName, ExperimentSettings
 from opscope.core.system.usage import ProcessUsage
+from opscope.program.structure.exported import Tensor
 
 Cpus: TypeAlias = Annotated[int, msgspec.Meta(ge=1)]
 """A number of processors: shares of them are computed."""
@@ -420,13 +421,6 @@ class MaskProof(msgspec.Struct, frozen=True):
     masked: int | None = None
 
 
-class Tensor(msgspec.Struct, frozen=True):
-    """Shape and number type of an input or output."""
-
-    shape: list[int]
-    dtype: str
-
-
 class Measurement(msgspec.Struct, frozen=True):
     """What a process reported about itself besides its trace; null is what a runner of another kind does not tell.
 
@@ -660,6 +654,12 @@ class Manifest(msgspec.Struct, frozen=True, tag_field="schema", tag="opscope.bun
     def switches_in(self, variant: str) -> bool:
         """Whether some variant of the same program has CPU features switched off."""
         return any(one.cleared for one in self.beside(variant))
+
+    def as_run(self, variant: Variant) -> Variant:
+        """A variant with the mechanism that its processes are switched with stated; null: with none."""
+        switches = self.switches_in(variant.name) and variant.role is not Role.CONTROL
+        switch = (variant.switch or Mechanism.CPUINFO) if switches else None
+        return msgspec.structs.replace(variant, switch=switch)
 
     @property
     def settings(self) -> ExperimentSettings:

@@ -8,7 +8,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 import msgspec
 import typer
 
-from opscope.cli.gating import (
+from opscope.cli.output import (
+    JsonOption,
+    QuietOption,
+    WarmupOption,
+    say,
+    warmup_count,
+)
+from opscope.cli.shared.gating import (
     GATE,
     AnnotationsOption,
     InconclusiveOption,
@@ -22,14 +29,7 @@ from opscope.cli.gating import (
     tell,
     threshold_share,
 )
-from opscope.cli.measuring import NOTHING_ASKED, Asked, with_settings
-from opscope.cli.output import (
-    JsonOption,
-    QuietOption,
-    WarmupOption,
-    say,
-    warmup_count,
-)
+from opscope.cli.shared.measuring import NOTHING_ASKED, Asked, with_settings
 from opscope.core.printable import shell_command
 
 if TYPE_CHECKING:

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 import msgspec
 import typer
 
-from opscope.cli.measuring import OPTIONS
 from opscope.cli.output import JsonOption, QuietOption, say, show, split_words, write_json
+from opscope.cli.shared.measuring import OPTIONS
 from opscope.machine.instructions import SME_BITS, SVE_BITS
 
 if TYPE_CHECKING:
@@ -108,6 +108,6 @@ def _verify(model: str, receipt: Path, *, quiet: bool) -> None:
 
 
 def _sizes(words: Sequence[str]) -> dict[str, int]:
-    from opscope.cli.measuring import sizes
+    from opscope.cli.shared.measuring import sizes
 
     return sizes(words, "--dim")

@@ -45,7 +45,7 @@ def command(
     checks. The directory appears only once the program runs, its outputs match PyTorch and its record reads back.
     """
     from opscope.api import export
-    from opscope.cli.progress import steps_shown
+    from opscope.cli.shared.progress import steps_shown
 
     with steps_shown(shown=not quiet) as heard:
         done = export(

@@ -56,9 +56,9 @@ def command(
     if github is not None:
         from opscope.workflows.github import write_github
 
-        written = write_github(github)
+        workflow, action = write_github(github)
         if not quiet:
-            say(f"{written.workflow}: commit it with {written.action}; both are complete")
+            say(f"{workflow}: commit it with {action}; both are complete")
         return
     if model is not None:
         from opscope.api import write_model

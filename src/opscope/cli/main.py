@@ -40,10 +40,10 @@ from opscope.core.errors import (
     StorageError,
     UsageError,
 )
+from opscope.core.files import refusal, unknown_refusal
 from opscope.core.grouping import grouped
 from opscope.core.parts import failures_of_command
 from opscope.core.system.memory import LEAST_DEFAULT, OPTION, VARIABLE, parse_size
-from opscope.core.system_errors import refusal, unknown_refusal
 from opscope.core.version import __version__
 
 if TYPE_CHECKING:
@@ -145,6 +145,7 @@ RUNS: dict[str, str] = {
     "export": f"{_MODEL}, and the exported program: {_RIGHTS} and no time limit",
     "run": f"what `opscope profile` runs, for every experiment of the file, and the runners it names: {_RIGHTS}",
     "check": f"for programs and models, what `opscope profile` runs: {_RIGHTS}. For bundles and traces: nothing",
+    "bisect": f"the model, in environments with wheels that pip installs, or by the runners it names: {_RIGHTS}",
     "count": f"the model, as `opscope profile` does, under Valgrind or QEMU: {_RIGHTS}",
     "mcp": f"with --allow-run, programs that assistants name, as `opscope profile` and `opscope count` do: {_RIGHTS}. "
     "Without: nothing",
@@ -176,7 +177,7 @@ GROUPS = {
     "Every day": ("profile", "analyze", "compare", "check", "report"),
     "Measure": ("export", "run"),
     "Understand": ("preflight", "count", "kernels", "aie"),
-    "Compare": ("history",),
+    "Compare": ("bisect", "history"),
     "Share": ("convert", "validate", "store"),
     "Set up": ("doctor", "init", "models", "skills", "mcp"),
 }

@@ -8,7 +8,18 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from opscope.bundle.settings import QUICK, ExperimentSettings, words_of
-from opscope.cli.gating import (
+from opscope.cli.output import (
+    STANDARD_OUTPUT,
+    JsonOption,
+    PowerOption,
+    QuietOption,
+    RemoteDeviceOption,
+    notice,
+    say,
+    show,
+    write_json,
+)
+from opscope.cli.shared.gating import (
     GATE,
     InconclusiveOption,
     JunitOption,
@@ -22,18 +33,7 @@ from opscope.cli.gating import (
     tell,
     threshold_share,
 )
-from opscope.cli.measuring import Asked, with_settings
-from opscope.cli.output import (
-    STANDARD_OUTPUT,
-    JsonOption,
-    PowerOption,
-    QuietOption,
-    RemoteDeviceOption,
-    notice,
-    say,
-    show,
-    write_json,
-)
+from opscope.cli.shared.measuring import Asked, with_settings
 from opscope.core.printable import shell_command
 
 if TYPE_CHECKING:
@@ -158,7 +158,7 @@ def _finish(checked: ProgramCheck, model: str, told: Told) -> None:
 
 def _profile(model: str, settings: Settings, out: Path, *, resume: bool, quiet: bool, named: set[str]) -> Profiled:
     from opscope.api import profile
-    from opscope.cli.progress import run_progress
+    from opscope.cli.shared.progress import run_progress
     from opscope.core.errors import InterruptedRunError
 
     try:

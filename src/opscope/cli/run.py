@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from opscope.cli.measuring import NOTHING_ASKED, Asked, with_settings
 from opscope.cli.output import (
     JsonOption,
     PowerOption,
@@ -19,6 +18,7 @@ from opscope.cli.output import (
     show,
     write_json,
 )
+from opscope.cli.shared.measuring import NOTHING_ASKED, Asked, with_settings
 from opscope.core.printable import shell_command
 from opscope.core.units import counted_text
 from opscope.hosts.target_kinds import KINDS, forms
@@ -127,7 +127,7 @@ def _run(
     *,
     shown: bool,
 ) -> RunReport:
-    from opscope.cli.progress import experiments_watched
+    from opscope.cli.shared.progress import experiments_watched
     from opscope.core.errors import InterruptedRunError
     from opscope.workflows.measure.experiments import Means
 

@@ -45,8 +45,7 @@ class PlugIn(NamedTuple):
 def plug_ins(group: str) -> tuple[PlugIn, ...]:
     """The entry points of other packages in a group, by package and name.
 
-    Args:
-        group: such as ``opscope.rules``.
+    ``group``: such as ``opscope.rules``.
     """
     paths = tuple(sys.path)
     return _found(group, paths) if group in _groups(paths) else ()

@@ -10,17 +10,7 @@ import random
 from typing import TYPE_CHECKING, Protocol
 
 from opscope.bundle.inventory import TALK
-from opscope.bundle.manifest import (
-    Conditions,
-    Failure,
-    FailureKind,
-    Measurement,
-    Mechanism,
-    Repetition,
-    Role,
-    Status,
-    TracingMode,
-)
+from opscope.bundle.manifest import Conditions, Failure, FailureKind, Measurement, Repetition, Status, TracingMode
 from opscope.core.errors import BundleError, DeviceError, RunError, StorageError, TraceFormatError
 from opscope.core.files import sha256_of
 from opscope.core.parts import PartFailure, explained
@@ -200,28 +190,21 @@ def _left(directory: Path, trace: Path) -> dict[str, str]:
 
 def planned_job(manifest: Manifest, place: Path, variant: Variant, *, traced: bool) -> Job:
     """One repetition of a variant as the plan of its bundle says, which stands at this place."""
-    threads = variant.threads
     plan, model = manifest.plan.of(variant.name), manifest.model_of(variant.name)
-    switches = manifest.switches_in(variant.name) and variant.role is not Role.CONTROL
-    if None in {plan.warmup, plan.runs, plan.seed, plan.timeout_seconds, threads}:
+    if None in {plan.warmup, plan.runs, plan.seed, plan.timeout_seconds, variant.threads}:
         raise BundleError("its manifest lacks a part of the plan", where=place, hint="profile into a new --out")
     return Job(
         program=str(place / model.program),
-        clear=variant.cleared if switches else None,
-        threads=threads or 0,
+        variant=manifest.as_run(variant),
         inferences=(plan.warmup or 0) + (plan.runs or 0),
         seed=plan.seed or 0,
         timeout_seconds=plan.timeout_seconds or 0.0,
         traced=traced,
-        affinity=tuple(variant.affinity),
         calls=tuple(plan.calls),
         inputs=tuple(plan.inputs),
         values=str(place / plan.values) if plan.values else None,
         data=str(place / model.data) if model.data else None,
         warmup=plan.warmup or 0,
-        switch=variant.switch or Mechanism.CPUINFO,
-        delegate=variant.delegate,
-        options=variant.options,
         process=ProcessSettings.of(manifest.settings),
     )
 
@@ -261,8 +244,8 @@ def _unlike_asked(measurement: Measurement, job: Job, inferences: int) -> Failur
     cleared = measurement.mask.cleared if measurement.mask else []
     if cleared != (job.clear or []):
         return Failure(FailureKind.MASK, f"the runtime cleared {cleared}, requested {job.clear}")
-    if measurement.mask and measurement.mask.mechanism is not job.switch:
-        found, asked = measurement.mask.mechanism.value, job.switch.value
+    if measurement.mask and job.variant.switch not in {None, measurement.mask.mechanism}:
+        found, asked = measurement.mask.mechanism.value, job.variant.switch.value
         return Failure(FailureKind.MASK, f"features were switched off with {found}, requested {asked}")
     return None
 

@@ -64,13 +64,10 @@ def with_dimensions(
 ) -> list[AskedInput | None]:
     """Inputs, with the sizes of those whose symbols all have a number.
 
-    Args:
-        inputs: by their names, as a program declares them.
-        asked: what was asked for, in this order, or None.
-        sizes: of symbols, by their names.
+    ``inputs``: by their names, as a program declares them; ``asked``: what was asked for, in this order, or None;
+    ``sizes``: of symbols, by their names.
 
-    Raises:
-        UsageError: no input has such a symbol.
+    Raises UsageError: no input has such a symbol.
     """
     tensors = {place: value for place, (_, value) in enumerate(inputs) if isinstance(value, PlannedTensor)}
     symbols = {symbol for value in tensors.values() for symbol in value.symbols} - {"", UNNAMED}

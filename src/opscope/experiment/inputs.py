@@ -17,10 +17,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from opscope.bundle.manifest import PlannedInput, Tensor
+from opscope.bundle.manifest import PlannedInput
 from opscope.core.errors import TraceFormatError, UsageError, did_you_mean
 from opscope.core.units import counted_text
 from opscope.experiment.tensors import NUMBER_TYPES, random_inputs
+from opscope.program.structure.exported import Tensor
 from opscope.program.structure.plan import UNNAMED, Dynamism, PlannedTensor
 from opscope.readers.outputs import read_arrays
 

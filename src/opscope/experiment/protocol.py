@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Generic, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeAlias, TypeVar
 
 import msgspec
 
-from opscope.bundle.manifest import MaskProof, Measurement, Mechanism, PlannedInput
-from opscope.bundle.settings import DelegateName
+from opscope.bundle.manifest import MaskProof, Measurement, PlannedInput, Variant
 from opscope.hosts.host import PRINTED, ProcessSettings
 from opscope.program.ceilings import Ceilings
+
+if TYPE_CHECKING:
+    from opscope.core.errors import OpscopeError
 
 Result = TypeVar("Result")
 
@@ -27,27 +29,31 @@ class ProbeAnswer(msgspec.Struct, frozen=True):
     needed: list[str] = []  # fields without which the runtime runs no model
 
 
-class ProbeRefusal(msgspec.Struct, frozen=True):
-    """Why features cannot be switched, or asked for: the parts of an error."""
+class Refusal(msgspec.Struct, frozen=True, tag=True):
+    """The error that ended a process of ours, by its parts."""
 
     problem: str  # its sentence
-    where: str | None  # the file that it concerns; null for none
-    hint: str | None  # what to do next; null likewise
-    missing: bool = False  # whether something is not installed, rather than not provable
+    hint: str | None  # what to do next; null for nothing
+    kind: str  # name of its class
+    where: str | None = None  # the file or option that it concerns; null for none
+
+    @classmethod
+    def of(cls, error: OpscopeError) -> Refusal:
+        """What an error says."""
+        return cls(error.problem, error.hint, type(error).__name__, error.where)
 
 
 class Job(msgspec.Struct, frozen=True):
     """One repetition to run, in the target's own terms."""
 
     program: str  # the .pte on this machine
-    # fields of `cpuinfo_isa` to clear; None: the switch is not used, and nothing is proved about it
-    clear: list[str] | None
-    threads: int  # size of the thread pool
+    # how its process runs: with its number of threads stated, and the switch's mechanism; without one the switch is not
+    # used, and nothing is proved about it
+    variant: Variant
     inferences: int  # calls of methods, warm-up included
     seed: int  # of the inputs
     timeout_seconds: float  # after this the process and all it started are ended
     traced: bool = True  # with event tracing; without it no trace is left, and the calls are timed all the same
-    affinity: tuple[int, ...] = ()  # CPUs to stay on; empty for all
     # library on this machine that counts calls of kernels, to preload into the process; the counts are left
     # beside the trace as `kernels.counts`. Such a job is never timed
     counter: str | None = None
@@ -60,13 +66,21 @@ class Job(msgspec.Struct, frozen=True):
     values: str | None = None
     data: str | None = None  # .ptd on this machine with weights that the program keeps apart; None for none
     warmup: int = 0  # of the inferences, the first ones, over which the use of the system is not counted
-    # mechanism that switches the fields off; without a meaning where `clear` is None
-    switch: Mechanism = Mechanism.CPUINFO
-    # `xnnpack` or `none`, for a runtime that can do without its delegate; None: as the runtime does
-    delegate: DelegateName | None = None
-    options: dict[str, str] | None = None  # of a session of ONNX Runtime; None for none
     process: ProcessSettings = ProcessSettings()
 
+    @property
+    def clear(self) -> list[str] | None:
+        """Fields of ``cpuinfo_isa`` to clear; None: the switch is not used."""
+        return None if self.variant.switch is None else self.variant.cleared
+
+    @property
+    def threads(self) -> int:
+        """Size of the thread pool."""
+        return self.variant.threads or 1
+
+
+AS_IT_IS = Variant("plain", role=None, ablated=None, cleared=[], threads=1)
+"""One thread, and the CPU as it is."""
 
 SETTINGS_OF_A_JOB = {
     "affinity": "affinity",
@@ -77,7 +91,7 @@ SETTINGS_OF_A_JOB = {
     "delegate": "delegate",
     "options": "session_options",
 }
-"""Fields of a :class:`Job` that not every runner honours, and the setting that each comes from."""
+"""Fields of a :class:`Job` or its variant that not every runner honours, and the setting that each comes from."""
 
 
 class RunRequest(msgspec.Struct, frozen=True, kw_only=True):

@@ -8,14 +8,7 @@ from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 import msgspec
 
-from opscope.bundle.manifest import (
-    Conditions,
-    Environment,
-    Failure,
-    Measurement,
-    Mechanism,
-    Target,
-)
+from opscope.bundle.manifest import Conditions, Environment, Failure, Measurement, Mechanism, Target
 from opscope.bundle.settings import ExperimentSettings, options_of
 from opscope.core.errors import FeatureError, RunError, UsageError
 from opscope.experiment.protocol import SETTINGS_OF_A_JOB, TRACE, Job
@@ -75,7 +68,7 @@ class RunTarget(ABC):
     """A place where models run. Each job gets a process of its own.
 
     Attributes:
-        honours: fields of a job, of those in ``SETTINGS_OF_A_JOB``, that it does not drop.
+        honours: fields of a job and its variant, of those in ``SETTINGS_OF_A_JOB``, that it does not drop.
         mechanisms: that its features can be switched with.
     """
 
@@ -116,7 +109,8 @@ class RunTarget(ABC):
         Raises:
             UsageError: it has such a setting; the message names it.
         """
-        dropped = [own for name, own in SETTINGS_OF_A_JOB.items() if getattr(job, name) and name not in self.honours]
+        asked = {name for one in (job, job.variant) for name in SETTINGS_OF_A_JOB if getattr(one, name, None)}
+        dropped = [own for name, own in SETTINGS_OF_A_JOB.items() if name in asked - self.honours]
         if dropped:
             known = options_of(ExperimentSettings)
             words = [known[name].named(name) for name in dropped]

@@ -15,7 +15,7 @@ from opscope.core.units import counted_text
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opscope.bundle.manifest import Tensor
+    from opscope.program.structure.exported import Tensor
 
 Array: TypeAlias = np.ndarray[tuple[int, ...], np.dtype[np.generic]]
 

@@ -65,9 +65,11 @@ class VariantTargets(RunTarget):
         return self._first.probe()
 
     def environment(self) -> Environment:
-        """The machine as the first target tells it, with the versions of all runtimes."""
+        """The machine as the first target tells it, with the versions of all runtimes, and all versions of one."""
         told = [target.environment() for target in dict.fromkeys(self._targets.values())]
-        versions = {name: version for one in reversed(told) for name, version in one.versions.items()}
+        names = dict.fromkeys(name for one in told for name in one.versions)
+        each = {name: dict.fromkeys(one.versions[name] for one in told if name in one.versions) for name in names}
+        versions = {name: ", ".join(own) for name, own in each.items()}
         return msgspec.structs.replace(told[0], versions=versions)
 
     def conditions(self) -> Conditions:

@@ -28,7 +28,7 @@ from opscope.fleet.analysis.fleet_decision import (
     VanishedDevice,
     decide,
 )
-from opscope.fleet.analysis.fleet_gate import ChangeOrigin, PartChange, RunPlace, TracedStep, fleet_gate
+from opscope.fleet.analysis.fleet_gate import ChangeOrigin, PartChange, RunPlace, fleet_gate
 from opscope.fleet.analysis.history import Subject
 from opscope.fleet.results import FleetGateResult
 from opscope.fleet.store.place import place_of
@@ -186,7 +186,9 @@ def _stored(row: tuple[Any, ...], cut: tuple[int, int], facts: FactsOfRuns) -> S
     )
 
 
-def _origins(place: StoreLocation, series: Sequence[StoredSeries], decision: FleetDecision) -> dict[int, TracedStep]:
+def _origins(
+    place: StoreLocation, series: Sequence[StoredSeries], decision: FleetDecision
+) -> dict[int, tuple[LevelStep, ChangeOrigin]]:
     """Since when slower series are slower and where, by their numbers: a query each for runs, facts and operators."""
     numbers = decision.slower[:_MOST_TRACED]
     if not numbers:
@@ -206,7 +208,7 @@ def _origins(place: StoreLocation, series: Sequence[StoredSeries], decision: Fle
     facts = facts_of_runs(place, [run.bundle for before, after in sides.values() for run in (*before[-1:], after[0])])
     parts = _parts(place, series, sides)
     return {
-        n: TracedStep(step, _origin(series[n].subject.variant, sides[n], _ago(step, len(runs[n])), facts, parts[n]))
+        n: (step, _origin(series[n].subject.variant, sides[n], _ago(step, len(runs[n])), facts, parts[n]))
         for n, step in found.items()
     }
 

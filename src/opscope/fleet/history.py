@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from opscope.core.errors import InconclusiveError, NotFoundError, RegressionError, UsageError, did_you_mean
-from opscope.core.input_files import file_bytes
 from opscope.core.json import from_json
 from opscope.core.outputs import write_outputs
 from opscope.core.parts import part
+from opscope.core.system.memory import file_bytes
 from opscope.core.units import counted_text
 from opscope.fleet.analysis.history import FigureUnit, Metric, Order, Point, Subject, history
 from opscope.fleet.analysis.history_moves import common_steps

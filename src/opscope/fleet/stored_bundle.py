@@ -235,11 +235,7 @@ def origin_of(manifest: Manifest) -> str:
 
 
 class _Inside:
-    """What lies in a directory, also when links are followed.
-
-    Args:
-        path: of it.
-    """
+    """What lies in a directory, also when links are followed."""
 
     def __init__(self, path: Path) -> None:
         self._path = path

@@ -65,8 +65,7 @@ class RunFilter(NamedTuple):
 def filter_text(where: RunSelection) -> str:
     """A filter as text, also one that is given by key and value, such as ``{"device": "Pixel 8", "last": 30}``.
 
-    Raises:
-        UsageError: it is neither, or a value cannot stand in a filter; the hint has the text to write.
+    Raises UsageError: it is neither, or a value cannot stand in a filter; the hint has the text to write.
     """
     if isinstance(where, str):
         return where

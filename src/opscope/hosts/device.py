@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from opscope.bundle.manifest import Conditions, Environment, Target
     from opscope.hosts.host import GuardedCommand
     from opscope.hosts.lock import Lock, MachineHold
-    from opscope.hosts.shell import RemoteProcess, RemoteShell
+    from opscope.hosts.shell import Finished, RemoteProcess, RemoteShell
 
 
 class Processor(NamedTuple):
@@ -67,13 +67,6 @@ _WORK = "work"
 _LONGER = 30.0  # than the command may take: to start it, and to say how it ended
 _SHOULD_HAVE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,200}\Z")
 _TIMED_OUT, _FILE, _MOST_FILES = "timed-out", "file ", 1000
-
-
-class GuardedEnd(NamedTuple):
-    """How a guarded command ended."""
-
-    code: int | None  # exit code; negative for a signal, None when its time was up
-    files: list[str]  # names of the files in its directory, :data:`opscope.hosts.host.PRINTED` among them
 
 
 class Device:
@@ -200,12 +193,12 @@ class Device:
         """Run a command and bring what it leaves; its directory there is removed when the context ends."""
         own = f"{self._work}/{next(self._numbers)}"
         work = f"{self.base}/{own}"
-        ended = self.guarded(self._words(command), work, command.timeout)
+        code, files = self.guarded(self._words(command), work, command.timeout)
         brought = (PRINTED, *self._notes)
-        self.pull(work, [name for name in ended.files if name in brought or command.wanted(name)], command.into)
+        self.pull(work, [name for name in files if name in brought or command.wanted(name)], command.into)
         (command.into / PRINTED).touch()
         trim_log(command.into / PRINTED)
-        status = self._status(ended.code, command)
+        status = self._status(code, command)
         try:
             yield status
         finally:
@@ -262,8 +255,12 @@ class Device:
             return DeviceError(problem, where=self.name, hint=_STORE_HINT)
         return error
 
-    def guarded(self, command: Sequence[str], work: str, timeout: float) -> GuardedEnd:
-        """Run a command in a directory of its own; it and all it started end with its time or with the connection."""
+    def guarded(self, command: Sequence[str], work: str, timeout: float) -> tuple[int | None, list[str]]:
+        """Run a command in a directory of its own; it and all it started end with its time or with the connection.
+
+        Returns its exit code, negative for a signal and None when its time was up, and the names of the files in its
+        directory, :data:`opscope.hosts.host.PRINTED` among them.
+        """
         if self._reserved and self._lock.renew():
             self._kept.clear()  # the connection was lost: the device may have restarted
         guard = ["sh", "-c", GUARD, "opscope", f"{max(1, round(timeout))}", work, *command]
@@ -274,11 +271,11 @@ class Device:
         finally:
             process.end()
         if code is None or _TIMED_OUT in files:
-            return GuardedEnd(None, files)
+            return None, files
         if code == _NO_DIRECTORY and not files:
             own = work.removeprefix(f"{self.base}/")
             raise self._explained(DeviceError("cannot create a directory for the run", where=self.name), own)
-        return GuardedEnd(code if code <= _SIGNALS else _SIGNALS - code, files)
+        return code if code <= _SIGNALS else _SIGNALS - code, files
 
     def pull(self, work: str, names: Sequence[str], into: Path) -> None:
         """Copy files of a run here."""
@@ -289,25 +286,18 @@ class Device:
     def _parts(self, script: str) -> Mapping[str, str]:
         return parts(self._shell.run(["sh", "-c", script, "opscope"], _ASK_SECONDS).stdout)
 
-    def _sh(self, script: str, *words: str) -> CommandResult:
-        done = self._shell.run(["sh", "-c", script, "opscope", *words], _ASK_SECONDS)
-        return CommandResult(done.code, done.stderr.decode("utf-8", "replace").strip())
+    def _sh(self, script: str, *words: str) -> Finished:
+        return self._shell.run(["sh", "-c", script, "opscope", *words], _ASK_SECONDS)
 
-    def _must(self, done: CommandResult) -> None:
+    def _must(self, done: Finished) -> None:
         if done.code:
-            raise DeviceError(done.said or f"exit code {done.code}", where=self.name)
+            said = done.stderr.decode("utf-8", "replace").strip()
+            raise DeviceError(said or f"exit code {done.code}", where=self.name)
 
 
 _CANNOT_START = (126, 127)
 _STORE_HINT = "free some space there, or name another directory with ?dir=PATH in the address"
 _SIGNALS, _NO_DIRECTORY = 128, 125
-
-
-class CommandResult(NamedTuple):
-    """How a small command ended: its code, and what it complained of."""
-
-    code: int
-    said: str
 
 
 def _files(process: RemoteProcess, timeout: float) -> list[str]:

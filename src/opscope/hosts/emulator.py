@@ -69,11 +69,7 @@ def find_emulator() -> Emulator:
 
 
 class EmulatedMachine(ThisMachine):
-    """This machine with an emulator in front of every program.
-
-    Args:
-        emulator: it.
-    """
+    """This machine with an emulator in front of every program."""
 
     arch = "aarch64"
 

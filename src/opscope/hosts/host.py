@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import msgspec
 
+from opscope.core.system.usage import ProcessUsage
+
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Sequence
     from contextlib import AbstractContextManager
     from pathlib import Path
 
     from opscope.bundle.manifest import Conditions, Environment, Target
     from opscope.bundle.settings import ExperimentSettings
-    from opscope.core.system.usage import ProcessUsage
     from opscope.hosts.lock import LockRequest, MachineHold
 
 PRINTED = "log.txt"
@@ -72,13 +74,15 @@ class GuardedCommand(NamedTuple):
     foreign: bool = False
 
 
-class ExitStatus(NamedTuple):
+class ExitStatus(msgspec.Struct, frozen=True):
     """How a command ended."""
 
     code: int | None  # exit code; negative for a signal, None when its time was up
     # why it could not be started, as a sentence; None when it was, or when that is not known
     start_error: str | None = None
-    peak_rss_bytes: int | None = None  # its largest resident memory; None where that is not known
+    peak_rss_bytes: int | None = (
+        None  # its largest resident memory; None where that is not known, or hidden by what started it
+    )
     records: Mapping[str, str] = {}  # what the system recorded of it, by names of files: to be kept where it failed
     usage: ProcessUsage | None = None  # what it used of the system; None where that is not known
 
@@ -135,8 +139,7 @@ class Host(Protocol):
     def provide(self, kind: str, files: Mapping[str, Path], digest: str = "") -> Mapping[str, str]:
         """Paths on the host of files, which lie in or below one directory there; sent when the host has not got them.
 
-        Returns:
-            The paths, by the same names. On this machine those of the files themselves.
+        Returns the paths, by the same names. On this machine those of the files themselves.
         """
         ...
 

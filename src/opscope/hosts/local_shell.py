@@ -17,12 +17,9 @@ if TYPE_CHECKING:
 class LocalProcess:
     """A command that runs here while we do something else; see :class:`opscope.hosts.shell.RemoteProcess`.
 
-    Args:
-        command: program and arguments.
-        where: this machine, for messages.
+    ``command``: program and arguments; ``where``: this machine, for messages.
 
-    Raises:
-        DeviceError: it cannot be started.
+    Raises DeviceError: it cannot be started.
     """
 
     def __init__(self, command: Sequence[str], where: str) -> None:

@@ -103,8 +103,7 @@ class LockShell(Protocol):
 class DeviceLock:
     """The lock of a machine that a shell leads to.
 
-    Args:
-        shell: the way to it.
+    ``shell``: the way to it.
     """
 
     def __init__(self, shell: LockShell) -> None:

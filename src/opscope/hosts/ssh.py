@@ -113,13 +113,9 @@ _END_SECONDS = 5.0
 class SshProcess:
     """A command on a device, heard while it runs.
 
-    Args:
-        command: ssh with all its arguments.
-        where: the device, for messages.
-        host: as ssh knows it, likewise.
+    ``command``: ssh with all its arguments; ``where``: the device, for messages; ``host``: as ssh knows it, likewise.
 
-    Raises:
-        DeviceError: ssh cannot be started.
+    Raises DeviceError: ssh cannot be started.
     """
 
     def __init__(self, command: Sequence[str], where: str, host: str) -> None:
@@ -203,11 +199,9 @@ _COPY_SECONDS, _SLOWEST_COPY = 60.0, 1 << 18
 class SshShell:
     """A device that ssh reaches.
 
-    Args:
-        address: of the device.
+    ``address``: of the device.
 
-    Raises:
-        MissingDependencyError: ssh or scp is not installed.
+    Raises MissingDependencyError: ssh or scp is not installed.
     """
 
     def __init__(self, address: SshAddress) -> None:

@@ -37,8 +37,10 @@ class TargetKind(NamedTuple):
 
 
 AUTO = TargetKind("auto", "`native` if there is a C++ compiler, else `local`", here=True)
-NATIVE = TargetKind("native", "this machine, with opscope's own runner, built here once", here=True, template=True)
-LOCAL = TargetKind("local", "this machine, with the runtime's Python bindings", here=True, template=True)
+NATIVE = TargetKind(
+    "native", "this machine, with opscope's own runner, built here once", "PYTHON", here=True, template=True
+)
+LOCAL = TargetKind("local", "this machine, with the runtime's Python bindings", "PYTHON", here=True, template=True)
 RUNNER = TargetKind(
     "runner",
     "this machine, with an executor_runner that you built; its features are fixed at build time",

@@ -12,7 +12,6 @@ import msgspec
 from opscope.core.errors import BusyError, DeviceError, UsageError
 from opscope.core.json import from_json
 from opscope.core.system import launch
-from opscope.core.system.usage import ProcessUsage
 from opscope.hosts.host import PRINTED, ExitStatus, GuardedCommand
 from opscope.hosts.local_shell import LocalShell
 from opscope.hosts.lock import DeviceLock, MachineHold, hold_machine, lock_identity
@@ -30,23 +29,10 @@ _LAUNCH = (sys.executable, "-I", "-S", launch.__file__)
 _REPORT = "ended.json"
 
 
-class _LaunchReport(msgspec.Struct, frozen=True):
-    """What ``opscope.core.system.launch`` reports."""
-
-    exit_code: int | None  # null when a signal ended the program
-    signal: int | None  # number of that signal
-    start_error: str | None  # why it could not be started
-    # its largest resident memory; null when it stayed within that of the launcher it was forked from, which hides
-    # it
-    peak_rss_bytes: int | None
-    usage: ProcessUsage | None = None  # what it used of the system
-
-
 class ThisMachine:
     """This machine.
 
-    Args:
-        target: what a manifest says of it: the kind of target, and the address where the kind has one.
+    ``target``: what a manifest says of it: the kind of target, and the address where the kind has one.
     """
 
     remote = False
@@ -141,8 +127,6 @@ def _launched(command: GuardedCommand) -> ExitStatus:
             return ExitStatus(code)
         if code or not report.exists():
             return ExitStatus(code, f"its launcher exited with code {code}{log_tail(log)}")
-        told = from_json(report.read_bytes(), _LaunchReport)
+        return from_json(report.read_bytes(), ExitStatus)
     finally:
         report.unlink(missing_ok=True)
-    ended = -told.signal if told.signal is not None else told.exit_code
-    return ExitStatus(ended, told.start_error, told.peak_rss_bytes, usage=told.usage)

@@ -234,7 +234,7 @@ def kit_content(
 def _kernel_logs(run: KitRun) -> list[KernelSummary]:
     """The microkernels that the logs of trace-enabled runs name."""
     from opscope.analysis.preflight.contents import summarise_kernels
-    from opscope.core.input_files import file_bytes
+    from opscope.core.system.memory import file_bytes
 
     found = []
     for experiment in run.experiments:

@@ -6,7 +6,7 @@ Nothing here decides whether kept ceilings still hold: a short probe does, see `
 from __future__ import annotations
 
 import hashlib
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -79,13 +79,6 @@ class KeptCeilings(msgspec.Struct, frozen=True, tag_field="schema", tag="opscope
     sha256: str = ""
 
 
-class Recalled(NamedTuple):
-    """What the cache gave: ceilings, or none, and then why where that is not just that nobody measured them yet."""
-
-    ceilings: Ceilings | None
-    problem: str = ""
-
-
 class CeilingsCache:
     """Ceilings of earlier runs on one machine. Several processes may use it at the same time.
 
@@ -97,15 +90,15 @@ class CeilingsCache:
         self._machine, self._probes = machine, probes
         self._directory = directory or cache_directory() / _DIRECTORY
 
-    def recall(self, cleared: Sequence[str], threads: int) -> Recalled:
-        """The ceilings that were kept. A damaged or foreign file is none, and says why."""
+    def recall(self, cleared: Sequence[str], threads: int) -> Ceilings | str:
+        """The ceilings that were kept, else why a file is none; empty where nobody measured them yet."""
         try:
             with self.file(cleared, threads).open("rb") as file:
                 content = file.read(LARGEST_FILE + 1)
         except FileNotFoundError:
-            return Recalled(None)
+            return ""
         except OSError as error:
-            return Recalled(None, f"stored ceilings cannot be read: {error.strerror or error}")
+            return f"stored ceilings cannot be read: {error.strerror or error}"
         return self._decoded(content, cleared, threads)
 
     def keep(self, ceilings: Ceilings) -> None:
@@ -123,19 +116,19 @@ class CeilingsCache:
         place = self._machine, cleared, threads, self._probes
         return self._directory / f"{digest(msgspec.json.encode(place))}.json"
 
-    def _decoded(self, content: bytes, cleared: Sequence[str], threads: int) -> Recalled:
+    def _decoded(self, content: bytes, cleared: Sequence[str], threads: int) -> Ceilings | str:
         if len(content) > LARGEST_FILE:
-            return Recalled(None, f"stored ceilings are damaged: more than {LARGEST_FILE} bytes")
+            return f"stored ceilings are damaged: more than {LARGEST_FILE} bytes"
         try:
             kept = from_json(content, KeptCeilings)
         except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-            return Recalled(None, f"stored ceilings are damaged: {error}")
+            return f"stored ceilings are damaged: {error}"
         found = kept.machine, kept.probes, kept.ceilings.cleared, kept.ceilings.threads
         if found != (self._machine, self._probes, [*cleared], threads) or kept.ceilings.measured_at is None:
-            return Recalled(None, "stored ceilings are for another machine, other features or other threads")
+            return "stored ceilings are for another machine, other features or other threads"
         if kept != _sealed(kept):
-            return Recalled(None, "stored ceilings are damaged: their hash differs")
-        return Recalled(kept.ceilings)
+            return "stored ceilings are damaged: their hash differs"
+        return kept.ceilings
 
 
 def _sealed(kept: KeptCeilings) -> KeptCeilings:

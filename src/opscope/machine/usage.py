@@ -126,8 +126,7 @@ class _Clock(Protocol):
 class OffCpuMeter:
     """Watches calls between :meth:`open` and :meth:`close`; a context that lets go of its files.
 
-    Args:
-        threads: size of the thread pool, which must be there already.
+    ``threads``: size of the thread pool, which must be there already.
     """
 
     def __init__(self, threads: int) -> None:

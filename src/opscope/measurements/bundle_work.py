@@ -15,8 +15,8 @@ from opscope.analysis.work.work import Work
 from opscope.bundle.kernel_evidence import evidence_directory
 from opscope.core.errors import BundleError
 from opscope.core.files import storage_errors
-from opscope.core.input_files import file_bytes
 from opscope.core.json import from_json, to_json
+from opscope.core.system.memory import file_bytes
 
 if TYPE_CHECKING:
     from pathlib import Path

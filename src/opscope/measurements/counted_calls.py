@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import msgspec
 import polars as pl
@@ -14,7 +14,7 @@ from opscope.core.errors import OpscopeError
 from opscope.core.table import TraceWarning
 from opscope.core.table.places import OperatorKey, operator_key
 from opscope.core.table.scope import Scope
-from opscope.program.kernels.calls import added
+from opscope.program.kernels.recordings import added
 from opscope.program.kernels.symbols import parse_symbol
 from opscope.program.xnnpack.subgraph import CONCATENATE
 from opscope.readers.kernels import read_kernel_counts
@@ -27,43 +27,37 @@ if TYPE_CHECKING:
     from opscope.analysis.operators.operators import Operator
     from opscope.bundle.bundle import Bundle
     from opscope.core.table import EventTable
-    from opscope.program.kernels.calls import KernelCalls, OperatorCalls
+    from opscope.program.kernels.recordings import KernelCalls, OperatorCalls
     from opscope.runtimes.side import Side
 
 
 _BACKEND = "XNNPACK"
 
 
-class JoinedCalls(NamedTuple):
-    """Calls by operator."""
-
-    # calls of every operator of XNNPACK's delegates; empty when they cannot be distinguished
-    operators: Mapping[OperatorKey, OperatorCalls]
-    problem: str | None  # why they cannot; None when they can
-
-
-def join_calls(table: EventTable, calls: KernelCalls, copies: Mapping[OperatorKey, int] | None = None) -> JoinedCalls:
-    """Give the calls of a process to the operators of its trace.
+def join_calls(
+    table: EventTable, calls: KernelCalls, copies: Mapping[OperatorKey, int] | None = None
+) -> Mapping[OperatorKey, OperatorCalls] | str:
+    """The calls of every operator of XNNPACK's delegates, or why they cannot be distinguished.
 
     The counter numbers delegates by their first call and operators by their order in it; so does the trace, which has
     one event for a concatenation where XNNPACK runs one copy for each of its inputs. All numbers must agree, or nothing
     is given.
     """
     if calls.problem:
-        return JoinedCalls({}, calls.problem)
+        return calls.problem
     traced, counted = _delegates(table), list(calls.positions().values())
     parts = copies or {}
     sizes = [[parts.get(place, 1) for place in places] for places in traced]
     if [sum(own) for own in sizes] != [len(own) for own in counted]:
         told = "the trace has delegates of {} operators, the counter saw {}"
         totals = [sum(own) for own in sizes], [len(own) for own in counted]
-        return JoinedCalls({}, told.format(*(", ".join(map(str, side)) or "none" for side in totals)))
+        return told.format(*(", ".join(map(str, side)) or "none" for side in totals))
     joined = {}
     for places, own, each in zip(traced, sizes, counted, strict=True):
         following = iter(each)
         for place, size in zip(places, own, strict=True):
             joined[place] = _together(list(itertools.islice(following, size)))
-    return JoinedCalls(joined, None)
+    return joined
 
 
 def _together(parts: Sequence[OperatorCalls]) -> OperatorCalls:
@@ -100,7 +94,7 @@ def _delegates(table: EventTable) -> list[list[OperatorKey]]:
     return [list(places.values()) for places in found.values()]
 
 
-def joined_calls(bundle: Bundle, variant: str, analysis: Analysis) -> JoinedCalls | None:
+def joined_calls(bundle: Bundle, variant: str, analysis: Analysis) -> Mapping[OperatorKey, OperatorCalls] | str | None:
     """Calls by operator, by the trace of the very process that was counted; None when nothing was counted."""
     run = evidence_of(bundle, variant)
     if run is None or run.counts is None or run.trace is None:
@@ -124,9 +118,9 @@ def with_kernels(analysis: Analysis, side: Side) -> Analysis:
         found = joined_calls(side.bundle, side.variant.name, analysis)
     except OpscopeError as error:
         return _warned(analysis, side.bundle.without_place(str(error)))
-    if found is None or found.problem:
-        return analysis if found is None else _warned(analysis, found.problem or "")
-    rows = [_with_kernel(row, found.operators) for row in analysis.operators]
+    if found is None or isinstance(found, str):
+        return analysis if found is None else _warned(analysis, found)
+    rows = [_with_kernel(row, found) for row in analysis.operators]
     return msgspec.structs.replace(analysis, operators=rows)
 
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from opscope.analysis.analysis import Analysis
+from opscope.analysis.bisection import Bisection
 from opscope.analysis.compare.compare import Comparison
 from opscope.analysis.gate.decision import Decision
 from opscope.analysis.gate.gate import ComparisonEvidence
@@ -233,6 +234,21 @@ class WorkResult(NotebookResult, Work, frozen=True):
         from opscope.reports.notebook.judged import work_card
 
         return work_card(self)
+
+
+class BisectionResult(NotebookResult, Bisection, frozen=True):
+    """What made a model slower, as :func:`opscope.bisect` gives it."""
+
+    def to_polars(self) -> pl.DataFrame:
+        """Every state in a row, from the good end to the bad one."""
+        from opscope.reports.formats.frames import bisection_frame
+
+        return bisection_frame(self)
+
+    def _card(self) -> Card:
+        from opscope.reports.notebook.judged import bisection_card
+
+        return bisection_card(self)
 
 
 class KernelsResult(NotebookResult, KernelView, frozen=True):

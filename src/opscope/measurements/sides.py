@@ -1,4 +1,4 @@
-"""Sides from bundles: a variant, with its program and what its runs were called with."""
+"""Sides from traces and from bundles: there a variant, with its program and what its runs were called with."""
 
 from __future__ import annotations
 

@@ -18,8 +18,9 @@ def trace_side(path: Path, warmup: Warmup) -> Side:
     from opscope.core.table import EventTable
     from opscope.readers.registry import read_trace, traces_in
 
-    found = traces_in(path) if path.is_dir() else None
-    files = found.files if found else [path]
+    files, other_formats = [path], dict[str, int]()
+    if path.is_dir():
+        files, _, other_formats = traces_in(path)
     read_files = [read_trace(file) for file in files]
     clocks = sorted({one.table.clock.value for one in read_files})
     if len(clocks) > 1:
@@ -27,10 +28,10 @@ def trace_side(path: Path, warmup: Warmup) -> Side:
         raise MismatchError(f"its traces use different clocks: {' and '.join(clocks)}", where=path, hint=hint)
     table = EventTable.concat([one.table for one in read_files])
     table = marked(table, warmup)
-    if found and found.others:
+    if other_formats:
         from opscope.core.table import TraceWarning
 
-        others = " and ".join(f"{count:,} of the format {name}" for name, count in found.others.items())
+        others = " and ".join(f"{count:,} of the format {name}" for name, count in other_formats.items())
         message = f"the directory has traces in other formats, which were not read: {others}"
         table = table.with_warnings(TraceWarning("other_formats", message, "give every format its own directory"))
     hashes = [(str(file), one.sha256) for file, one in zip(files, read_files, strict=True)]

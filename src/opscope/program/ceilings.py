@@ -81,17 +81,12 @@ class Rate(msgspec.Struct, frozen=True):
 
 
 class MeasuredCeiling(msgspec.Struct, frozen=True, kw_only=True):
-    """What all ceilings have.
+    """What all ceilings have."""
 
-    Attributes:
-        rate: null when it could not be measured.
-        operators: names that the library reported for what ran, each once, as in events of a trace.
-        unsupported: why there is no rate; null when there is one.
-    """
-
-    rate: Rate | None = None
+    rate: Rate | None = None  # null when it could not be measured
+    # names that the library reported for what ran, each once, as in events of a trace
     operators: list[str] = msgspec.field(default_factory=list)
-    unsupported: str | None = None
+    unsupported: str | None = None  # why there is no rate; null when there is one
 
 
 _R = TypeVar("_R", bound=MeasuredCeiling)

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from opscope.program.cost.operator_cost import Cost
-    from opscope.program.partition.portable_reason import PortableReason
+    from opscope.program.partition.verdicts import PortableReason
     from opscope.program.structure.etrecord import EtRecord
     from opscope.program.structure.plan import Executable, MethodPlan
     from opscope.program.xnnpack.graph import DelegateGraph, XnnGraph
@@ -125,12 +125,12 @@ def _handle_conflict(plan: MethodPlan | None, instruction: int) -> str | None:
 
 def _call_conflict(plans: Mapping[str, MethodPlan], record: EtRecord) -> str | None:
     """Whether the calls of delegates are at the recorded places."""
-    for (method, instruction), call in record.delegates.items():
+    for (method, instruction), backend in record.delegates.items():
         plan = plans.get(method)
         steps = plan.chains[0].steps if plan and plan.chains else ()
         if plan is None or instruction >= len(steps):
-            return f"it records a call to {call.backend} that the program does not have"
+            return f"it records a call to {backend} that the program does not have"
         step = steps[instruction]
-        if step.kind is not InstructionKind.DELEGATE or plan.called(step) != call.backend:
-            return f"it records a call to {call.backend} at instruction {instruction}, which has none"
+        if step.kind is not InstructionKind.DELEGATE or plan.called(step) != backend:
+            return f"it records a call to {backend} at instruction {instruction}, which has none"
     return None

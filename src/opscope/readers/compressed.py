@@ -12,12 +12,11 @@ import io
 import mmap
 import os
 import zlib
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from opscope.core.errors import TraceFormatError
 from opscope.core.files import head_of, opened, sha256_of, write_atomically
-from opscope.core.input_files import file_bytes
-from opscope.core.system.memory import limited, memory_limit, too_large
+from opscope.core.system.memory import file_bytes, limited, memory_limit, too_large
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -74,13 +73,6 @@ def is_compressed(data: bytes | memoryview) -> bool:
     return bytes(data[:2]) == _GZIP or bytes(data[:4]) == _ZSTD
 
 
-class Inflated(NamedTuple):
-    """The content of a compressed file, and whether the file ends before it does."""
-
-    data: bytes | memoryview
-    cut: bool
-
-
 def inflated(data: bytes | memoryview, path: Path) -> bytes | memoryview:
     """The content of a compressed file, or the data themselves when they are not compressed."""
     content, cut = inflated_part(data, path)
@@ -89,10 +81,10 @@ def inflated(data: bytes | memoryview, path: Path) -> bytes | memoryview:
     return content
 
 
-def inflated_part(data: bytes | memoryview, path: Path) -> Inflated:
+def inflated_part(data: bytes | memoryview, path: Path) -> tuple[bytes | memoryview, bool]:
     """The same, of a file that is cut off as much as there is."""
     if not is_compressed(data):
-        return Inflated(data, cut=False)
+        return data, False
     with limited(path):
         return _gunzipped(memoryview(data), path) if data[:2] == _GZIP else _unzstd(memoryview(data), path)
 
@@ -163,7 +155,7 @@ class _Content:
         return self._parts.getvalue()
 
 
-def _gunzipped(data: memoryview, path: Path) -> Inflated:
+def _gunzipped(data: memoryview, path: Path) -> tuple[bytes | memoryview, bool]:
     content, rest, cut = _Content(path, len(data)), data, False
     while len(rest):
         stream = zlib.decompressobj(_GZIP_WINDOW)
@@ -172,7 +164,7 @@ def _gunzipped(data: memoryview, path: Path) -> Inflated:
         except zlib.error as error:
             raise TraceFormatError(f"the gzip data is damaged: {error}", where=path, hint=_HINT) from error
         cut = not stream.eof
-    return Inflated(content.whole(), cut)
+    return content.whole(), cut
 
 
 def _gunzip_member(stream: zlib._Decompress, data: memoryview, content: _Content) -> memoryview:
@@ -188,7 +180,7 @@ def _gunzip_member(stream: zlib._Decompress, data: memoryview, content: _Content
     return data[len(data) :]
 
 
-def _unzstd(data: memoryview, path: Path) -> Inflated:
+def _unzstd(data: memoryview, path: Path) -> tuple[bytes | memoryview, bool]:
     import zstandard  # noqa: PLC0415 - needed for this format only
 
     content, stream = _Content(path, len(data)), zstandard.ZstdDecompressor().decompressobj()
@@ -203,4 +195,4 @@ def _unzstd(data: memoryview, path: Path) -> Inflated:
                 step = stream.unused_data
     except zstandard.ZstdError as error:
         raise TraceFormatError(f"the zstd data is damaged: {error}", where=path, hint=_HINT) from error
-    return Inflated(content.whole(), cut=not stream.eof)
+    return content.whole(), not stream.eof

@@ -35,10 +35,8 @@ _LONGEST_TABULATED_NAME = 64  # words; longer names are rare and are decoded one
 class FlatBuffer:
     """A buffer to read tables from.
 
-    Args:
-        data: the whole file.
-        where: name of the file, for errors.
-        origin: byte position of the root offset, 4 when the buffer carries a size prefix.
+    ``data``: the whole file; ``where``: name of the file, for errors; ``origin``: byte position of the root offset, 4
+    when the buffer carries a size prefix.
     """
 
     def __init__(self, data: bytes | memoryview, where: str, origin: int = 0) -> None:
@@ -141,9 +139,7 @@ class FlatBuffer:
 class Tables:
     """Tables of one type, as an array of positions.
 
-    Args:
-        buffer: where they stand.
-        at: their byte positions; shape (n,).
+    ``buffer``: where they stand; ``at``: their byte positions; shape (n,).
     """
 
     def __init__(self, buffer: FlatBuffer, at: Ints) -> None:
@@ -369,12 +365,6 @@ def texts(tables: Tables, slot: int) -> list[str]:
     """A text of each table, empty where absent."""
     codes, distinct = tables.strings(slot)
     return [distinct[code] if code >= 0 else "" for code in codes.tolist()]
-
-
-def text_vectors(tables: Tables, slot: int, inner: int) -> list[tuple[str, ...]]:
-    """For each table, a text of each table in one of its vectors."""
-    children, owner = nested(tables, slot)
-    return grouped(texts(children, inner), owner, len(tables))
 
 
 def nested(tables: Tables, slot: int) -> tuple[Tables, Ints]:

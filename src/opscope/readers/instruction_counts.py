@@ -16,7 +16,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, NamedTuple
 
 from opscope.core.errors import TraceFormatError
-from opscope.core.input_files import file_bytes
+from opscope.core.system.memory import file_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -65,12 +65,9 @@ class ExecutedParts(NamedTuple):
 def read_qemu_log(lines: Iterable[bytes], marks: Mapping[int, str]) -> ExecutedParts:
     """What a process executed.
 
-    Args:
-        lines: of the log.
-        marks: names by words of instructions that end a part. A block that holds one is of none.
+    ``lines``: of the log; ``marks``: names by words of instructions that end a part. A block that holds one is of none.
 
-    Raises:
-        TraceFormatError: a block ran that the log does not hold.
+    Raises TraceFormatError: a block ran that the log does not hold.
     """
     known: dict[bytes, ExecutedBlock] = {}
     translated: dict[int, tuple[int, ...]] = {}
@@ -118,30 +115,21 @@ _COST = re.compile(rb"(0x[0-9a-f]+|[+-]\d+|\*) \S+ (\d+)")
 _TOTAL = re.compile(rb"(?:summary|totals): (\d+)")
 
 
-class Executed(NamedTuple):
-    """An instruction."""
+def read_callgrind(path: Path, names: dict[int, str]) -> Counter[tuple[str, int]]:
+    """How often each instruction ran in a part of a process, by its file, `???` where there is none, and its address.
 
-    file: str  # that it is in; `???` where there is none
-    address: int  # within the file
+    ``path``: of the part; ``names``: of files by their numbers, which stand in the first part that has them; filled
+    here.
 
-
-def read_callgrind(path: Path, names: dict[int, str]) -> Counter[Executed]:
-    """How often each instruction ran in a part of a process.
-
-    Args:
-        path: of the part.
-        names: of files by their numbers, which stand in the first part that has them; filled here.
-
-    Raises:
-        TraceFormatError: what it states as its sum is another one.
+    Raises TraceFormatError: what it states as its sum is another one.
     """
-    found: Counter[Executed] = Counter()
+    found: Counter[tuple[str, int]] = Counter()
     file, address, skips, total = "???", 0, False, None
     for line in file_bytes(path).splitlines():
         if cost := _COST.match(line):
             if not skips:
                 address = _address(cost[1], address)
-                found[Executed(file, address)] += int(cost[2])
+                found[file, address] += int(cost[2])
             skips = False
         elif named := _OBJECT.match(line):
             number = int(named[2])

@@ -30,8 +30,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from opscope.core.errors import EmptyTraceError, TraceFormatError
-from opscope.core.input_files import file_bytes
-from opscope.program.kernels.calls import KernelCalls, OperatorCalls
+from opscope.core.system.memory import file_bytes
+from opscope.program.kernels.recordings import KernelCalls, OperatorCalls
 from opscope.program.kernels.symbols import KernelEntry, KernelLog, parse_kernel
 
 if TYPE_CHECKING:

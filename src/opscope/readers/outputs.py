@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from opscope.core.errors import TraceFormatError
-from opscope.core.input_files import file_bytes
-from opscope.core.system.memory import limited, reserve
+from opscope.core.system.memory import file_bytes, limited, reserve
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -30,8 +30,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from xml.parsers import expat
 
 from opscope.core.errors import EmptyTraceError, TraceFormatError
-from opscope.core.input_files import file_bytes
-from opscope.core.system.memory import limited
+from opscope.core.system.memory import file_bytes, limited
 from opscope.program.kernels.recordings import StackFrame, Tally
 from opscope.readers.compressed import inflated
 

@@ -99,14 +99,6 @@ class TraceRead(NamedTuple):
     content_sha256: str  # of the file inflated: the same where it is not compressed
 
 
-class DirectoryTraces(NamedTuple):
-    """The traces of a directory, all of one format."""
-
-    files: list[Path]  # by name
-    reader: Reader  # of their format
-    others: dict[str, int]  # how many files are traces of other formats, by format; they are left out
-
-
 def built_in() -> list[tuple[str, str]]:
     """Readers of this package, module and class, the most common format first; also published in the group."""
     from importlib import import_module  # noqa: PLC0415 - runtimes lie above, and are asked when a trace is read
@@ -186,7 +178,7 @@ def _start(path: Path) -> bytes:
         return b""
 
 
-def traces_in(directory: Path) -> DirectoryTraces:
+def traces_in(directory: Path) -> tuple[list[Path], Reader, dict[str, int]]:
     """The traces of a directory, whatever their format; of several formats, those of the first in :func:`readers`.
 
     Files that are no traces are passed over; those that are named like the traces and have no content are not, nor
@@ -214,7 +206,7 @@ def traces_in(directory: Path) -> DirectoryTraces:
     chosen = found.pop(held[0].name)
     suffixes = {_suffix(file) for file in chosen}
     chosen += [file for file in hollow if _suffix(file) in suffixes]
-    return DirectoryTraces(sorted(chosen), held[0], {name: len(others) for name, others in found.items() if others})
+    return sorted(chosen), held[0], {name: len(others) for name, others in found.items() if others}
 
 
 def _suffix(file: Path) -> str:

@@ -40,7 +40,7 @@ def kernel_document(view: KernelView) -> Document:
     """Which kernels each source names, and what is known of each operator."""
     kernels = [kernel_table(view)] if view.kernels else [Sentence(_NOTHING)] if view.columns else []
     blocks: list[Block] = [Bullets([_column_line(n, c) for n, c in enumerate(view.columns, 1)]), *kernels]
-    blocks.append(Bullets([_pair_line(pair) for pair in view.pairs]))
+    blocks.append(Bullets([_pair_line(view, pair) for pair in view.pairs]))
     blocks += [Section(_ladder_heading(ladder), [_rungs(ladder), _operators(ladder)]) for ladder in view.ladders]
     return Document(
         title="Kernels",
@@ -80,9 +80,9 @@ def kernel_table(view: KernelView) -> TableBlock:
     )
 
 
-def _pair_line(pair: KernelPair) -> str:
+def _pair_line(view: KernelView, pair: KernelPair) -> str:
     left, right = pair.left + 1, pair.right + 1
-    threads = _threads(pair.threads)
+    threads = _threads(view.columns[pair.left].threads)
     where = f" at {threads}" if threads else ""
     return (
         f"[{left}] and [{right}]{where}: {len(pair.only_left)} only in [{left}], "
@@ -137,7 +137,7 @@ def _sections(view: KernelView) -> Iterator[Section]:
         sides = ((pair.left, pair.only_left), (pair.right, pair.only_right))
         lists = [f"only in {view.columns[number].variant}: {', '.join(names)}" for number, names in sides if names]
         if lists:
-            yield Section(_pair_line(pair), [Bullets(lists)])
+            yield Section(_pair_line(view, pair), [Bullets(lists)])
     for ladder in view.ladders:
         problem = f"Calls are not attributed to operators: {ladder.problem}." if ladder.problem else ""
         steps = [(own, step, number == 0) for own in ladder.operators for number, step in enumerate(own.steps)]

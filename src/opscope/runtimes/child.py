@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 import msgspec
 import numpy as np
 
-from opscope.bundle.manifest import Measurement, Tensor
+from opscope.bundle.manifest import Measurement
 from opscope.core.errors import FeatureError, OpscopeError, StorageError
 from opscope.core.files import write_atomically, written_atomically
 from opscope.core.system.launch import end_with_parent, own_peak
@@ -26,6 +26,7 @@ from opscope.experiment.tensors import as_type, random_inputs
 from opscope.machine.processor import stay_on
 from opscope.machine.switch.switch import proof
 from opscope.machine.usage import OffCpuMeter, usage_between, usage_now
+from opscope.program.structure.exported import Tensor
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -133,7 +134,7 @@ class ProgramRun(ABC, Generic[Called]):
 def run_program(program: Callable[[RunRequest], ProgramRun[Any]], request: RunRequest, began: int) -> Measurement:
     """Run a program as it is asked for, in this process."""
     clock, job = time.perf_counter_ns, request.job
-    stay_on(job.affinity)
+    stay_on(job.variant.affinity)
     run = program(request)
     started = clock()
     run.load()

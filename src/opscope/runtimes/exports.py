@@ -9,8 +9,8 @@ import msgspec
 from opscope.analysis.preflight.exported import ExportedFile, ExportRecord
 from opscope.core.errors import TraceFormatError, UsageError, did_you_mean
 from opscope.core.files import sha256_of
-from opscope.core.input_files import file_bytes
 from opscope.core.json import from_json
+from opscope.core.system.memory import file_bytes
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -27,8 +27,7 @@ _ALIKE = 60  # characters at the end by which two messages are told to be the sa
 class HostedTarget(RunTarget):
     """A target as far as its host answers for it.
 
-    Args:
-        host: where it runs.
+    ``host``: where it runs.
     """
 
     def __init__(self, host: Host) -> None:

@@ -13,6 +13,7 @@ from opscope.bundle.manifest import Mechanism, Target
 from opscope.core.errors import DeviceError, FeatureError
 from opscope.core.files import storage_errors
 from opscope.core.system.interpreter import module_command, path_variables
+from opscope.core.system.pythons import HERE
 from opscope.experiment.protocol import LOG, OUTPUTS, CeilingsRequest, RunRequest
 from opscope.experiment.target import Capabilities, SwitchOffer
 from opscope.hosts.host import GuardedCommand, ProcessSettings
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from opscope.bundle.manifest import Environment
+    from opscope.core.system.pythons import Python
     from opscope.experiment.protocol import Job, ProbeAnswer
     from opscope.experiment.target import JobOutcome
     from opscope.hosts.host import Host
@@ -182,6 +184,7 @@ class PackageTarget(ChildTarget):
         library: tells the library that asks for the CPU's features.
         versions: tells those of the package.
         stand_in: why it is used in place of another target, as one sentence; None: it was asked for.
+        python: that has the package.
     """
 
     def __init__(
@@ -191,10 +194,12 @@ class PackageTarget(ChildTarget):
         library: Callable[[], Path],
         versions: Callable[[], Mapping[str, str]],
         stand_in: str | None = None,
+        *,
+        python: Python = HERE,
     ) -> None:
-        super().__init__(ThisMachine(Target(LOCAL.name, "")), trace, stand_in)
+        super().__init__(ThisMachine(Target(LOCAL.name, python.address)), trace, stand_in)
         self.child, self.ceilings_child, self.honours = modules
-        self._library, self._versions = library, versions
+        self._library, self._versions, self._python = library, versions, python.executable
 
     def capabilities(self) -> Capabilities:
         """The name of its traces, and what it stands in for."""
@@ -210,6 +215,9 @@ class PackageTarget(ChildTarget):
 
     def _switch(self) -> LibrarySwitch:
         return LibrarySwitch(self._host, [self._library()])
+
+    def _command(self, module: str) -> Sequence[str]:
+        return module_command(module, self._python)
 
     def identity(self) -> MachineIdentity:
         """What the ceilings of this machine and this library depend on."""

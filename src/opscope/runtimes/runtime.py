@@ -52,6 +52,7 @@ class Runtime:
         readers: module and class of the reader of each format of its traces, the one that its runs leave first.
         program_hint: what naming the program adds to a trace.
         takes_data: whether its programs may keep their weights in a file that a user names.
+        importable: module of its package that runs programs from Python; empty: releases of it run in its runner.
         chooses_delegate: whether its programs run with and without a delegate, as they are told.
         has_options: whether a run of it has options by name.
         has_delegates: whether parts of its programs run in delegates, whose events its traces hold.
@@ -69,6 +70,7 @@ class Runtime:
     readers: ClassVar[Mapping[str, tuple[str, str]]] = {}
     program_hint: ClassVar[str] = ""
     takes_data: ClassVar[bool] = False
+    importable: ClassVar[str] = ""
     chooses_delegate: ClassVar[bool] = False
     has_options: ClassVar[bool] = False
     has_delegates: ClassVar[bool] = True

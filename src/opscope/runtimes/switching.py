@@ -57,7 +57,7 @@ class LibrarySwitch(NamedTuple):
 
     def prepared(self, job: Job, directory: Path) -> PreparedSwitch:
         """What the process of a job needs."""
-        return self.prepared_with(job.switch, job.clear or [], directory)
+        return self.prepared_with(job.variant.switch or Mechanism.CPUINFO, job.variant.cleared, directory)
 
     def prepared_with(self, mechanism: Mechanism, clear: Sequence[str], directory: Path) -> PreparedSwitch:
         """What a process needs so that a mechanism switches fields off for it; otherwise like :meth:`prepared`."""
@@ -87,7 +87,7 @@ def nothing_to_clear(library: Path) -> FeatureError:
 
 def is_switched_outside(job: Job) -> bool:
     """Whether the process of a job has to be started with a library that switches features for others."""
-    return job.clear is not None and job.switch is not Mechanism.CPUINFO
+    return job.variant.switch not in {None, Mechanism.CPUINFO}
 
 
 def brought_by(switch: PreparedSwitch | None) -> Mapping[str, Path]:

@@ -12,7 +12,6 @@ import sys
 import tempfile
 from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
-from typing import NamedTuple
 from urllib.parse import unquote, urlsplit
 
 from opscope.core.errors import MissingDependencyError, UsageError, did_you_mean
@@ -25,24 +24,13 @@ BASELINES = ("branch", "artifact", "cache", "store")
 _SOURCE = "source.txt"
 
 
-class WrittenWorkflow(NamedTuple):
-    """What was written into a repository."""
+def write_github(baseline: str = "branch", root: str | Path = ".") -> tuple[Path, Path]:
+    """Write the workflow and the directory of the action that it uses; returns both.
 
-    workflow: Path
-    action: Path  # its directory
+    ``baseline``: one of ``BASELINES``; ``root``: of the repository.
 
-
-def write_github(baseline: str = "branch", root: str | Path = ".") -> WrittenWorkflow:
-    """Write the workflow and the action that it uses.
-
-    Args:
-        baseline: one of ``BASELINES``.
-        root: of the repository.
-
-    Raises:
-        UsageError: there is no such baseline, the root is no repository, or it has such files.
-        MissingDependencyError: the wheel of a checkout could not be built.
-        StorageError: the files cannot be written.
+    Raises UsageError: there is no such baseline, the root is no repository, or it has such files;
+    MissingDependencyError: the wheel of a checkout could not be built; StorageError: the files cannot be written.
     """
     if baseline not in BASELINES:
         raise UsageError(f"unknown baseline {baseline!r}", where="--github", hint=did_you_mean(baseline, BASELINES))
@@ -57,7 +45,7 @@ def write_github(baseline: str = "branch", root: str | Path = ".") -> WrittenWor
     files = {action / name: content for name, content in _action().items()} | {workflow: example.read_bytes()}
     for path, content in files.items():  # the workflow last: without its action it would fail
         write_new(path, content)
-    return WrittenWorkflow(workflow, action)
+    return workflow, action
 
 
 def _shipped() -> Path:

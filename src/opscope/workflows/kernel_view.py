@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from opscope.analysis.kernels.kernel_sources import (
     EvidenceKind,
@@ -37,14 +37,6 @@ if TYPE_CHECKING:
 _HEAD = 1 << 16
 
 
-class _Found(NamedTuple):
-    """What the paths hold: sources in their order, and bundles with what is said of their variants."""
-
-    sources: list[KernelSource]
-    bundles: list[tuple[Bundle, str | None]]
-    notes: list[str]
-
-
 def kernels(
     paths: Sequence[str | Path],
     *,
@@ -67,43 +59,46 @@ def kernels(
         BundleError: the evidence arm of a bundle is damaged.
     """
     choice = wanted or KernelFilter()
-    found = _found(paths)
-    sources = [_labelled(source, found.bundles) for source in found.sources]
+    named, bundles, notes = _found(paths)
+    sources = [_labelled(source, bundles) for source in named]
     ladders: list[VariantLadder] = []
     exported = frozenset(exported_kernels(Path(library))) if library else None
-    for bundle, label in found.bundles:
-        own, notes = bundle_ladders(bundle, label, sources, exported)
+    for bundle, label in bundles:
+        own, more = bundle_ladders(bundle, label, sources, exported)
         ladders += own
-        found.notes.extend(notes)
+        notes += more
     return KernelsResult(
         columns=[source.column for source in sources],
         kernels=kernel_lines(sources, choice, every=every),
         pairs=kernel_pairs(sources, choice),
         ladders=[chosen(ladder, choice.dtypes, choice.operators) for ladder in ladders],
-        notes=found.notes,
+        notes=notes,
     )
 
 
-def _found(paths: Sequence[str | Path]) -> _Found:
-    found = _Found([], [], [])
+def _found(paths: Sequence[str | Path]) -> tuple[list[KernelSource], list[tuple[Bundle, str | None]], list[str]]:
+    """What the paths hold: sources in their order, bundles with what is said of their variants, and notes."""
+    sources: list[KernelSource] = []
+    bundles: list[tuple[Bundle, str | None]] = []
+    notes: list[str] = []
     for each in paths:
         path, label = split_label(str(each))
         if not path.is_dir():
-            found.sources.append(file_source(path, label))
+            sources.append(file_source(path, label))
         elif is_kit(path):
             from opscope.kit.sides import kit_sources
 
             own = kit_sources(path, label)
-            found.sources.extend(own)
-            found.notes.extend([] if own else [f"{path}: no experiment left a log or a list of kernels"])
+            sources += own
+            notes += [] if own else [f"{path}: no experiment left a log or a list of kernels"]
         else:
             bundle = Bundle.open(path)
             own = bundle_sources(bundle, label)
-            found.sources.extend(own)
-            found.bundles.append((bundle, label))
+            sources += own
+            bundles.append((bundle, label))
             counted = any(source.column.kind in {EvidenceKind.COUNTED, EvidenceKind.NAMED} for source in own)
-            found.notes.extend([] if counted else [f"{path}: no kernels counted; use --count"])
-    return found
+            notes += [] if counted else [f"{path}: no kernels counted; use --count"]
+    return sources, bundles, notes
 
 
 def _labelled(source: KernelSource, bundles: Sequence[tuple[Bundle, str | None]]) -> KernelSource:

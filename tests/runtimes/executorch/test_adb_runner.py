@@ -16,13 +16,15 @@ import numpy as np
 import pytest
 
 from adb_bench import adb_server, needs_adb, plugged
-from opscope.bundle.manifest import FailureKind, Tensor
+from job_variants import run_as
+from opscope.bundle.manifest import FailureKind
 from opscope.core.errors import DeviceError, FeatureError, NotFoundError, UsageError
 from opscope.experiment.protocol import Job
 from opscope.experiment.target import JobOutcome
 from opscope.hosts.adb.adb import AdbShell, lines_about, runtime_lines
 from opscope.hosts.adb.device import AdbDevice
 from opscope.hosts.adb.power import PROFILES
+from opscope.program.structure.exported import Tensor
 from opscope.readers.registry import read_trace
 from opscope.runtimes.executorch.runners.executor_runner import ExecutorRunnerTarget
 from runners import FLAGS, GOOD, write_runner
@@ -50,11 +52,19 @@ def device(tmp_path: Path) -> Iterator[Endpoint]:
         yield endpoint
 
 
-def job(tmp_path: Path, *, traced: bool = True, threads: int = 1, timeout: float = HANG, **more: object) -> Job:
+def job(
+    tmp_path: Path,
+    *,
+    threads: int = 1,
+    affinity: tuple[int, ...] = (),
+    timeout: float = HANG,
+    traced: bool = True,
+    **more: object,
+) -> Job:
     """Three inferences of a program that a pretended runner does not open."""
     program = tmp_path / "model.pte"
     program.write_bytes(b"program")
-    return Job(str(program), [], threads, 3, 0, timeout, traced, **more)
+    return Job(str(program), run_as([], threads, affinity=affinity), 3, 0, timeout, traced, **more)
 
 
 def phone(device: Endpoint, power: str | None = None, patience: float = HANG) -> AdbDevice:

@@ -22,9 +22,7 @@ from opscope.readers.compressed import inflated
 from opscope.readers.flatbuffer import FlatBuffer, Tables
 from opscope.readers.registry import read_trace
 from opscope.runtimes.executorch.etdump import etdump as reader
-from opscope.runtimes.executorch.etdump import repeats
-from opscope.runtimes.executorch.etdump.etdump import EtdumpReader
-from opscope.runtimes.executorch.etdump.repeats import repeated_spans
+from opscope.runtimes.executorch.etdump.etdump import EtdumpReader, repeated_spans
 from traces import Node, _event, _table, _vector, encode, etdump
 
 pytestmark = pytest.mark.usefixtures("small_repeats")
@@ -76,7 +74,7 @@ def test_repetition_is_found_and_used() -> None:
 def test_short_traces_are_not_searched_for_repetition(monkeypatch: pytest.MonkeyPatch) -> None:
     """Comparing costs more than decoding until blocks fill the bytes that are worth it."""
     data = etdump(MODEL, repeat=40)
-    monkeypatch.setattr(repeats, "WORTH_BYTES", len(data))
+    monkeypatch.setattr(reader, "WORTH_BYTES", len(data))
     assert repeated(data) == 1
     assert read(data).frame.equals(generally(data).frame)
 

@@ -16,11 +16,13 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 
-from opscope.bundle.manifest import FailureKind, Tensor
+from job_variants import run_as
+from opscope.bundle.manifest import FailureKind
 from opscope.core.errors import FeatureError, NotFoundError, UsageError
 from opscope.experiment.engine import _judge
 from opscope.experiment.protocol import Job
 from opscope.experiment.target import JobOutcome
+from opscope.program.structure.exported import Tensor
 from opscope.readers.registry import read_trace
 from opscope.runtimes.executorch.runners.executor_runner import ExecutorRunnerTarget, parse_help, parse_log
 from runners import FLAGS, GOOD, this_machine, write_runner
@@ -40,9 +42,17 @@ class Tried(NamedTuple):
     cpus: list[int]
 
 
-def job(*, clear: tuple[str, ...] = (), threads: int = 1, timeout: float = 60.0, traced: bool = True, **more) -> Job:
+def job(
+    *,
+    clear: tuple[str, ...] = (),
+    threads: int = 1,
+    affinity: tuple[int, ...] = (),
+    timeout: float = 60.0,
+    traced: bool = True,
+    **more,
+) -> Job:
     """Three inferences of a program that a pretended runner does not open."""
-    return Job("model.pte", list(clear), threads, 3, 0, timeout, traced, **more)
+    return Job("model.pte", run_as(clear, threads, affinity=affinity), 3, 0, timeout, traced, **more)
 
 
 def build(runner: Path, *arguments: object, **more: object) -> ExecutorRunnerTarget:

@@ -9,12 +9,13 @@ import numpy as np
 import pytest
 
 from arm import SME, SME2, arm_library, arm_target
+from job_variants import run_as
 from native_runner import native_cache, native_target
 from opscope.core.errors import FeatureError, MissingDependencyError, TraceFormatError
 from opscope.core.system.elf import AARCH64, read_symbols
 from opscope.experiment.protocol import OUTPUTS, TRACE, Job
 from opscope.measurements.counted_calls import join_calls
-from opscope.program.kernels.calls import KernelCalls
+from opscope.program.kernels.recordings import KernelCalls
 from opscope.readers.kernels import read_kernel_counts
 from opscope.readers.registry import read_trace
 from opscope.runtimes.counting import kernel_counter
@@ -65,7 +66,7 @@ def ran(programs: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> 
     found = {}
     for dtype, isa in PRODUCTS:
         directory = tmp_path_factory.mktemp(f"{dtype}-{isa}")
-        job = Job(str(programs[dtype]), CLEAR[isa], 1, 2, 0, 120, counter=str(counted.counter.path))
+        job = Job(str(programs[dtype]), run_as(CLEAR[isa]), 2, 0, 120, counter=str(counted.counter.path))
         outcome = target.execute(job, directory)
         assert outcome.failure is None, outcome.failure
         with np.load(directory / OUTPUTS) as outputs:
@@ -87,7 +88,7 @@ def test_all_variants_compute_what_x86_computes(
     ran: dict[tuple[str, str], Ran], programs: dict[str, Path], tmp_path: Path, dtype: str
 ) -> None:
     """int8 to the bit between the variants; against x86-64 within rounding."""
-    outcome = native_target().execute(Job(str(programs[dtype]), [], 1, 1, 0, 120), tmp_path)
+    outcome = native_target().execute(Job(str(programs[dtype]), run_as([]), 1, 0, 120), tmp_path)
     assert outcome.failure is None, outcome.failure
     with np.load(tmp_path / OUTPUTS) as outputs:
         expected = outputs["arr_0"]
@@ -102,8 +103,8 @@ def test_calls_are_given_to_the_operators_that_made_them(ran: dict[tuple[str, st
     own = ran["int8", "sme2"]
     table = read_trace(own.directory / TRACE).table
     joined = join_calls(table, own.calls)
-    assert joined.problem is None
-    names = {(place.instruction, place.position): calls for place, calls in joined.operators.items()}
+    assert not isinstance(joined, str)
+    names = {(place.instruction, place.position): calls for place, calls in joined.items()}
     busy = {key: sum(calls.calls.values()) for key, calls in names.items() if calls.calls}
     assert busy == {(0, 2): 1024, (0, 3): 256, (4, 1): 2}
     assert {calls.runs for calls in names.values()} == {2}
@@ -121,7 +122,7 @@ def test_packing_weights_is_outside_of_any_operator(ran: dict[tuple[str, str], R
 def test_counts_are_the_same_with_two_threads(programs: dict[str, Path], tmp_path: Path) -> None:
     """The numbers are added in one step, whichever thread calls."""
     target, counted = arm_target()
-    job = Job(str(programs["int8"]), [], 2, 2, 0, 120, counter=str(counted.counter.path))
+    job = Job(str(programs["int8"]), run_as([], 2), 2, 0, 120, counter=str(counted.counter.path))
     assert target.execute(job, tmp_path).failure is None
     calls = read_kernel_counts(tmp_path / COUNTS)
     assert calls.problem is None
@@ -131,7 +132,7 @@ def test_counts_are_the_same_with_two_threads(programs: dict[str, Path], tmp_pat
 def test_a_process_without_the_counter_leaves_no_counts(programs: dict[str, Path], tmp_path: Path) -> None:
     """Counting is asked for; nothing of it is in ordinary runs."""
     target, _ = arm_target()
-    assert target.execute(Job(str(programs["int8"]), [], 1, 1, 0, 120), tmp_path).failure is None
+    assert target.execute(Job(str(programs["int8"]), run_as([]), 1, 0, 120), tmp_path).failure is None
     assert not (tmp_path / COUNTS).exists()
 
 

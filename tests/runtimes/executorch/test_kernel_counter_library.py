@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from arm import arm_target
-from opscope.program.kernels.calls import KernelCalls, OperatorCalls
+from opscope.program.kernels.recordings import KernelCalls, OperatorCalls
 from opscope.readers.kernels import read_kernel_counts
 from opscope.runtimes.counting.kernel_counter import build_counter, counter_environment, find_compiler
 

@@ -52,10 +52,10 @@ def test_attention_keeps_to_the_threads_of_the_run(program: Path) -> None:
         "from opscope.runtimes.executorch.kernel_libraries import extra_kernels\n"
         "from pathlib import Path\n"
         "kernels = [one.module for one in extra_kernels(Path(sys.argv[1]))]\n"
-        "from opscope.experiment.protocol import Job, RunRequest\n"
+        "from opscope.experiment.protocol import AS_IT_IS, Job, RunRequest\n"
         "from opscope.runtimes.child import run_program\n"
         "from opscope.runtimes.executorch.runners.child import PteRun\n"
-        "job = Job(program=sys.argv[1], clear=None, threads=1, inferences=1, seed=0, timeout_seconds=9)\n"
+        "job = Job(program=sys.argv[1], variant=AS_IT_IS, inferences=1, seed=0, timeout_seconds=9)\n"
         "run_program(PteRun, RunRequest(job=job, trace=None, outputs=None, answer='', kernels=kernels), 0)\n"
         "print('threads', torch.get_num_threads())\n"
     )

@@ -15,12 +15,14 @@ import msgspec
 import numpy as np
 import pytest
 
+from job_variants import run_as
 from native_runner import native_target, runner_path
-from opscope.bundle.manifest import FailureKind, Tensor
+from opscope.bundle.manifest import FailureKind
 from opscope.core.errors import MissingDependencyError, StorageError
 from opscope.core.system.cache import cache_directory
-from opscope.experiment.protocol import Job
+from opscope.experiment.protocol import AS_IT_IS, Job
 from opscope.experiment.tensors import random_inputs
+from opscope.program.structure.exported import Tensor
 from opscope.readers.registry import read_trace
 from opscope.runtimes.executorch.installed import BACKEND, library_directory, library_path
 from opscope.runtimes.executorch.runners.native import NativeAnswer, build_runner, native_here
@@ -30,9 +32,10 @@ from texts import CANNOT_PIN, LOADED_BEFORE
 runtime = pytest.mark.runtime
 
 
-def job(program: Path, clear: list[str] | None = None, **other: object) -> Job:
+def job(program: Path, clear: list[str] | None = None, affinity: tuple[int, ...] = (), **other: object) -> Job:
     """A small job."""
-    return msgspec.structs.replace(Job(str(program), clear or [], 1, 3, 0, timeout_seconds=120.0), **other)
+    how = run_as(clear or [], affinity=affinity)
+    return msgspec.structs.replace(Job(str(program), how, 3, 0, timeout_seconds=120.0), **other)
 
 
 def executable(path: Path, script: str) -> Path:
@@ -84,7 +87,7 @@ def test_a_runner_is_built_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path)
     first, second = build_runner(tmp_path / "cache"), build_runner(tmp_path / "cache")
     assert first == second
     assert calls(tmp_path / "cc") == 1
-    assert {path.name for path in first.path.parent.iterdir()} == {"runner", "runner.sha256"}
+    assert {path.name for path in first[0].parent.iterdir()} == {"runner", "runner.sha256"}
 
 
 @runtime
@@ -93,7 +96,7 @@ def test_another_compiler_builds_another_runner(monkeypatch: pytest.MonkeyPatch,
     monkeypatch.setenv("CXX", str(compiler(tmp_path / "cc", WORKING)))
     old = build_runner(tmp_path / "cache")
     compiler(tmp_path / "cc", WORKING, version="cc 2.0")
-    assert build_runner(tmp_path / "cache").path != old.path
+    assert build_runner(tmp_path / "cache")[0] != old[0]
     assert calls(tmp_path / "cc") == 2
 
 
@@ -183,7 +186,7 @@ def test_an_untraced_job_is_timed_and_leaves_no_trace(toy_program: Path, tmp_pat
 @runtime
 def test_a_measurement_tells_its_parts(toy_program: Path, tmp_path: Path) -> None:
     """Starting, loading, inferring and writing took time; threads and memory are the process's own."""
-    measurement = native_target().execute(job(toy_program, threads=2), tmp_path).measurement
+    measurement = native_target().execute(job(toy_program, variant=run_as([], 2)), tmp_path).measurement
     assert measurement is not None
     parts = (measurement.start_ns, measurement.load_ns, *measurement.wall_ns, measurement.write_ns or 0)
     assert all(part > 0 for part in parts)
@@ -391,7 +394,7 @@ def test_an_output_of_another_size_fails_one_repetition(toy_program: Path, tmp_p
     told = '{"outputs":[{"sizes":[4],"dim_order":[0],"type":6}],"wall_ns":[1000]}'
     runner.write_text(f"#!/bin/sh\nprintf abc >out-0.bin\necho '{told}' >answer.json\n")
     runner.chmod(0o755)
-    asked = msgspec.structs.replace(job(toy_program), clear=None)
+    asked = msgspec.structs.replace(job(toy_program), variant=AS_IT_IS)
     failure = native_here(runner=[str(runner)]).execute(asked, tmp_path).failure
     assert failure is not None
     assert (failure.kind, "does not match the program" in failure.message) == (FailureKind.EXIT, True)

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from job_variants import run_as
 from native_runner import native_target
 from opscope.bundle.bundle import Bundle
 from opscope.core.errors import MismatchError, MissingDependencyError
@@ -76,7 +77,7 @@ def test_every_variant_computes_what_x86_computes(
     target = qemu_target(monkeypatch)
     fields = frozenset(target.probe().fields)
     assert {"sme2", "sme", "i8mm"} <= fields
-    job = Job(str(toy_programs[dtype]), [], 1, 1, 0, timeout_seconds=250.0)
+    job = Job(str(toy_programs[dtype]), run_as([]), 1, 0, timeout_seconds=250.0)
     variants = {"sme2": [], "sme": ["sme2"], "neon": ["sme"], "x86": []}
     outputs, names = {}, {}
     for name, off in variants.items():
@@ -84,7 +85,7 @@ def test_every_variant_computes_what_x86_computes(
         place.mkdir()
         clear = [] if name == "x86" else isa.cleared_fields("aarch64", off, fields)
         used = native_target() if name == "x86" else target
-        outcome = used.execute(Job(job.program, clear, 1, 1, 0, job.timeout_seconds), place)
+        outcome = used.execute(Job(job.program, run_as(clear), 1, 0, job.timeout_seconds), place)
         assert outcome.failure is None
         outputs[name] = np.load(place / "outputs.npz")["arr_0"]
         names[name] = set(read_trace(place / "trace.etdump")[0].frame["name"].to_list())

@@ -19,8 +19,9 @@ import pytest
 
 import sshd
 from adb_bench import MISSING, adb_server, plugged
+from job_variants import run_as
 from native_runner import native_cache, native_target, runtime_of
-from opscope.bundle.manifest import FailureKind, Target, Tensor
+from opscope.bundle.manifest import FailureKind, Target
 from opscope.core.errors import BusyError
 from opscope.experiment.protocol import Job
 from opscope.experiment.target import RunTarget
@@ -32,6 +33,7 @@ from opscope.hosts.lock import LockRequest
 from opscope.hosts.own_directory import OWN
 from opscope.hosts.ssh import VARIABLE, SshShell, parse_address
 from opscope.hosts.this_machine import ThisMachine
+from opscope.program.structure.exported import Tensor
 from opscope.readers.registry import read_trace
 from opscope.runtimes.executorch.runners.executor_runner import ExecutorRunnerTarget
 from opscope.runtimes.executorch.runners.native import native_on
@@ -107,7 +109,7 @@ def build(bench: Bench, directory: Path, script: str) -> ExecutorRunnerTarget:
 
 def job(program: Path, timeout: float = HANG) -> Job:
     """Three traced inferences."""
-    return Job(str(program), [], 1, 3, 0, timeout)
+    return Job(str(program), run_as([]), 3, 0, timeout)
 
 
 def program(directory: Path) -> Path:

@@ -13,6 +13,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from job_variants import run_as
 from native_runner import native_cache, native_target
 from opscope.bundle.manifest import Measurement, Mechanism, Role
 from opscope.core.errors import FeatureError, OpscopeError
@@ -56,7 +57,7 @@ def cleared(group: str) -> list[str]:
 def measured(target: RunTarget, clear: list[str] | None, switch: Mechanism, place: Path) -> Measurement:
     """What a job reports; its outputs are beside it."""
     place.mkdir()
-    job = Job(str(PROGRAM), clear, 1, 3, 0, SECONDS, traced=False, switch=switch)
+    job = Job(str(PROGRAM), run_as(clear, switch=switch), 3, 0, SECONDS, traced=False)
     outcome = target.execute(job, place)
     assert outcome.failure is None
     assert outcome.measurement is not None
@@ -114,7 +115,9 @@ def test_a_process_without_the_trap_is_no_measurement(tmp_path: Path, monkeypatc
     target = python_here([sys.executable, "-c", _STARTS_WITHOUT, "opscope.runtimes.executorch.runners.child"])
     monkeypatch.chdir(tmp_path)
     (tmp_path / "run").mkdir()
-    outcome = target.execute(Job(str(PROGRAM), ["avx2"], 1, 1, 0, SECONDS, switch=Mechanism.TRAP), tmp_path / "run")
+    outcome = target.execute(
+        Job(str(PROGRAM), run_as(["avx2"], switch=Mechanism.TRAP), 1, 0, SECONDS), tmp_path / "run"
+    )
     assert outcome.failure is not None
     assert outcome.failure.kind.value == "mask"
     assert "the loader ignored LD_AUDIT" in outcome.failure.message

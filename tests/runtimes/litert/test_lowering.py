@@ -15,7 +15,7 @@ import pytest
 from opscope.api import preflight
 from opscope.program.cost.cost import GraphCosts
 from opscope.program.model import ProgramModel
-from opscope.program.partition.portable_reason import Cause
+from opscope.program.partition.verdicts import Cause
 from opscope.program.xnnpack.attribution import match_events
 from opscope.runtimes.litert.delegation import DELEGATED
 from opscope.runtimes.litert.lowering import UNSIGNED, read_tflite_model

@@ -16,6 +16,7 @@ import msgspec
 import pytest
 
 import sshd
+from job_variants import run_as
 from native_runner import native_cache
 from opscope.bundle.bundle import Bundle
 from opscope.bundle.manifest import FailureKind, Measurement, Mechanism, PlannedInput, Target
@@ -79,7 +80,7 @@ def on_device(server: sshd.Sshd) -> WheelTarget:
 
 def job(program: Path, *, traced: bool = True, calls: tuple[str, ...] = (), delegate: str = "xnnpack") -> Job:
     """A short run of a model."""
-    return Job(str(program), None, 1, CALLS, 7, 300.0, traced=traced, warmup=2, calls=calls, delegate=delegate)  # type: ignore[arg-type]  # one of two words
+    return Job(str(program), run_as(delegate=delegate), CALLS, 7, 300.0, traced=traced, warmup=2, calls=calls)  # type: ignore[arg-type]  # one of two words
 
 
 def measured(target: RunTarget, asked: Job, directory: Path) -> Measurement:
@@ -170,7 +171,7 @@ def switched(target: WheelTarget, program: Path, tmp_path: Path, mechanism: Mech
     found = {}
     for name, off in (("untouched", None), ("all", []), ("off", clear)):
         base = job(program, traced=False)
-        asked = msgspec.structs.replace(base, clear=off, switch=mechanism)
+        asked = msgspec.structs.replace(base, variant=run_as(off, switch=mechanism))
         found[name] = measured(target, asked, tmp_path / name)
     assert found["untouched"].output_sha256 == found["all"].output_sha256
     assert found["untouched"].mask is None

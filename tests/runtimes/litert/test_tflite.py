@@ -10,6 +10,7 @@ import msgspec
 import pytest
 
 from opscope.core.errors import TraceFormatError
+from opscope.program.xnnpack.graph import QuantisationKind
 from opscope.runtimes.litert.lowering import lowered
 from opscope.runtimes.litert.tflite import decode_tflite, read_tflite
 
@@ -36,11 +37,9 @@ def test_quantisation_of_a_tensor_and_of_its_channels() -> None:
     graph = read_tflite(MODELS / "cnn_int8.tflite").subgraphs[0]
     convolution = next(operator for operator in graph.operators if operator.name == "CONV_2D")
     data, weights = (graph.tensors[number].quantisation for number in convolution.inputs[:2])
-    assert data is not None
-    assert weights is not None
-    assert (data.scales, data.channel) == (1, None)
+    assert (data.kind, data.channel) == (QuantisationKind.PER_TENSOR, None)
     assert data.scale is not None
-    assert (weights.scales, weights.scale, weights.channel) == (8, None, 0)
+    assert (weights.kind, weights.scales, weights.scale, weights.channel) == (QuantisationKind.PER_CHANNEL, 8, None, 0)
 
 
 def test_a_file_cut_off_anywhere_is_refused() -> None:

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from opscope.runtimes.onnxruntime import costs
-from opscope.runtimes.onnxruntime.costs import SessionCosts
+from opscope.runtimes.onnxruntime import attribution
+from opscope.runtimes.onnxruntime.attribution import SessionCosts
 from opscope.runtimes.onnxruntime.graph import SessionNode, SessionTensor
 from opscope.runtimes.onnxruntime.onnx_file import OnnxGraph, OnnxNode, OnnxValue
 from opscope.runtimes.onnxruntime.origins import origins_of
@@ -169,7 +169,7 @@ def test_work_that_no_machine_holds_is_not_known() -> None:
 
 _SHAPES = st.lists(st.integers(0, 5), max_size=6).map(tuple)
 _OPERATORS = sorted(
-    {*costs._CONVOLUTIONS, *costs._COUNTS, "ConvTranspose", "Gather", "Relu"}
+    {*attribution._CONVOLUTIONS, *attribution._COUNTS, "ConvTranspose", "Gather", "Relu"}
 )  # all that are told apart
 
 

@@ -70,12 +70,14 @@ _MULTIPLIES = re.compile(r"(V?MULPS|V?F?N?MADD\w+|V?PMADD\w+|VPDP\w+|TDP\w+|VFMA
 _RUN = """
 import sys
 from pathlib import Path
+from opscope.bundle.manifest import Variant
 from opscope.experiment.protocol import Job
 from opscope.runtimes.onnxruntime.target import onnxruntime_here
 from opscope.workflows.measure.switching import chosen_switch
 program, work, *fields = sys.argv[1:]
 target = onnxruntime_here()
-asked = Job(program, fields or None, 1, 400, 7, 300.0, switch=chosen_switch(target).mechanism)
+switch = chosen_switch(target).mechanism if fields else None
+asked = Job(program, Variant("asked", None, None, fields, 1, switch=switch), 400, 7, 300.0)
 done = target.execute(asked, Path(work))
 assert done.measurement is not None, done.failure
 """

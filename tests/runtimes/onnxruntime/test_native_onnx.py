@@ -18,6 +18,7 @@ import pytest
 
 import sshd
 from adb_bench import MISSING, adb_server, plugged
+from job_variants import run_as
 from native_runner import native_cache
 from onnx_models import body, model, node
 from opscope.bundle.bundle import Bundle
@@ -95,8 +96,8 @@ def on_device(server: sshd.Sshd) -> WheelTarget:
 def job(program: Path, *, traced: bool = True, sizes: tuple[int, ...] = (), **options: str) -> Job:
     """A short run of a model; its one input has other sizes than it declares where they are given."""
     inputs = (PlannedInput(list(sizes), "float32"),) if sizes else ()
-    base = Job(str(program), None, 1, CALLS, 7, 300.0, traced=traced, warmup=2, inputs=inputs)
-    return msgspec.structs.replace(base, options={name.replace("__", "."): value for name, value in options.items()})
+    how = run_as(options={name.replace("__", "."): value for name, value in options.items()})
+    return Job(str(program), how, CALLS, 7, 300.0, traced=traced, warmup=2, inputs=inputs)
 
 
 def measured(target: RunTarget, asked: Job, directory: Path) -> Measurement:
@@ -164,7 +165,7 @@ def test_an_entry_that_the_session_refuses_is_refused(here: WheelTarget, tmp_pat
     asked = job(
         MODELS / "cnn.onnx", traced=False, session__x="a b,c=d;'e'", session__intra_op_thread_affinities="9,9=9"
     )
-    asked = msgspec.structs.replace(asked, threads=2)
+    asked = msgspec.structs.replace(asked, variant=msgspec.structs.replace(asked.variant, threads=2))
     failures = [target.execute(asked, tmp_path).failure for target in (here, onnxruntime_here())]
     for failure in failures:
         assert failure is not None
@@ -265,7 +266,9 @@ def switched(target: WheelTarget, tmp_path: Path, mechanism: Mechanism, group: s
     assert clear
     found = {}
     for name, off in (("untouched", None), ("all", []), ("off", clear)):
-        asked = msgspec.structs.replace(job(MODELS / "products.onnx", traced=False), clear=off, switch=mechanism)
+        asked = msgspec.structs.replace(
+            job(MODELS / "products.onnx", traced=False), variant=run_as(off, switch=mechanism)
+        )
         found[name] = measured(target, asked, tmp_path / name)
     assert found["untouched"].output_sha256 == found["all"].output_sha256
     assert found["untouched"].mask is None

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from job_variants import run_as
 from onnx_models import body, model, node
 from opscope.api import analyze
 from opscope.bundle.manifest import FailureKind, Measurement, Mechanism
@@ -22,7 +23,7 @@ from opscope.core.errors import (
     UsageError,
 )
 from opscope.experiment.planned import Settings
-from opscope.experiment.protocol import Job
+from opscope.experiment.protocol import AS_IT_IS, Job
 from opscope.machine import isa
 from opscope.machine.switch.switch import fields_here
 from opscope.readers.registry import read_trace
@@ -41,7 +42,7 @@ AXIS = {"axis": np.array([0], "i8")}
 
 def job(name: str, *, traced: bool = True, options: dict[str, str] | None = None) -> Job:
     """A short run of a model."""
-    return Job(str(MODELS / f"{name}.onnx"), None, 1, CALLS, 7, 120.0, traced=traced, warmup=2, options=options)
+    return Job(str(MODELS / f"{name}.onnx"), run_as(options=options), CALLS, 7, 120.0, traced=traced, warmup=2)
 
 
 def measured(asked: Job, directory: Path) -> Measurement:
@@ -63,7 +64,7 @@ def test_outputs_are_those_of_a_session_of_its_own(tmp_path: Path, name: str) ->
 
     asked = job(name, traced=False)
     if name == "external":
-        asked = Job(asked.program, None, 1, CALLS, 7, 120.0, traced=False, inputs=(PlannedInput([3, 8], "float32"),))
+        asked = Job(asked.program, AS_IT_IS, CALLS, 7, 120.0, traced=False, inputs=(PlannedInput([3, 8], "float32"),))
     done = measured(asked, tmp_path)
     session = onnxruntime.InferenceSession(asked.program, providers=["CPUExecutionProvider"])
     given = dict(zip([one.name for one in session.get_inputs()], random_inputs(done.inputs, 7), strict=True))
@@ -94,7 +95,7 @@ def test_an_output_may_have_other_dimensions_than_the_model_says(tmp_path: Path)
     """A session warns of it once, and would refuse to fill that output again."""
     graph = body([node("Unsqueeze", "x axis", "y")], {"x": ("float32", (2, 3))}, {"y": ("float32", (2, 3))}, AXIS)
     (tmp_path / "wrong.onnx").write_bytes(model(graph))
-    asked = Job(str(tmp_path / "wrong.onnx"), None, 1, CALLS, 7, 120.0, traced=True, warmup=2)
+    asked = Job(str(tmp_path / "wrong.onnx"), AS_IT_IS, CALLS, 7, 120.0, traced=True, warmup=2)
     assert len(measured(asked, tmp_path / "run").wall_ns) == CALLS
 
 
@@ -130,7 +131,7 @@ def test_features_are_switched_off_with_a_proof(tmp_path: Path) -> None:
     digests = {}
     for name, off in (("untouched", None), ("all", []), ("off", clear)):
         (tmp_path / name).mkdir()
-        asked = Job(job("products").program, off, 1, CALLS, 7, 120.0, traced=False, switch=mechanism)
+        asked = Job(job("products").program, run_as(off, switch=mechanism), CALLS, 7, 120.0, traced=False)
         outcome = target.execute(asked, tmp_path / name)
         assert outcome.measurement is not None, outcome.failure
         digests[name], mask = outcome.measurement.output_sha256, outcome.measurement.mask
@@ -209,7 +210,7 @@ def test_what_the_session_refuses_is_told(tmp_path: Path) -> None:
     ):
         work = tmp_path / str(number)
         work.mkdir()
-        outcome = onnxruntime_here().execute(Job(str(program), None, 1, 2, 7, 120.0, options=options), work)
+        outcome = onnxruntime_here().execute(Job(str(program), run_as(options=options), 2, 7, 120.0), work)
         assert outcome.failure is not None
         assert outcome.failure.kind is FailureKind.EXIT
         assert word in outcome.failure.message

@@ -16,7 +16,7 @@ from opscope.core.errors import MismatchError
 from opscope.experiment.planned import Settings
 from opscope.program.operators.kinds import Attribution
 from opscope.program.structure.dtypes import NumberType
-from opscope.runtimes.onnxruntime.costs import SessionCosts
+from opscope.runtimes.onnxruntime.attribution import SessionCosts
 from opscope.runtimes.onnxruntime.graph import SessionNode, SessionTensor, read_session_graph
 from opscope.runtimes.onnxruntime.onnx_file import OnnxGraph, OnnxNode, OnnxValue, OnnxWeight, read_onnx
 from opscope.runtimes.onnxruntime.origins import NodeOrigin, origins_of
@@ -236,6 +236,7 @@ def test_weights_that_a_kernel_packed_are_put_in_their_places(tmp_path: Path) ->
     row = {
         "cat": "Node",
         "name": "g_kernel_time",
+        "ts": 0,
         "args": {"op_name": "Gemm", "input_type_shape": told, "output_type_shape": [{"float": [2, 4]}]},
     }
     file = tmp_path / "profile.json"

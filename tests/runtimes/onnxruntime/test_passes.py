@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
+from job_variants import run_as
 from onnx_models import Body, body, function, model, node
 from onnx_runs import AttributedRun
 from opscope.api import analyze
@@ -285,7 +286,7 @@ def test_work_is_the_same_at_every_level_of_optimisation(tmp_path: Path) -> None
         program = tmp_path / "model.onnx"
         program.write_bytes(quantised_pairs())
         options = {"graph_optimization_level": level}
-        asked = Job(str(program), None, 1, 2, 7, 120.0, traced=True, warmup=1, options=options)
+        asked = Job(str(program), run_as(options=options), 2, 7, 120.0, traced=True, warmup=1)
         assert onnxruntime_here().execute(asked, directory).measurement is not None
         operators = analyze(directory / TRACE, program=program).operators
         found.add(sum(one.macs or 0 for one in operators))

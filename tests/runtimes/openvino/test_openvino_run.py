@@ -15,7 +15,7 @@ from opscope.bundle.bundle import Bundle
 from opscope.bundle.manifest import Measurement, Mechanism, PlannedInput, TracingMode
 from opscope.core.errors import OpscopeError, TraceFormatError, UsageError
 from opscope.experiment.planned import Settings
-from opscope.experiment.protocol import Job
+from opscope.experiment.protocol import AS_IT_IS, Job
 from opscope.machine.switch.switch import fields_here, obstacle
 from opscope.readers.registry import read_trace
 from opscope.runtimes.openvino.graph import GRAPH, read_graph
@@ -49,7 +49,7 @@ LAYERS = {
 
 def job(program: Path, **more: object) -> Job:
     """A short run of a model."""
-    return Job(str(program), None, 1, CALLS, 7, 120.0, warmup=2, **more)  # type: ignore[arg-type]
+    return Job(str(program), AS_IT_IS, CALLS, 7, 120.0, warmup=2, **more)  # type: ignore[arg-type]
 
 
 def measured(asked: Job, directory: Path) -> Measurement:
@@ -143,7 +143,8 @@ def test_a_traced_run_leaves_every_call_and_what_it_was_compiled_with(tmp_path: 
 @needs_openvino
 def test_the_number_of_threads_and_options_are_those_asked_for(tmp_path: Path) -> None:
     """Two threads; and bfloat16, in which the plugin computes by itself where the CPU has it."""
-    asked = msgspec.structs.replace(job(CNN), threads=2, options={"INFERENCE_PRECISION_HINT": "bf16"})
+    variant = msgspec.structs.replace(AS_IT_IS, threads=2, options={"INFERENCE_PRECISION_HINT": "bf16"})
+    asked = msgspec.structs.replace(job(CNN), variant=variant)
     assert measured(asked, tmp_path).threads == 2
     graph = read_graph(tmp_path / GRAPH)
     lacking = "avx512_bf16" not in Path("/proc/cpuinfo").read_text(encoding="utf-8")

@@ -11,7 +11,7 @@ import numpy as np
 from opscope.analysis.compare.accuracy import Accuracy
 from opscope.analysis.compare.matching import MatchedBy, match, match_layers, process_copies, process_times
 from opscope.analysis.compare.networks import different_networks, match_runtimes
-from opscope.analysis.compare.outputs import OutputAgreement
+from opscope.analysis.compare.outputs import OutputAgreement, identical
 from opscope.analysis.compare.shift import Shift, shift
 from opscope.analysis.findings.quality import Grade, Quality
 from opscope.analysis.latency.methods import durations_by_method
@@ -615,3 +615,17 @@ def _operator_change(pair: OperatorPair, change: Change, way: MatchedBy | None) 
         matched_by=way,
         source=shown.source,
     )
+
+
+_CONTROL_WITHIN = 1.1
+"""Largest ratio of times that the interval may hold: switching off AVX-512 changes them by 1.2 and more."""
+
+
+def changes_nothing(control: Comparison) -> bool:
+    """Whether a mechanism that switches features changed neither outputs nor times by itself.
+
+    No difference was detected, and the interval is narrow.
+    """
+    end = control.end_to_end
+    near = end.ci95 is not None and 1 / _CONTROL_WITHIN <= end.ci95[0] <= end.ci95[1] <= _CONTROL_WITHIN
+    return identical(control.outputs) is True and end.verdict is Verdict.NO_DIFFERENCE and near

@@ -75,3 +75,8 @@ def _errors(baseline: Array, candidate: Array) -> tuple[float, float]:
     absolute = float(np.abs(reference - candidate.astype(np.float64)).max())
     scale = float(np.abs(reference).max())
     return absolute, absolute / scale if scale else absolute
+
+
+def identical(outputs: OutputAgreement | None) -> bool | None:
+    """Whether two variants computed the very same numbers; None where that was not compared."""
+    return None if outputs is None else outputs.agree and outputs.max_abs_error == 0.0

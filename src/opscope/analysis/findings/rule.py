@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from opscope.analysis.findings.message import not_checked
 from opscope.core.parts import explained
-from opscope.program.partition.portable_reason import Cause
+from opscope.program.partition.verdicts import Cause
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping

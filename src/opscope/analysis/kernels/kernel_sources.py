@@ -8,14 +8,13 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
-from opscope.program.kernels.calls import added
+from opscope.program.kernels.recordings import added
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from opscope.analysis.operators.operators import Operator
-    from opscope.program.kernels.calls import KernelCalls
-    from opscope.program.kernels.recordings import Recording
+    from opscope.program.kernels.recordings import KernelCalls, Recording
     from opscope.program.kernels.symbols import KernelLog
 
 

@@ -52,7 +52,6 @@ class KernelPair(msgspec.Struct, frozen=True):
     Attributes:
         left: number of a column; where a baseline is known it is the right one.
         right: number of another.
-        threads: of both.
         only_left: kernels that only the left one has.
         only_right: kernels that only the right one has.
         both: kernels that both have.
@@ -60,7 +59,6 @@ class KernelPair(msgspec.Struct, frozen=True):
 
     left: int
     right: int
-    threads: int | None
     only_left: list[str]
     only_right: list[str]
     both: list[str]
@@ -138,9 +136,7 @@ def _pair(sources: Sequence[KernelSource], left: int, right: int, wanted: Kernel
     own, others = (
         {name for name in sources[number].amounts if wanted.wants(parse_symbol(name))} for number in (left, right)
     )
-    return KernelPair(
-        left, right, sources[left].column.threads, sorted(own - others), sorted(others - own), sorted(own & others)
-    )
+    return KernelPair(left, right, sorted(own - others), sorted(others - own), sorted(own & others))
 
 
 class KernelView(msgspec.Struct, frozen=True, tag_field="schema", tag="opscope.kernel-view/1"):

@@ -21,7 +21,7 @@ from opscope.core.units import counted_text, milliseconds, ratio_text, share_tex
 from opscope.program.kernels.symbols import SME_FAMILY, IsaClass, parse_symbol
 from opscope.program.operators.kinds import Category
 from opscope.program.partition.sme_rules import RULES, TABLE
-from opscope.program.partition.sme_support import SmeSupport
+from opscope.program.partition.verdicts import SmeSupport
 from opscope.program.xnnpack.attribution import is_sparse_product
 
 if TYPE_CHECKING:
@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from opscope.analysis.compare.compare import Comparison, OperatorChange
     from opscope.analysis.kernels.kernel_sources import KernelSource
     from opscope.analysis.operators.operators import Operator
-    from opscope.program.kernels.calls import OperatorCalls
-    from opscope.program.partition.sme_support import Eligibility
+    from opscope.program.kernels.recordings import OperatorCalls
+    from opscope.program.partition.verdicts import Eligibility
 
 
 BY_RUNTIME = "named by the runtime"

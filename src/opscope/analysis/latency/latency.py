@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, TypeAlias
 import msgspec
 import numpy as np
 
+from opscope.core.stats.distributions import median_bounds, trimmed_mean
 from opscope.core.stats.hierarchy import median_effect, median_interval
 from opscope.core.stats.steady import detect_warmup
-from opscope.core.stats.summary import Summary, summarise
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -22,12 +22,15 @@ if TYPE_CHECKING:
     Floats: TypeAlias = NDArray[np.float64]
 
 
+_FENCE = 1.5
+
+
 class OutlierCount(msgspec.Struct, frozen=True):
-    """Samples outside of Tukey's fences; they are counted, never removed."""
+    """Samples beyond Tukey's fences (Exploratory Data Analysis, 1977, section 2D): counted, never removed."""
 
     count: int
-    low_ns: float
-    high_ns: float
+    low_ns: float  # first quartile minus 1.5 interquartile ranges
+    high_ns: float  # third quartile plus 1.5 interquartile ranges
 
 
 class ProcessLatency(msgspec.Struct, frozen=True):
@@ -51,7 +54,11 @@ class ProcessLatency(msgspec.Struct, frozen=True):
 
 
 class Latency(msgspec.Struct, frozen=True):
-    """Duration of all measured inferences; fields as in ``opscope.core.stats.summary.Summary``.
+    """Duration of all measured inferences.
+
+    Quantiles interpolate linearly (Hyndman and Fan, "Sample Quantiles in Statistical Packages", The American
+    Statistician 50 (1996), type 7). Trimmed means leave out that share of the samples at either end. The standard
+    deviation has n - 1 in its denominator and is null for one sample. The median absolute deviation is not scaled.
 
     ``ci95_median_ns`` is of ``median_ns``, the median of all inferences, and holds it. Of several processes it is that
     of a bootstrap over processes, since inferences of one process say little about the next one, but nowhere narrower
@@ -124,38 +131,41 @@ def latency_of(
 
 
 def _latency(source: str, samples: list[int], warmup: list[list[int]], processes: list[ProcessLatency]) -> Latency:
-    summary = summarise(samples)
+    ordered = np.sort(np.asarray(samples, np.float64))
+    p25, median, p75, p90, p95, p99 = (float(q) for q in np.percentile(ordered, (25, 50, 75, 90, 95, 99)))
+    low, high = p25 - _FENCE * (p75 - p25), p75 + _FENCE * (p75 - p25)
+    mean, stdev = float(ordered.mean()), float(ordered.std(ddof=1)) if len(samples) > 1 else None
     return Latency(
         source=source,
-        n=summary.n,
+        n=len(samples),
         samples_ns=samples,
-        median_ns=summary.median,
-        mean_ns=summary.mean,
-        trimmed_mean_5_ns=summary.trimmed_mean_5,
-        trimmed_mean_10_ns=summary.trimmed_mean_10,
-        min_ns=summary.min,
-        max_ns=summary.max,
-        stdev_ns=summary.stdev,
-        mad_ns=summary.mad,
-        cv=summary.cv,
-        p50_ns=summary.p50,
-        p75_ns=summary.p75,
-        p90_ns=summary.p90,
-        p95_ns=summary.p95,
-        p99_ns=summary.p99,
-        ci95_median_ns=_median_interval(summary, samples, processes),
-        outliers=OutlierCount(summary.outliers.count, summary.outliers.low, summary.outliers.high),
+        median_ns=median,
+        mean_ns=mean,
+        trimmed_mean_5_ns=trimmed_mean(ordered, 0.05),
+        trimmed_mean_10_ns=trimmed_mean(ordered, 0.10),
+        min_ns=float(ordered[0]),
+        max_ns=float(ordered[-1]),
+        stdev_ns=stdev,
+        mad_ns=float(np.median(np.abs(ordered - median))),
+        cv=stdev / mean if stdev is not None and mean > 0 else None,
+        p50_ns=median,
+        p75_ns=p75,
+        p90_ns=p90,
+        p95_ns=p95,
+        p99_ns=p99,
+        ci95_median_ns=_median_interval(ordered, samples, processes),
+        outliers=OutlierCount(int(((ordered < low) | (ordered > high)).sum()), low, high),
         warmup_samples_ns=warmup,
         processes=processes,
     )
 
 
 def _median_interval(
-    summary: Summary, samples: list[int], processes: Sequence[ProcessLatency]
+    ordered: Floats, samples: list[int], processes: Sequence[ProcessLatency]
 ) -> tuple[float, float] | None:
     """Interval of the median of all samples, of several processes by how much they differ."""
     if len(processes) < 2:  # noqa: PLR2004 - one process says nothing about others
-        return summary.ci95_median
+        return median_bounds(ordered)
     ends = np.cumsum([process.n for process in processes])[:-1]
     return median_interval(np.split(np.asarray(samples, np.float64), ends))
 

@@ -32,8 +32,7 @@ if TYPE_CHECKING:
     from opscope.program.model import ModelMethod, ProgramModel
     from opscope.program.operators.kinds import AttentionPart
     from opscope.program.origin import OperatorOrigin, Origins
-    from opscope.program.partition.portable_reason import PortableReason
-    from opscope.program.partition.sme_support import Eligibility
+    from opscope.program.partition.verdicts import Eligibility, PortableReason
     from opscope.program.structure.plan import MethodPlan, PlannedStep
     from opscope.program.xnnpack.attribution import EventNodes
     from opscope.program.xnnpack.boundaries import Link
@@ -379,9 +378,7 @@ _SHAPES = "the shapes of tensors"
 class _MethodWalk:
     """Goes through the calls of one method.
 
-    Args:
-        method: of the model.
-        inputs: real shapes of its inputs, when they are known.
+    ``method``: of the model; ``inputs``: real shapes of its inputs, when they are known.
     """
 
     def __init__(self, method: ModelMethod, inputs: Sequence[Shape] | None) -> None:

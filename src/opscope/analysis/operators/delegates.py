@@ -11,14 +11,14 @@ from opscope.analysis.operators.operators import PORTABLE_BACKEND, sums
 from opscope.core.grouping import grouped
 from opscope.program.ceilings import KernelClass, KernelUse, kernel_use
 from opscope.program.operators.kinds import Attribution
-from opscope.program.partition.portable_reason import Cause
+from opscope.program.partition.verdicts import Cause
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from opscope.analysis.operators.attribution import DelegateCall
     from opscope.analysis.operators.operators import Operator
-    from opscope.program.partition.portable_reason import PortableReason
+    from opscope.program.partition.verdicts import PortableReason
 
 
 _NODE_BACKENDS = ("ExecutionProvider", "OpenVINO CPU")

@@ -9,7 +9,7 @@ import msgspec
 from opscope.program.cost.operator_cost import Cost
 from opscope.program.operators.kinds import AttentionPart, Attribution
 from opscope.program.operators.taxonomy import OperatorClass
-from opscope.program.partition.sme_support import Eligibility
+from opscope.program.partition.verdicts import Eligibility
 
 if TYPE_CHECKING:
     from opscope.program.origin import OperatorOrigin

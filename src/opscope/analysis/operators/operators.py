@@ -272,12 +272,9 @@ _MOST = 0.9
 def limit_without(share: float, speedup: float = 1.0) -> float | None:
     """How many times as fast an inference would be at most if this share of it took no time (Amdahl's law).
 
-    Args:
-        share: of its latency.
-        speedup: of the inference as it is, over the one that the limit is over.
+    ``share``: of its latency; ``speedup``: of the inference as it is, over the one that the limit is over.
 
-    Returns:
-        The limit; None where less than a tenth of the latency would be left.
+    Returns the limit; None where less than a tenth of the latency would be left.
     """
     return speedup / (1 - share) if share <= _MOST else None
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from opscope.program.structure.exported import Tensor
 from opscope.program.structure.plan import InstructionKind, PlannedTensor
 
 if TYPE_CHECKING:
@@ -23,13 +24,6 @@ class Count(msgspec.Struct, frozen=True):
 
     name: str
     count: int
-
-
-class TensorSummary(msgspec.Struct, frozen=True):
-    """Shape and number type of an input or output."""
-
-    shape: list[int]
-    dtype: str
 
 
 class DelegateSummary(msgspec.Struct, frozen=True):
@@ -54,8 +48,8 @@ class MethodSummary(msgspec.Struct, frozen=True):
     """
 
     name: str
-    inputs: list[TensorSummary]
-    outputs: list[TensorSummary]
+    inputs: list[Tensor]
+    outputs: list[Tensor]
     instructions: int
     portable: list[Count]
     delegates: list[DelegateSummary]
@@ -152,10 +146,10 @@ def _nodes(graph: DelegateGraph | None) -> list[Count]:
     return [] if graph is None else counted(node.kind for node in graph.graph.nodes)
 
 
-def tensors_of(plan: MethodPlan, numbers: Iterable[int]) -> list[TensorSummary]:
+def tensors_of(plan: MethodPlan, numbers: Iterable[int]) -> list[Tensor]:
     """Shape and number type of the tensors among these values."""
     values = (plan.values[number] for number in numbers if 0 <= number < len(plan.values))
-    return [TensorSummary(list(v.sizes), v.dtype.name) for v in values if isinstance(v, PlannedTensor)]
+    return [Tensor(list(v.sizes), v.dtype.name) for v in values if isinstance(v, PlannedTensor)]
 
 
 def counted(names: Iterable[str]) -> list[Count]:

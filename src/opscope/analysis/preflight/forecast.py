@@ -14,7 +14,7 @@ import msgspec
 
 from opscope.program.cost.operator_cost import DELEGATED_OPERATOR_NS
 from opscope.program.operators.kinds import Category
-from opscope.program.partition.sme_support import SmeSupport
+from opscope.program.partition.verdicts import SmeSupport
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator

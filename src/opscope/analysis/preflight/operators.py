@@ -8,8 +8,8 @@ from opscope.program.cost.cost import GraphCosts, step_cost
 from opscope.program.operators.kinds import Category
 from opscope.program.operators.taxonomy import classify, classify_node
 from opscope.program.partition.partition_reasons import PortableReasons
-from opscope.program.partition.portable_reason import Cause
 from opscope.program.partition.sme_rules import GraphEligibility
+from opscope.program.partition.verdicts import Cause
 from opscope.program.xnnpack.attribution import predict_events
 from opscope.program.xnnpack.boundaries import Neighbours, is_added
 
@@ -17,8 +17,7 @@ if TYPE_CHECKING:
     from opscope.program.cost.operator_cost import Cost
     from opscope.program.model import ModelMethod
     from opscope.program.origin import OperatorOrigin, Origins
-    from opscope.program.partition.portable_reason import PortableReason
-    from opscope.program.partition.sme_support import Eligibility
+    from opscope.program.partition.verdicts import Eligibility, PortableReason
     from opscope.program.xnnpack.attribution import PredictedEvent
     from opscope.program.xnnpack.graph import XnnGraph, XnnNode
 

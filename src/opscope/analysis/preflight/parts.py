@@ -8,8 +8,7 @@ import msgspec
 
 from opscope.core.grouping import grouped
 from opscope.program.operators.kinds import Category
-from opscope.program.partition.portable_reason import PortableReason
-from opscope.program.partition.sme_support import SmeSupport
+from opscope.program.partition.verdicts import PortableReason, SmeSupport
 from opscope.program.structure.plan import InstructionKind, PlannedTensor
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ import msgspec
 from opscope.analysis.findings.message import Message, Severity, finding, ordered, sorted_out
 from opscope.analysis.findings.rule import PORTABLE as PORTABLE_RECIPES
 from opscope.analysis.findings.rule import declare_rule, recipe_of, rule_of
-from opscope.analysis.preflight.contents import Count, TensorSummary, counted, tensors_of
+from opscope.analysis.preflight.contents import Count, counted, tensors_of
 from opscope.analysis.preflight.forecast import Forecast, forecast
 from opscope.analysis.preflight.operators import Planned, planned_operators
 from opscope.analysis.preflight.parts import (
@@ -35,9 +35,9 @@ from opscope.core.parts import part
 from opscope.core.units import counted_text, macs_text, share_text, size_text
 from opscope.program.cost.shapes import is_dynamic
 from opscope.program.partition.partition_reasons import RULES_OF
-from opscope.program.partition.portable_reason import Cause
 from opscope.program.partition.sme_rules import TABLE
-from opscope.program.partition.sme_support import Form, SmeSupport
+from opscope.program.partition.verdicts import Cause, Form, SmeSupport
+from opscope.program.structure.exported import Tensor
 from opscope.program.structure.plan import InstructionKind
 
 if TYPE_CHECKING:
@@ -93,8 +93,8 @@ class MethodPreflight(msgspec.Struct, frozen=True):
     """
 
     name: str
-    inputs: list[TensorSummary]
-    outputs: list[TensorSummary]
+    inputs: list[Tensor]
+    outputs: list[Tensor]
     dynamic: bool
     branches: bool
     partition: Partition
@@ -151,8 +151,8 @@ def _method(method: ModelMethod) -> MethodPreflight:
 
 def method_preflight(  # noqa: PLR0913 - facts of a method, most by name
     name: str,
-    inputs: list[TensorSummary],
-    outputs: list[TensorSummary],
+    inputs: list[Tensor],
+    outputs: list[Tensor],
     operators: Sequence[Planned],
     *,
     branches: bool,

@@ -23,7 +23,7 @@ from opscope.core.stats.effect import Verdict
 from opscope.core.table.places import operator_key
 from opscope.core.units import counted_text, interval_text, ratio_text, share_text, time_text
 from opscope.program.operators.taxonomy import FRAMEWORK
-from opscope.program.partition.sme_support import SmeSupport as Eligible
+from opscope.program.partition.verdicts import SmeSupport as Eligible
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

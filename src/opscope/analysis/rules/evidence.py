@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from opscope.core.table.places import Located, OperatorKey
     from opscope.program.ceilings import Ceilings
     from opscope.program.operators.kinds import AttentionPart
-    from opscope.program.partition.sme_support import Eligibility
+    from opscope.program.partition.verdicts import Eligibility
 
     Floats: TypeAlias = NDArray[np.float64]
 

@@ -15,7 +15,7 @@ from opscope.analysis.rules.evidence import LEAST_SHARE, count, longest, places,
 from opscope.core.grouping import grouped
 from opscope.core.units import counted_text, milliseconds, share_text, time_text
 from opscope.program.operators.kinds import Category
-from opscope.program.partition.portable_reason import Cause
+from opscope.program.partition.verdicts import Cause
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

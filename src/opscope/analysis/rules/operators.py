@@ -37,7 +37,7 @@ from opscope.core.units import counted_text, milliseconds, ratio_text, share_tex
 from opscope.program.cost.operator_cost import DELEGATED_OPERATOR_NS
 from opscope.program.operators.kinds import Category
 from opscope.program.operators.taxonomy import FRAMEWORK
-from opscope.program.partition.sme_support import SmeSupport as Eligible
+from opscope.program.partition.verdicts import SmeSupport as Eligible
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from opscope.program.partition.portable_reason import Cause
+from opscope.program.partition.verdicts import Cause
 
 _BY_CAUSE = {
     Cause.NO_RULE: "replace it with operators that XNNPACK supports, or move it to the start or the end of the model",

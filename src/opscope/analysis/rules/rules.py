@@ -9,7 +9,10 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Final
 
+import msgspec
+
 from opscope.analysis.findings.message import (
+    Message,
     Saving,
     Severity,
     finding,
@@ -48,7 +51,6 @@ from opscope.analysis.rules.operators import (
     unhelped_operators,
     unrolled_recurrence,
 )
-from opscope.analysis.rules.plug_ins import of_plug_ins
 from opscope.analysis.rules.runtime import (
     costly_activations,
     framework_time,
@@ -61,24 +63,54 @@ from opscope.analysis.rules.runtime import (
     unresolved_operators,
 )
 from opscope.analysis.rules.time import bottleneck, headroom, memory_bound, nothing_delegated, portable_operators
+from opscope.core.plug_ins import PlugIn, plug_ins
 from opscope.core.stats.effect import Verdict, interval_of
 from opscope.core.table.places import operator_key
 from opscope.core.units import counted_text, interval_text, milliseconds, ratio_text, share_text, time_text
-from opscope.program.partition.sme_support import SmeSupport as Eligible
+from opscope.program.partition.verdicts import SmeSupport as Eligible
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from typing import TypeVar
 
     from opscope.analysis.compare.compare import Comparison
-    from opscope.analysis.findings.message import Message
     from opscope.analysis.latency.latency import Latency
     from opscope.analysis.operators.operators import Operator
     from opscope.core.stats.effect import Effect
     from opscope.core.table.places import OperatorKey
-    from opscope.program.partition.sme_support import Eligibility
+    from opscope.program.partition.verdicts import Eligibility
 
     Subject = TypeVar("Subject")
+
+GROUP = "opscope.rules"
+
+
+def of_plug_ins(evidence: Evidence) -> list[Message]:
+    """What the rules of other packages say; each message bears ``PACKAGE:NAME`` as its rule.
+
+    A rule that cannot be loaded, raises, or returns anything but a message was not checked, and why is its message.
+    """
+    return [_said(rule, evidence) for rule in plug_ins(GROUP)]
+
+
+def _said(rule: PlugIn, evidence: Evidence) -> Message:
+    why_not = rule.problem or evidence.disturbed
+    return not_checked(rule.key, why_not) if why_not else _asked_of(rule, evidence)
+
+
+def _asked_of(rule: PlugIn, evidence: Evidence) -> Message:
+    own = evidence._replace(
+        operators=[*evidence.operators],
+        layout=[*evidence.layout],
+        portable=[*evidence.portable],
+        delegates=[*evidence.delegates],
+    )
+    try:
+        # What others return may have fields of any type, and every report reads them.
+        said = msgspec.convert(msgspec.to_builtins(rule.loaded(own)), Message)
+    except Exception as error:  # noqa: BLE001 - the code of any package
+        return not_checked(rule.key, rule.failed("failed", error))
+    return msgspec.structs.replace(said, rule=rule.key)
 
 
 # Where these come from: docs/design/rules.md.

@@ -28,7 +28,7 @@ from opscope.core.grouping import grouped
 from opscope.core.table.places import operator_key
 from opscope.core.units import counted_text, milliseconds, ratio_text, share_text, time_text
 from opscope.program.operators.kinds import Category
-from opscope.program.partition.portable_reason import Cause
+from opscope.program.partition.verdicts import Cause
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

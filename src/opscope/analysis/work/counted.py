@@ -40,12 +40,9 @@ class CountedMoments(NamedTuple):
 class CountedReads:
     """The intervals of a trace as numbers of reads.
 
-    Args:
-        table: of the trace.
-        start: what the clock read where the times of the trace count from.
+    ``table``: of the trace; ``start``: what the clock read where the times of the trace count from.
 
-    Raises:
-        TraceFormatError: a time is no number of reads, or the operators of a delegate do not fit into its call.
+    Raises TraceFormatError: a time is no number of reads, or the operators of a delegate do not fit into its call.
     """
 
     def __init__(self, table: EventTable, start: int = 0) -> None:

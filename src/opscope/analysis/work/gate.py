@@ -120,10 +120,7 @@ def _exact_note(work: Decision[WorkEvidence], time: Decision[ComparisonEvidence]
 def work_decision(baseline: Work, candidate: Work, limit: float = 0.0) -> Decision[WorkEvidence]:
     """Whether a candidate executes more than its baseline.
 
-    Args:
-        baseline: counted likewise.
-        candidate: likewise.
-        limit: largest share of more instructions that is let through.
+    ``limit``: largest share of more instructions that is let through.
     """
     pairs = list(_matched(baseline.operators, candidate.operators))
     changes = [_change(*pair) for pair in pairs]

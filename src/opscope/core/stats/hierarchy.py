@@ -232,13 +232,6 @@ class RoundEffect(NamedTuple):
     within: bool  # whether rounds were compared within themselves
 
 
-class _Tested(NamedTuple):
-    """A rank statistic and its two-sided p-value, of every column."""
-
-    statistic: Floats
-    p_value: Floats
-
-
 def round_effect(baseline: Floats, candidate: Floats) -> RoundEffect:
     """Shift between two sides with its interval and its test.
 
@@ -254,7 +247,7 @@ def round_effect(baseline: Floats, candidate: Floats) -> RoundEffect:
         student = float(_t_test(difference[:, None])[0])
         if clear and student <= _CLEAR_LEVEL:
             return RoundEffect(middle, middle - half, middle + half, student, student, within=True)
-        p_value = float(_signed_ranks(difference[:, None]).p_value[0])
+        p_value = float(_signed_ranks(difference[:, None])[1][0])
         return RoundEffect(middle, middle - half, middle + half, p_value, 2 / 2**rounds, within=True)
     p_value = float(round_p_values(baseline[:, None], candidate[:, None])[0])
     if not within_rounds(baseline[:, None], candidate[:, None])[0]:
@@ -276,10 +269,10 @@ def round_p_values(baseline: Floats, candidate: Floats) -> Floats:
     """P-values of many experiments at once, those of :func:`round_effect`; at least ``FEWEST_ROUNDS`` rounds."""
     within = within_rounds(baseline, candidate)
     found = np.empty(baseline.shape[1])
-    between = _normal_scores(baseline[:, ~within], candidate[:, ~within]).p_value
+    _, between = _normal_scores(baseline[:, ~within], candidate[:, ~within])
     found[~within] = np.minimum(between * _ALPHA / _BETWEEN_LEVEL, 1)
     difference = (baseline - candidate)[:, within]
-    ranked = _signed_ranks(difference).p_value
+    _, ranked = _signed_ranks(difference)
     if _is_coarse(len(baseline)):
         beside = np.minimum(_t_test(difference) * _ALPHA / _T_LEVEL, ranked)
         ranked = np.where(ranked > _ALPHA, beside, ranked)
@@ -305,26 +298,26 @@ def within_rounds(baseline: Floats, candidate: Floats) -> Flags:
     return alike
 
 
-def _normal_scores(baseline: Floats, candidate: Floats) -> _Tested:
-    """Van der Waerden's test of two groups of equal size."""
+def _normal_scores(baseline: Floats, candidate: Floats) -> tuple[Floats, Floats]:
+    """Statistic and two-sided p-value, of every column, of van der Waerden's test of two groups of equal size."""
     size = len(baseline)
     scores = _scores(2 * size)[np.rint(2 * _ranks(np.concatenate([baseline, candidate]))).astype(np.int64)]
     statistic: Floats = scores[:size].sum(axis=0)
     if 2 * size <= _LISTED_PROCESSES:
-        return _Tested(statistic, _reached(_halves(2 * size) @ scores, statistic))
+        return statistic, _reached(_halves(2 * size) @ scores, statistic)
     squares = (scores**2).sum(axis=0)
     rest = np.maximum(squares - 2 * statistic**2 / size, _TIE)
-    return _Tested(statistic, _tails(2 * statistic / size / np.sqrt(rest / (size * (size - 1))), 2 * size - 2))
+    return statistic, _tails(2 * statistic / size / np.sqrt(rest / (size * (size - 1))), 2 * size - 2)
 
 
-def _signed_ranks(difference: Floats) -> _Tested:
-    """Wilcoxon's signed-rank test."""
+def _signed_ranks(difference: Floats) -> tuple[Floats, Floats]:
+    """Statistic and two-sided p-value, of every column, of Wilcoxon's signed-rank test."""
     rounds = len(difference)
     signed = np.sign(difference) * _ranks(np.abs(difference))
     statistic: Floats = signed.sum(axis=0)
     if rounds <= _LISTED_ROUNDS:
-        return _Tested(statistic, _reached(_signs(rounds) @ np.abs(signed), statistic))
-    return _Tested(statistic, _t_test(signed))
+        return statistic, _reached(_signs(rounds) @ np.abs(signed), statistic)
+    return statistic, _t_test(signed)
 
 
 def _t_test(values: Floats) -> Floats:
@@ -341,7 +334,9 @@ def _student(difference: Floats, level: float) -> tuple[float, float]:
     return float(difference.mean()), t_quantile(1 - level / 2, rounds - 1) * error
 
 
-def _inverted(shifts: Floats, test: Callable[[Floats], _Tested], level: float) -> tuple[float, float, float]:
+def _inverted(
+    shifts: Floats, test: Callable[[Floats], tuple[Floats, Floats]], level: float
+) -> tuple[float, float, float]:
     """Estimate and both ends of the interval: the shifts of one side that a test does not reject."""
     probes = np.concatenate([[shifts[0] - 1], (shifts[1:] + shifts[:-1]) / 2, [shifts[-1] + 1]])
 
@@ -350,10 +345,8 @@ def _inverted(shifts: Floats, test: Callable[[Floats], _Tested], level: float) -
         low, high = 0, len(probes) - 1
         while low < high:
             middle = (low + high) // 2
-            found = test(probes[middle])
-            low, high = (
-                (low, middle) if passed(float(found.statistic[0]), float(found.p_value[0])) else (middle + 1, high)
-            )
+            statistic, p = (float(value[0]) for value in test(probes[middle]))
+            low, high = (low, middle) if passed(statistic, p) else (middle + 1, high)
         return float(shifts[max(low - 1, 0)])
 
     low = first(lambda statistic, p: statistic <= 0 or p > level)

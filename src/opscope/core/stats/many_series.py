@@ -122,8 +122,7 @@ class Replay(NamedTuple):
 
         Left out are windows that a change of level lies in, and those with a run that changed.
 
-        Returns:
-            Shape (windows that are left, CONFIRMING).
+        Returns shape (windows that are left, CONFIRMING).
         """
         places = range(FEWEST, FEWEST + len(self.judged))
         apart = np.stack([changed[:, first : first + CONFIRMING].any(axis=1) for first in places])

@@ -29,7 +29,7 @@ from opscope.core.errors import OpscopeError, StorageError
 from opscope.core.files import sha256_of, storage_errors
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Collection, Iterator
 
 VARIABLE = "OPSCOPE_CACHE"
 
@@ -80,8 +80,7 @@ def made_in_place(path: Path) -> Iterator[Path]:
     A directory that another process has put there meanwhile stays: whatever is kept is named by what it is made of.
     One that is not whole makes room.
 
-    Yields:
-        The other name, in a directory that is removed afterwards.
+    Yields the other name, in a directory that is removed afterwards.
     """
     with storage_errors(path):
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -89,7 +88,8 @@ def made_in_place(path: Path) -> Iterator[Path]:
             made, seal = Path(work) / path.name, Path(work) / _seal(path).name
             yield made
             for file in (made, *(made.rglob("*") if made.is_dir() else ())):
-                file.chmod(stat.S_IMODE(file.stat().st_mode) & ~_OTHERS_WRITE)
+                if not file.is_symlink():  # what it leads to is not ours to change
+                    file.chmod(stat.S_IMODE(file.stat().st_mode) & ~_OTHERS_WRITE)
             seal.write_text(f"{_digest(made)}\n", encoding="utf-8")
             if made.is_dir() and path.is_dir() and not is_whole(path):
                 path.replace(Path(work) / "damaged")
@@ -123,6 +123,27 @@ def remove_unused(directory: Path, seconds: float) -> None:
             _seal(entry).unlink(missing_ok=True)
 
 
+def remove_beyond(directory: Path, limit: int, kept: Collection[Path]) -> None:
+    """Remove entries of a directory of the cache until all together take at most so many bytes.
+
+    Those go first whose last use, which touches them, is longest ago. Only entries that are as they were made are
+    removed, and none of those to keep.
+    """
+    entries = sorted(
+        (one for one in directory.iterdir() if one.is_dir()) if directory.is_dir() else (),
+        key=lambda one: one.lstat().st_mtime,
+    )
+    sizes = {one: sum(file.lstat().st_size for file in _files(one)) for one in entries}
+    taken = sum(sizes.values())
+    for entry in entries:
+        if taken <= limit:
+            return
+        if entry not in kept and is_whole(entry):
+            shutil.rmtree(entry)
+            _seal(entry).unlink(missing_ok=True)
+            taken -= sizes[entry]
+
+
 def _seal(path: Path) -> Path:
     """Where the hash of an entry stands."""
     return path.with_name(f"{path.name}.sha256")
@@ -130,13 +151,18 @@ def _seal(path: Path) -> Path:
 
 def _digest(entry: Path) -> str:
     """Hash of an entry: names, modes and contents of all its files."""
-    files = sorted(_files(entry))
-    lines = (f"{sha256_of(file)} {file.stat().st_mode:o} {file.relative_to(entry)}\n" for file in files)
+    lines = (f"{_content(file)} {file.relative_to(entry)}\n" for file in sorted(_files(entry)))
     return hashlib.sha256("".join(lines).encode("utf-8", "surrogateescape")).hexdigest()
 
 
+def _content(file: Path) -> str:
+    """A file's hash and mode; of a link, where it leads."""
+    return f"-> {file.readlink()}" if file.is_symlink() else f"{sha256_of(file)} {file.stat().st_mode:o}"
+
+
 def _files(entry: Path) -> list[Path]:
-    return [file for file in entry.rglob("*") if not file.is_dir()] if entry.is_dir() else [entry]
+    found = entry.rglob("*") if entry.is_dir() else [entry]
+    return [file for file in found if file.is_symlink() or not file.is_dir()]
 
 
 def home_directory() -> Path | None:

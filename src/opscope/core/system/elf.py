@@ -56,21 +56,14 @@ class CodeSection(NamedTuple):
     code: bytes  # its bytes
 
 
-class FunctionRange(NamedTuple):
-    """Where a function lies, as the library itself says."""
-
-    start: int  # address of its first byte
-    end: int  # address behind its last byte
-
-
 class ElfCode(NamedTuple):
     """What a library executes."""
 
     machine: int  # that it is for
     sections: list[CodeSection]  # in the order of their addresses
-    # in order: those of its symbols that have a size, and those of its table for unwinding, which stripped
-    # libraries keep. They may overlap
-    functions: list[FunctionRange]
+    # first byte of each function and the byte behind its last one, in order: those of its symbols that have a size, and
+    # those of its table for unwinding, which stripped libraries keep. They may overlap
+    functions: list[tuple[int, int]]
 
 
 class _Section(NamedTuple):
@@ -159,7 +152,7 @@ def read_code(data: bytes, where: Path) -> ElfCode | None:
         own = [one for one in sections if one.kind == _SHT_PROGBITS and one.flags & _SHF_EXECINSTR]
         symbols = [one for kind in (_SHT_SYMTAB, _SHT_DYNSYM) for one in _symbols(data, sections, kind)]
         own_symbols = [one for one in symbols if one.defined and one.kind in _FUNCTIONS and one.size]
-        functions = {FunctionRange(one.address, one.address + one.size) for one in own_symbols}
+        functions = {(one.address, one.address + one.size) for one in own_symbols}
         functions.update(_unwound(data, sections))
     except (struct.error, IndexError, OverflowError, ValueError) as error:
         raise TraceFormatError(f"the ELF file is truncated or damaged: {error}", where=where) from None
@@ -169,7 +162,7 @@ def read_code(data: bytes, where: Path) -> ElfCode | None:
     return ElfCode(machine, code, sorted(functions))
 
 
-def _unwound(data: bytes, sections: Sequence[_Section]) -> Iterator[FunctionRange]:
+def _unwound(data: bytes, sections: Sequence[_Section]) -> Iterator[tuple[int, int]]:
     """The functions that the table for unwinding describes; none where there is no such table."""
     (table,), (size, count) = struct.unpack_from("<Q", data, 0x20), struct.unpack_from("<HH", data, 0x36)
     for number in range(count):
@@ -184,7 +177,7 @@ def _unwound(data: bytes, sections: Sequence[_Section]) -> Iterator[FunctionRang
         return
 
 
-def _described(table: bytes, address: int) -> Iterator[FunctionRange]:
+def _described(table: bytes, address: int) -> Iterator[tuple[int, int]]:
     """The functions of the entries of ``.eh_frame``; entries before them that they share say how they are written."""
     at, encodings = 0, dict[int, int]()
     while at + 8 <= len(table):
@@ -202,14 +195,14 @@ def _described(table: bytes, address: int) -> Iterator[FunctionRange]:
         at = begin + length
 
 
-def _range(table: bytes, at: int, address: int, encoding: int | None) -> Iterator[FunctionRange]:
+def _range(table: bytes, at: int, address: int, encoding: int | None) -> Iterator[tuple[int, int]]:
     """The function of an entry; none where its address is not relative to the place where it is written."""
     if encoding is None or encoding & 0xF0 != _PC_RELATIVE or encoding & 0x0F not in _FORMATS:
         return
     distance, size = struct.unpack_from(f"<{_FORMATS[encoding & 0x0F]}", table, at)
     start = address + at + distance
     if size and start >= 0:
-        yield FunctionRange(start, start + size)
+        yield start, start + size
 
 
 def _encoding(table: bytes, at: int) -> int:

@@ -26,10 +26,14 @@ PACKAGE = FILE.parents[2]
 """Directory of the package opscope."""
 
 
-def module_command(module: str) -> tuple[str, ...]:
-    """What starts a module as a program, with the Python of this process; its arguments come behind."""
+def module_command(module: str, python: str | None = None) -> tuple[str, ...]:
+    """What starts a module as a program, with the Python of this process or another; its arguments come behind.
+
+    Another one gets none of the variables of Python: what they name is of this one's version.
+    """
     names = ("-X", "utf8") if sys.flags.utf8_mode else ()  # so that names of files are the same there
-    return (sys.executable, *names, *module_words(str(FILE), str(PACKAGE.parent), module))
+    started = (sys.executable,) if python in {None, sys.executable} else (str(python), "-E")
+    return (*started, *names, *module_words(str(FILE), str(PACKAGE.parent), module))
 
 
 def module_words(file: str, place: str, module: str) -> tuple[str, ...]:

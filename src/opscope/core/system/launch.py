@@ -26,8 +26,8 @@ _ABOVE = 1.1  # the copy made by fork may grow a little before it becomes the pr
 def main(report: str, directory: str, cpus: str, *command: str) -> None:
     """Run the command and write to the report how it ended, its peak memory, and what it used of the system.
 
-    The report has ``exit_code``, ``signal``, ``start_error``, ``peak_rss_bytes`` and ``usage``, which has fields of
-    ``opscope.core.system.usage.ProcessUsage``.
+    The report has ``code``, negative for a signal, ``start_error``, ``peak_rss_bytes`` and ``usage``, which has
+    fields of ``opscope.core.system.usage.ProcessUsage``.
     """
     end_with_parent()
     own = own_peak()  # a new process begins with this as its first peak
@@ -44,8 +44,7 @@ def main(report: str, directory: str, cpus: str, *command: str) -> None:
     code = os.waitstatus_to_exitcode(status)
     peak = in_bytes(usage.ru_maxrss)
     told = {
-        "exit_code": code if code >= 0 else None,
-        "signal": -code if code < 0 else None,
+        "code": code,
         "start_error": problem,
         "peak_rss_bytes": peak if peak > own * _ABOVE else None,
         "usage": usage_of(usage, time.monotonic_ns() - began),

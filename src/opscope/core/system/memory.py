@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from opscope.core.errors import MemoryLimitError, UsageError
-from opscope.core.files import text_of
+from opscope.core.files import opened, text_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -167,3 +167,11 @@ def _taken() -> int | None:
     """Private memory of this process that the system counts against its limit; None where it is not Linux."""
     words = text_of(Path("/proc/self/statm")).split() if sys.platform == "linux" else []
     return int(words[5]) * resource.getpagesize() if len(words) > 5 else None  # noqa: PLR2004 - proc(5): data + stack
+
+
+def file_bytes(path: Path, hint: str | None = None) -> bytes:
+    """All bytes of a file."""
+    with opened(path, hint) as file, limited(path):
+        if os.fstat(file.fileno()).st_size > memory_limit():
+            raise too_large(path)
+        return file.read()

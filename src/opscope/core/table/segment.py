@@ -55,22 +55,15 @@ class Coded:
 
 @dataclass(frozen=True)
 class Segment:
-    """Consecutive blocks with the same events, one row an event of the template.
+    """Consecutive blocks with the same events, one row an event of the template."""
 
-    Attributes:
-        columns: the template; arrays of numbers (-1 for null), ``Coded`` texts, flags, and ``metadata`` as a tuple of
-            bytes or None. ``parent`` counts rows of the template, ``run`` blocks from the segment's first.
-        start: start of every event; shape (repeats, events).
-        duration: duration of every event; shape (repeats, events).
-        first_run: number of the first block in its file.
-        first_inference: number of inferences of the process before this segment.
-    """
-
+    # the template; arrays of numbers (-1 for null), ``Coded`` texts, flags, and ``metadata`` as a tuple of bytes or
+    # None. ``parent`` counts rows of the template, ``run`` blocks from the segment's first
     columns: Mapping[str, Any]
-    start: Ints
-    duration: Ints
-    first_run: int = 0
-    first_inference: int = 0
+    start: Ints  # start of every event; shape (repeats, events)
+    duration: Ints  # duration of every event; shape (repeats, events)
+    first_run: int = 0  # number of the first block in its file
+    first_inference: int = 0  # number of inferences of the process before this segment
 
     @classmethod
     def build(cls, columns: Mapping[str, Column], start: Ints, duration: Ints, first_run: int = 0) -> Segment:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import msgspec
 import numpy as np
@@ -208,15 +208,11 @@ class FleetEvidence(msgspec.Struct, frozen=True, tag_field="kind", tag="fleet"):
     vanished: list[VanishedDevice] = []
 
 
-class TracedStep(NamedTuple):
-    """What is known of the place at which a series became slower."""
-
-    step: LevelStep
-    origin: ChangeOrigin
-
-
 def fleet_gate(
-    series: Sequence[StoredSeries], terms: FleetTerms, decision: FleetDecision, origins: Mapping[int, TracedStep]
+    series: Sequence[StoredSeries],
+    terms: FleetTerms,
+    decision: FleetDecision,
+    origins: Mapping[int, tuple[LevelStep, ChangeOrigin]],
 ) -> Decision[FleetEvidence]:
     """The decision with everything that it rests on."""
     slower = [_slower(series, decision, number, origins.get(number)) for number in decision.slower]
@@ -297,7 +293,7 @@ def _model_criterion(count: ModelCount, unjudged: Outcome) -> Criterion:
 
 
 def _slower(
-    series: Sequence[StoredSeries], decision: FleetDecision, number: int, traced: TracedStep | None
+    series: Sequence[StoredSeries], decision: FleetDecision, number: int, traced: tuple[LevelStep, ChangeOrigin] | None
 ) -> SlowerSeries:
     own = decision.families.series
     runs, change = int(own.confirmed[number]), float(own.change[number])
@@ -318,7 +314,7 @@ def _slower(
     )
     if traced is None:
         return found
-    step = traced.step
+    step, origin = traced
     low, high = step.ci95
     return msgspec.structs.replace(
         found,
@@ -326,8 +322,8 @@ def _slower(
         after_ns=step.after,
         slowdown=step.ratio - 1,
         ci95=(low - 1, high - 1),
-        runs=traced.origin.runs_ago[0],
-        origin=traced.origin,
+        runs=origin.runs_ago[0],
+        origin=origin,
     )
 
 

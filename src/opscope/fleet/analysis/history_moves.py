@@ -24,9 +24,8 @@ def common_steps(history: History, facts_of: Callable[[list[str]], FactsOfRuns])
     Steps are taken for one event when they are at most three runs apart, since that is how well a step is placed. A
     series takes part when it was judged and has runs on both sides.
 
-    Args:
-        history: whose steps are meant.
-        facts_of: the facts of the runs of some bundles; asked for events that have something in common, once.
+    ``history``: whose steps are meant; ``facts_of``: the facts of the runs of some bundles; asked for events that have
+    something in common, once.
     """
     events = [(key, runs) for key, runs in _events(history) if common_moves([_move(*one, {}) for one in runs])]
     sides = (series.points[at] for _, runs in events for series, first in runs for at in (first - 1, first))

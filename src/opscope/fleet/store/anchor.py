@@ -36,10 +36,8 @@ DAMAGE_HINT = "`opscope store verify` names every such file; restore it from a c
 class StoreDamageError(TraceFormatError):
     """A file of a store is not as it was written.
 
-    Args:
-        place: of the store.
-        path: of the file, within the store.
-        damage: what is wrong with it, as one sentence without a full stop.
+    ``place``: of the store; ``path``: of the file, within the store; ``damage``: what is wrong with it, as one sentence
+    without a full stop.
     """
 
     def __init__(self, place: StoreLocation, path: str, damage: str) -> None:

@@ -160,8 +160,7 @@ def check_whole(place: StoreLocation) -> Faults:
     A file that has not changed since the last such check, by the clock of the storage, is not read again. Then the
     anchor learns of commits of commands that were interrupted before they could tell it.
 
-    Returns:
-        What is wrong with files that count no more and are kept for earlier versions.
+    Returns what is wrong with files that count no more and are kept for earlier versions.
     """
     found = _examined(place, whole=False)
     for path, problem in found.faults.items():

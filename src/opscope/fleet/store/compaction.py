@@ -51,17 +51,11 @@ _COMMITS_SECONDS = 30 * 86_400.0
 
 
 class Compacted(NamedTuple):
-    """What compaction did.
+    """What compaction did."""
 
-    Attributes:
-        before: files that were read together.
-        after: files that took their place.
-        deleted: files that were replaced more than a week ago.
-    """
-
-    before: int
-    after: int
-    deleted: int
+    before: int  # files that were read together
+    after: int  # files that took their place
+    deleted: int  # files that were replaced more than a week ago
 
 
 def compact(place: StoreLocation) -> Compacted:
@@ -81,8 +75,7 @@ def tidy(place: StoreLocation) -> list[str]:
 
     It comes before commits, which could let the log forget what was replaced.
 
-    Returns:
-        Paths of the files.
+    Returns paths of the files.
     """
     gone = delete_replaced(place, _KEPT_HOURS)
     forget_commits(place, time.time() - _COMMITS_SECONDS)
@@ -99,8 +92,7 @@ def compact_loose(place: StoreLocation) -> None:
 def remove(place: StoreLocation, bundles: Iterable[str], older_than: int | None = None) -> list[StoreEntry]:
     """Take bundles out of a store; their rows are gone from its files then, those of earlier versions too.
 
-    Returns:
-        The bundles that were removed.
+    Returns the bundles that were removed.
     """
     asked = list(bundles)
 
@@ -208,8 +200,7 @@ def alike(files: list[File]) -> list[File]:
 def read_together(place: StoreLocation, files: Sequence[File]) -> Iterator[tuple[list[File], File]]:
     """Make one file of several of a table and month, and so on: of as many as may be held at once.
 
-    Returns:
-        The files that were read, and the one that has their rows. What stays alone is left out.
+    Returns the files that were read, and the one that has their rows. What stays alone is left out.
     """
     held: list[tuple[File, pl.DataFrame]] = []
     for file in files:

@@ -62,15 +62,10 @@ class StoreEntry(msgspec.Struct, frozen=True):
 
 
 class EntryStream(NamedTuple):
-    """Bundles of a store, a part at a time.
+    """Bundles of a store, a part at a time."""
 
-    Attributes:
-        total: how many count.
-        entries: those that were asked for, in the order of histories.
-    """
-
-    total: int
-    entries: Iterator[StoreEntry]
+    total: int  # how many count
+    entries: Iterator[StoreEntry]  # those that were asked for, in the order of histories
 
 
 @contextlib.contextmanager

@@ -76,11 +76,7 @@ class _LetGo(io.FileIO):
 
 
 class Directory:
-    """A store in a directory of this machine.
-
-    Args:
-        path: of it.
-    """
+    """A store in a directory of this machine."""
 
     def __init__(self, path: Path) -> None:
         self.address = str(path)
@@ -143,12 +139,8 @@ class Directory:
 class Remote:
     """A store in object storage.
 
-    Args:
-        address: its URL.
-
-    Raises:
-        MissingDependencyError: obstore is not installed.
-        UsageError: the URL names no kind of object storage that is known.
+    Raises MissingDependencyError: obstore is not installed; UsageError: the URL names no kind of object storage that is
+    known.
     """
 
     def __init__(self, address: str) -> None:

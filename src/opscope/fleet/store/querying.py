@@ -241,9 +241,7 @@ def reading_connection(files: Any) -> Iterator[duckdb.DuckDBPyConnection]:  # no
 class PartReader:
     """A file as DuckDB reads it, in two steps and in several threads at once: each has a position of its own.
 
-    Args:
-        part: what gives bytes from an offset on.
-        size: of the file.
+    ``part``: what gives bytes from an offset on; ``size``: of the file.
     """
 
     def __init__(self, part: Callable[[int, int], bytes], size: int) -> None:

@@ -54,8 +54,7 @@ class Batch:
         A bundle that is already there, or of whose run a fuller one is there, is left out. When somebody else commits
         in between, what is there is looked up again.
 
-        Returns:
-            The bundles that are in the store now.
+        Returns the bundles that are in the store now.
         """
         wanted: tuple[list[StoreEntry], list[str]] = [], []
         files: list[File] = []

@@ -114,14 +114,11 @@ _INSTALL = "install the Android platform tools (Debian: apt install adb, macOS: 
 class AdbShell:
     """A device, by its serial number or network address.
 
-    Args:
-        serial: of the device, or HOST:PORT of one on the network, which is connected to; None: the only one there is,
-            or that of the environment's ``ANDROID_SERIAL``.
-        command: that starts adb.
+    ``serial``: of the device, or HOST:PORT of one on the network, which is connected to; None: the only one there is,
+    or that of the environment's ``ANDROID_SERIAL``; ``command``: that starts adb.
 
-    Raises:
-        MissingDependencyError: adb is not installed.
-        DeviceError: there is no such device, none at all, several of them, or it does not let us in.
+    Raises MissingDependencyError: adb is not installed; DeviceError: there is no such device, none at all, several of
+    them, or it does not let us in.
     """
 
     def __init__(self, serial: str | None = None, command: Sequence[str] = ("adb",)) -> None:
@@ -238,9 +235,7 @@ class AdbShell:
 class AdbProcess:
     """A command that runs on the device, its standard input open.
 
-    Args:
-        command: of adb.
-        where: the device, for messages.
+    ``where``: the device, for messages.
     """
 
     def __init__(self, command: Sequence[str], where: str) -> None:

@@ -239,7 +239,7 @@ class AdbDevice(Device):
         """How a command ended, with what logcat tells of a foreign one."""
         if command.foreign:
             records = {LOGCAT: "\n".join(self._logcat(command.into))}
-            return super()._status(code, command)._replace(records=records)
+            return msgspec.structs.replace(super()._status(code, command), records=records)
         return super()._status(code, command)
 
     def _logcat(self, into: Path) -> list[str]:

@@ -20,7 +20,7 @@ import msgspec
 import numpy as np
 
 from opscope.core.errors import EmptyTraceError, InvariantError, TraceFormatError, did_you_mean
-from opscope.core.input_files import file_bytes
+from opscope.core.system.memory import file_bytes
 from opscope.core.table import Clock, EventTable, Scope, TraceWarning
 from opscope.core.table.segment import coded_from
 from opscope.core.units import counted_text, share_text, time_text

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 
 from opscope.core.errors import NotFoundError, StorageError, TraceFormatError
-from opscope.core.input_files import file_bytes
+from opscope.core.system.memory import file_bytes
 from opscope.core.table import TraceWarning
 from opscope.core.units import share_text, time_text
 from opscope.kit.readers.csv import kernel_rows, stats_rows
@@ -185,10 +185,8 @@ def is_kit_run(directory: Path) -> bool:
 def read_kit(directory: Path, compared: tuple[str | None, str | None] | None = None) -> KitRun:
     """Everything that a run directory tells, except what is in its traces.
 
-    Raises:
-        NotFoundError: nothing of the kit is there, or no experiment of a name.
-        TraceFormatError: a file is not what the kit writes.
-        UsageError: of the two that are to be compared one is missing, or both are the same experiment.
+    Raises NotFoundError: nothing of the kit is there, or no experiment of a name; TraceFormatError: a file is not what
+    the kit writes; UsageError: of the two that are to be compared one is missing, or both are the same experiment.
     """
     files = _files_in(directory)
     sources = {name: decode(directory / name, Listing) for name in _listings(files)}

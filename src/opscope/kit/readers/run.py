@@ -137,9 +137,8 @@ def named_pairs(
 ) -> Pairs:
     """The one comparison that the user asks for.
 
-    Raises:
-        NotFoundError: an experiment is not there, or at several thread counts.
-        UsageError: one of the sides is missing, or both are the same.
+    Raises NotFoundError: an experiment is not there, or at several thread counts; UsageError: one of the sides is
+    missing, or both are the same.
     """
     names = (baseline_name, candidate_name)
     baseline, candidate = (None if name is None else named_key(name, keys, directory) for name in names)

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
     from pathlib import Path
 
-    from opscope.core.system.elf import CodeSection, FunctionRange
+    from opscope.core.system.elf import CodeSection
 
 
 # Source of the opcodes: Intel's Software Developer's Manual, volume 2, appendix A.
@@ -116,7 +116,7 @@ class _Span(NamedTuple):
     entries: list[int]
 
 
-def _spans(functions: Iterable[FunctionRange]) -> list[_Span]:
+def _spans(functions: Iterable[tuple[int, int]]) -> list[_Span]:
     """The pieces that functions make up, apart from each other and in order."""
     spans: list[_Span] = []
     for start, end in functions:

@@ -251,10 +251,10 @@ def proof(record: Path) -> MaskProof:
     if not Path(told.report).exists():
         problem = f"nothing was switched: the loader ignored {_LOADED_BY[told.mechanism]}, or no library was loaded"
         raise FeatureError(problem, hint=WITHOUT_SWITCH)
-    report = read_report(Path(told.report))
-    _check(told, report)
-    own = [library for library in report.libraries if library.loaded]
-    outside = sum(asked.outside for asked, one in zip(told.libraries, report.libraries, strict=True) if one.loaded)
+    process, libraries = read_report(Path(told.report))
+    _check(told, process, libraries)
+    own = [library for library in libraries if library.loaded]
+    outside = sum(asked.outside for asked, one in zip(told.libraries, libraries, strict=True) if one.loaded)
     is_trap = told.mechanism is Mechanism.TRAP
     return MaskProof(
         cleared=told.cleared,
@@ -270,19 +270,19 @@ def proof(record: Path) -> MaskProof:
     )
 
 
-def _check(told: _Record, report: SwitchReport) -> None:
+def _check(told: _Record, process: int, libraries: Sequence[SwitchedLibrary]) -> None:
     """Refuse what is no proof."""
-    for asked, library in zip(told.libraries, report.libraries, strict=True):
+    for asked, library in zip(told.libraries, libraries, strict=True):
         if library.problem:
             raise FeatureError(_problem(library), where=asked.path, hint=WITHOUT_SWITCH)
-        if not library.loaded and report.process == os.getpid() and told.mechanism is Mechanism.TRAP:
+        if not library.loaded and process == os.getpid() and told.mechanism is Mechanism.TRAP:
             _check_absent(asked)
         if library.loaded and told.mechanism is Mechanism.TRAP and library.sites != asked.sites * library.loaded:
             problem = f"{library.sites} of {asked.sites} cpuid instructions were switched"
             raise FeatureError(problem, where=asked.path, hint=WITHOUT_SWITCH)
-    if not any(library.executions for library in report.libraries):
+    if not any(library.executions for library in libraries):
         raise FeatureError("no library queried the CPU's features, so nothing was switched off", hint=WITHOUT_SWITCH)
-    masked = sum(library.masked for library in report.libraries)
+    masked = sum(library.masked for library in libraries)
     if told.cleared and not masked:
         fields = ", ".join(told.cleared)
         raise FeatureError(f"no answer had the features to be switched off: {fields}", hint=WITHOUT_SWITCH)
@@ -324,13 +324,6 @@ def _sites(mechanism: Mechanism, library: Path) -> tuple[Sequence[int], int]:
     return [0] if symbols is not None and _FUNCTION in symbols.undefined else [], 0
 
 
-class SwitchedRow(NamedTuple):
-    """What was cleared in the answers of one kind."""
-
-    cleared: int  # bits that were set in an answer of the processor, and were cleared; 0 for hardware capabilities
-    answers: int  # in which some were
-
-
 class SwitchedLibrary(NamedTuple):
     """What became of one library."""
 
@@ -341,18 +334,13 @@ class SwitchedLibrary(NamedTuple):
     executed: int  # places that were switched and asked at least once; 0 for hardware capabilities
     executions: int  # questions that it asked
     masked: int  # of them, those that were answered with fewer features
-    rows: tuple[SwitchedRow, ...]  # in the order in which they were asked for
+    # in the order in which they were asked for: bits that were set in an answer of the processor and were cleared (0
+    # for hardware capabilities), and the answers in which some were
+    rows: tuple[tuple[int, int], ...]
 
 
-class SwitchReport(NamedTuple):
-    """What a switch library counted."""
-
-    process: int  # number of the process that it was loaded into
-    libraries: tuple[SwitchedLibrary, ...]  # in the order in which they were asked for
-
-
-def read_report(file: Path) -> SwitchReport:
-    """What was counted so far; the process may still run."""
+def read_report(file: Path) -> tuple[int, tuple[SwitchedLibrary, ...]]:
+    """The number of the process that was counted so far, and its libraries as they were asked for; it may still run."""
     with storage_errors(file):
         data = file.read_bytes()
     if len(data) != _SIZE:
@@ -360,13 +348,13 @@ def read_report(file: Path) -> SwitchReport:
     magic, size, process, libraries, rows = _HEAD.unpack_from(data)
     if magic != _MAGIC or size != _SIZE or libraries > _MOST_LIBRARIES or rows > MOST_ROWS:
         raise FeatureError("the switch report is damaged or of another version", where=file)
-    return SwitchReport(process, tuple(_library(data, number, rows) for number in range(libraries)))
+    return process, tuple(_library(data, number, rows) for number in range(libraries))
 
 
 def _library(data: bytes, number: int, rows: int) -> SwitchedLibrary:
     at = _HEAD.size + number * _ONE
     own = [_ROW.unpack_from(data, at + _LIBRARY_RECORD.size + row * _ROW.size) for row in range(rows)]
-    told = tuple(SwitchedRow(cleared, count) for cleared, _, count in own)
+    told = tuple((cleared, answers) for cleared, _, answers in own)
     loaded, sites, problem, detail, executed, _, executions, masked = _LIBRARY_RECORD.unpack_from(data, at)
     return SwitchedLibrary(loaded, sites, problem, detail, executed, executions, masked, told)
 

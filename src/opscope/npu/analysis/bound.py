@@ -15,7 +15,7 @@ import msgspec
 import numpy as np
 
 from opscope.analysis.findings.message import Message, Severity
-from opscope.core.stats.summary import FEWEST, ratio_interval, summarise
+from opscope.core.stats.distributions import FEWEST, median_bounds, ratio_interval
 from opscope.core.units import range_text, share_text
 from opscope.npu.analysis.cycles import STALLS, Activity, activity, category_name, cover, split_by, together
 from opscope.npu.analysis.findings import place, tile_finding
@@ -170,7 +170,7 @@ def _period(start: Ints) -> Period | None:
     if not len(periods):
         return None
     p10, median, p90 = np.percentile(periods, [10, 50, 90]).tolist()
-    interval = summarise(periods.tolist()).ci95_median
+    interval = median_bounds(np.sort(periods).astype(np.float64))
     return Period(len(periods), median, p10, p90, int(periods.min()), int(periods.max()), interval)
 
 
@@ -212,7 +212,7 @@ def _by_port(found: TileBound, paced: Port, periods: _Paced) -> TileBound:
     rest = max((port.cycles_per_call or 0.0 for port in found.ports if port is not paced), default=0.0)
     left = max(periods.call, rest)
     each = (periods.end - periods.start) / np.maximum(periods.calls, max(rest, 1.0))
-    at_most, interval = periods.measured.median / left, summarise(each.tolist()).ci95_median
+    at_most, interval = periods.measured.median / left, median_bounds(np.sort(each))
     if interval is not None:
         interval = min(interval[0], at_most), max(interval[1], at_most)
     gain = Gain(at_most, interval, periods.measured.n)

@@ -57,7 +57,6 @@ class CallGap(msgspec.Struct, frozen=True):
     why: str  # in words
 
 
-_NO_CYCLES = np.empty(0, np.int64)
 _FUSED = 1.5
 """So many usual calls and more are two iterations whose border was lost."""
 

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from opscope.core.errors import UsageError, did_you_mean
-from opscope.core.input_files import file_bytes
 from opscope.core.json import from_json
+from opscope.core.system.memory import file_bytes
 from opscope.core.table.tiles import SLOTS, UNUSED, Unit
 from opscope.npu.devices import event_names
 

@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from opscope.core.errors import UsageError
-from opscope.core.input_files import file_bytes
 from opscope.core.json import from_json
+from opscope.core.system.memory import file_bytes
 from opscope.npu.cost_model import CostModel, cost_model
 
 if TYPE_CHECKING:

@@ -10,8 +10,8 @@ import msgspec
 from opscope.analysis.gate.decision import Decision
 from opscope.core.errors import EmptyTraceError, MismatchError, NotFoundError, OpscopeError, TraceFormatError
 from opscope.core.files import labels
-from opscope.core.input_files import file_bytes
 from opscope.core.json import from_json
+from opscope.core.system.memory import file_bytes
 from opscope.measurements.notebook import NotebookResult, shown_as
 from opscope.npu.analysis.compare import TilesComparison, TilesEvidence, TilesSide, TilesTraces, compared_tiles
 from opscope.readers.compressed import first_bytes
@@ -69,10 +69,10 @@ def _files_in(directory: Path) -> list[Path]:
     if below:
         return below
     try:
-        found = traces_in(directory)
+        files, reader, _ = traces_in(directory)
     except NotFoundError:
         return []
-    return found.files if _reads_tiles(found.reader) else []
+    return files if _reads_tiles(reader) else []
 
 
 def tiles_side(path: str | Path) -> TilesTraces:

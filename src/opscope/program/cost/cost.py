@@ -204,10 +204,8 @@ def _rows(call: OperatorCall, number: int) -> int:
 class GraphCosts:
     """Costs of the events of one delegate; prepared once, since each needs to know who uses its values.
 
-    Args:
-        graph: of the delegate.
-        dims: real shapes by value number; None: those of the file, which of dynamic tensors are the upper bound. When
-            given, a value that is neither constant nor listed has an unknown shape.
+    ``graph``: of the delegate; ``dims``: real shapes by value number; None: those of the file, which of dynamic tensors
+    are the upper bound. When given, a value that is neither constant nor listed has an unknown shape.
     """
 
     def __init__(self, graph: XnnGraph, dims: Mapping[int, Shape] | None = None) -> None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from opscope.program.cost.dimensions import MOST_DIMENSIONS, NotKnownError, Shape, at_least, elements, of_rank
 from opscope.program.cost.operator_cost import BILINEAR, NOTHING, SOFTMAX, Arithmetic, Cost, operations
-from opscope.program.xnnpack.graph import ArgMaxPooling, Convolution, Pooling, QuantisationKind
+from opscope.program.xnnpack.graph import Convolution, Pooling, QuantisationKind
 from opscope.program.xnnpack.subgraph import BINARY, UNARY
 
 if TYPE_CHECKING:
@@ -130,7 +130,7 @@ def _attention(shaped: NodeShapes) -> Arithmetic:
 
 def _pooling(shaped: NodeShapes) -> Arithmetic:
     options = shaped.node.attributes
-    if not isinstance(options, Pooling | ArgMaxPooling):
+    if not isinstance(options, Pooling):
         raise NotKnownError
     return Arithmetic(others=elements(shaped.output()) * options.pooling_height * options.pooling_width)
 
@@ -178,9 +178,8 @@ _RULES: dict[str, Callable[[NodeShapes], Arithmetic]] = {
 class GraphTraffic:
     """The values of a graph with their shapes, and who uses them.
 
-    Args:
-        graph: of a delegate.
-        dims: real shapes by value; None: those of the file. When given, every value that is no constant needs one.
+    ``graph``: of a delegate; ``dims``: real shapes by value; None: those of the file. When given, every value that is
+    no constant needs one.
     """
 
     def __init__(self, graph: XnnGraph, dims: Mapping[int, Shape] | None = None) -> None:

@@ -35,7 +35,6 @@ from opscope.program.cost.node_cost import IMAGE, MATRIX, TRANSPOSED, NodeShapes
 from opscope.program.cost.portable_shapes import output_shapes
 from opscope.program.structure.plan import Dynamism, InstructionKind, PlannedTensor
 from opscope.program.xnnpack.graph import (
-    ArgMaxPooling,
     Convolution,
     Padding,
     Pooling,
@@ -143,7 +142,7 @@ def _pooling(shaped: NodeShapes) -> Shape:
 
 def _argmax_pooling(shaped: NodeShapes) -> Shape:
     """Windows lie side by side, and what does not fill one is left out."""
-    options = _options(shaped, ArgMaxPooling)
+    options = _options(shaped, Pooling)
     count, height, width, channels = of_rank(shaped.input(0), IMAGE)
     if min(options.pooling_height, options.pooling_width) < 1:
         raise NotKnownError

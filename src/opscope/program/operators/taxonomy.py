@@ -12,10 +12,40 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from opscope.core.plug_ins import PlugIn, plug_ins
 from opscope.program.operators.kinds import KINDS, Category, Kind
-from opscope.program.operators.plug_in_kinds import GROUP, plug_in_kinds
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+
+GROUP = "opscope.kinds"
+
+
+def plug_in_kinds() -> tuple[list[Kind], list[str]]:
+    """The kinds of all installed packages, named PACKAGE:KIND, and why some are not there, one sentence each.
+
+    Of two for one name the last counts.
+    """
+    kinds: list[Kind] = []
+    problems: list[str] = []
+    for one in plug_ins(GROUP):
+        if one.problem:
+            problems.append(one.problem)
+            continue
+        try:
+            kinds += _checked(one)
+        except Exception as error:  # noqa: BLE001 - the objects of any package
+            problems.append(one.failed("has no kinds", error))
+    return kinds, problems
+
+
+def _checked(one: PlugIn) -> list[Kind]:
+    found = [one.loaded] if isinstance(one.loaded, Kind) else [*one.loaded]
+    for kind in found:
+        if not isinstance(kind, Kind) or not isinstance(kind.category, Category):
+            raise TypeError(f"{kind!r} is not a Kind with a Category")
+        if not all(isinstance(text, str) for text in kind._replace(category=Category.OTHER)):
+            raise TypeError(f"the names of {kind.name!r} are not text")
+    return [kind._replace(name=f"{one.package}:{kind.name}") for kind in found]
+
 
 __all__ = [
     "FRAMEWORK",
@@ -73,7 +103,7 @@ _OURS = _names(KINDS)
 
 @lru_cache(maxsize=4)
 def _others(_found: tuple[PlugIn, ...]) -> _Names:
-    return _names(plug_in_kinds().kinds)
+    return _names(plug_in_kinds()[0])
 
 
 def _tables() -> Iterator[_Names]:

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from opscope.program.cost.call import OperatorCall, integer_in
 from opscope.program.cost.dimensions import NotKnownError, elements
-from opscope.program.partition.portable_reason import Cause, PortableReason
+from opscope.program.partition.verdicts import Cause, PortableReason
 from opscope.program.structure.plan import Dynamism, InstructionKind, Scalar
 
 if TYPE_CHECKING:

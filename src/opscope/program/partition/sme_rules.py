@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from opscope.program.partition.sme_support import Eligibility, Form, SmeSupport
+from opscope.program.partition.verdicts import Eligibility, Form, SmeSupport
 from opscope.program.xnnpack.graph import Convolution
 from opscope.program.xnnpack.subgraph import is_matrix_product
 

@@ -64,17 +64,9 @@ class EdgeGraph(msgspec.Struct, frozen=True):
         return {handle: tuple(nodes) for handle, nodes in found.items()}
 
 
-class RecordedDelegate(msgspec.Struct, frozen=True):
-    """A call of a delegate; XNNPACK records no identifiers."""
-
-    backend: str
-    identifiers: dict[str, tuple[int, ...]]  # debug handles behind the names or numbers that it puts on its events
-
-
 class EtRecord(msgspec.Struct, frozen=True):
     """An ETRecord without its tensors; instructions are named by their method and number."""
 
     graphs: tuple[EdgeGraph, ...]  # one a method; empty when the record was written without them
     instruction_handles: dict[tuple[str, int], tuple[int, ...]]  # debug handles of what an instruction computes
-    delegates: dict[tuple[str, int], RecordedDelegate]  # calls of delegates
-    output_counts: dict[tuple[str, int], int]  # numbers of outputs, of delegate calls
+    delegates: dict[tuple[str, int], str]  # backends of calls of delegates

@@ -10,6 +10,13 @@ if TYPE_CHECKING:
     from opscope.program.structure.plan import PlannedTensor
 
 
+class Tensor(msgspec.Struct, frozen=True):
+    """Shape and number type of an input or output."""
+
+    shape: list[int]
+    dtype: str
+
+
 class TensorSpec(msgspec.Struct, frozen=True):
     """A tensor that a method takes or gives.
 

@@ -112,7 +112,6 @@ class Delegate(msgspec.Struct, frozen=True):
     """A part of a method that was handed to a backend."""
 
     id: str  # identifier of the backend
-    compile_specs: tuple[str, ...]  # keys of the options it was compiled with
     # where its payload stands in the file; None when it has none. Equal payloads may share their place
     data: Span | None
 
@@ -191,7 +190,6 @@ class Executable(msgspec.Struct, frozen=True):
     named_data: dict[str, int]  # keys of data, mostly weights, and the number of the segment that holds them
     # weights of portable operators; None when there are none or they stand inside the program
     constants: Subsegments | None
-    mutable_data: tuple[Subsegments, ...]  # initial states
 
     def backends(self) -> list[str]:
         """Identifiers of the delegates that are called, each once."""

@@ -93,9 +93,7 @@ class Link(NamedTuple):
 class Links:
     """Makers and readers of the values of a method.
 
-    Args:
-        plan: the method.
-        graphs: of its delegates by number; of one that is absent every argument may be read and made.
+    ``graphs``: of its delegates by number; of one that is absent every argument may be read and made.
     """
 
     def __init__(self, plan: MethodPlan, graphs: Mapping[int, XnnGraph]) -> None:

@@ -34,7 +34,6 @@ class QuantisationScales(msgspec.Struct, frozen=True):
     kind: QuantisationKind  # how many values share a scale. Per token means at run time, from the data
     scales: int = 0  # number of stored scales; 0 for one per tensor, which stands here, and for those of run time
     channel: int | None = None  # dimension along which scales differ; None where they do not
-    group_size: int | None = None  # elements of a channel that share a scale; None where all do
     scale: float | None = None  # the scale of a whole tensor; None for the other kinds
     zero_point: int | None = None  # the integer that stands for zero of a whole tensor; None for the other kinds
 
@@ -83,7 +82,7 @@ class Convolution(msgspec.Struct, frozen=True, tag=True):
 
 
 class Pooling(msgspec.Struct, frozen=True, tag=True):
-    """Attributes of AvgPooling2d and MaxPooling2d."""
+    """Attributes of AvgPooling2d, MaxPooling2d and ArgMaxPooling2d; that has no stride, which is the window."""
 
     padding_top: int
     padding_right: int
@@ -91,21 +90,10 @@ class Pooling(msgspec.Struct, frozen=True, tag=True):
     padding_left: int
     pooling_height: int
     pooling_width: int
-    stride_height: int
-    stride_width: int
-    dilation_height: int
-    dilation_width: int
-
-
-class ArgMaxPooling(msgspec.Struct, frozen=True, tag=True):
-    """Attributes of ArgMaxPooling2d; the stride is the window."""
-
-    padding_top: int
-    padding_right: int
-    padding_bottom: int
-    padding_left: int
-    pooling_height: int
-    pooling_width: int
+    stride_height: int = 0
+    stride_width: int = 0
+    dilation_height: int = 0
+    dilation_width: int = 0
 
 
 class Resizing(msgspec.Struct, frozen=True, tag=True):
@@ -130,9 +118,7 @@ class Slicing(msgspec.Struct, frozen=True, tag=True):
     sizes: tuple[int, ...]
 
 
-Attributes: TypeAlias = (
-    Convolution | Pooling | ArgMaxPooling | Resizing | Padding | Slicing | tuple[int, ...] | int | float
-)
+Attributes: TypeAlias = Convolution | Pooling | Resizing | Padding | Slicing | tuple[int, ...] | int | float
 """Attributes of a node. Of kinds with a single one it is the value:
 
 - StaticTranspose: for each dimension of the output, that of the input;
@@ -164,21 +150,11 @@ class ConstantData(msgspec.Struct, frozen=True):
     key: str  # of named data; empty for data inside the payload
 
 
-class PayloadHeader(msgspec.Struct, frozen=True):
-    """Byte positions in the payload; all 0 but the graph's size for a payload that is a graph and nothing else."""
-
-    graph_offset: int
-    graph_size: int
-    constants_offset: int
-    constants_size: int
-
-
 class XnnGraph(msgspec.Struct, frozen=True):
     """The payload of one delegate."""
 
     identifier: str  # `XN01`, or `XN00` with the weights inside the graph
     version: str  # of the schema, as the payload states it
-    header: PayloadHeader  # where its parts stand
     values: tuple[XnnValue, ...]  # tensors, in the order of the file
     nodes: tuple[XnnNode, ...]  # operators, in the order in which they are defined
     inputs: tuple[int, ...]  # ids of the values that the caller sets

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opscope.analysis.compare.control import identical
+from opscope.analysis.compare.outputs import identical
 from opscope.analysis.findings.message import note
 from opscope.bundle.manifest import Mechanism, Role
 from opscope.core.stats.effect import Verdict

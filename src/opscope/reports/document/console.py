@@ -40,9 +40,7 @@ class Text(rich.text.Text):
 class NameCell:
     """A name in a cell: whole where the table has the room, else cut in the middle, so that both ends are seen.
 
-    Args:
-        name: of any origin.
-        note: what stands behind it where there is room for both.
+    ``name``: of any origin; ``note``: what stands behind it where there is room for both.
     """
 
     def __init__(self, name: str, note: str = "") -> None:

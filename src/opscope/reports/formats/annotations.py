@@ -48,8 +48,7 @@ class Annotation(NamedTuple):
     def command(self, root: str = "") -> str:
         """The line to print.
 
-        Args:
-            root: directory that files are relative to; the file of another directory is told in the text.
+        ``root``: directory that files are relative to; the file of another directory is told in the text.
         """
         file, number = _split(self.line or "", root)
         told = self.text if file or not self.line else f"{self.text} ({plain(self.line, _LONGEST)})"
@@ -73,10 +72,8 @@ def gate_annotations(
 ) -> list[Annotation]:
     """The annotations of a decision.
 
-    Args:
-        decision: of a gate.
-        text: what its kind of evidence says.
-        judged: what is known of the candidate's program.
+    ``decision``: of a gate; ``text``: what its kind of evidence says; ``judged``: what is known of the candidate's
+    program.
     """
     slower, lone = _operators(decision.evidence, judged.layers)
     told = [gate_sentence(decision, text)]

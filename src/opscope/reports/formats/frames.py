@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from polars._typing import PolarsDataType
 
     from opscope.analysis.analysis import Analysis
+    from opscope.analysis.bisection import Bisection
     from opscope.analysis.compare.compare import Comparison
     from opscope.analysis.gate.decision import Decision
     from opscope.analysis.kernels.kernels import KernelView
@@ -67,6 +68,13 @@ _COUNTED: Schema = {
 _KERNELS: Schema = {
     **dict.fromkeys("kernel isa library operator types tile variant evidence path state".split(), pl.String),
     "amount": pl.Int64,
+}
+_STATES: Schema = {
+    **dict.fromkeys("state level".split(), pl.String),
+    **dict.fromkeys("latency_ns ratio low high".split(), pl.Float64),
+    **dict.fromkeys("operators instructions".split(), pl.Int64),
+    "outputs_agree": pl.Boolean,
+    **dict.fromkeys("wheel sha256".split(), pl.String),
 }
 _BUNDLES: Schema = {
     **dict.fromkeys("bundle path model dtype platform cpu target".split(), pl.String),
@@ -182,6 +190,19 @@ def work_frame(work: Work) -> pl.DataFrame:
         for one in work.operators
     )
     return typed_frame(_COUNTED, rows)
+
+
+def bisection_frame(found: Bisection) -> pl.DataFrame:
+    """States from the good end to the bad one."""
+    rows = (
+        (
+            *(one.name, one.level.value, one.latency_ns, one.ratio),
+            *(one.ci95 or (None, None)),
+            *(one.operators, one.instructions, one.outputs_agree, one.wheel, one.sha256),
+        )
+        for one in found.states
+    )
+    return typed_frame(_STATES, rows)
 
 
 def kernel_frame(view: KernelView) -> pl.DataFrame:

@@ -175,11 +175,7 @@ def _placed_call(method: ModelMethod, instruction: int, operators: list[Operator
 
 
 class _Graphs:
-    """The graphs of a model.
-
-    Args:
-        model: the program.
-    """
+    """The graphs of a model."""
 
     def __init__(self, model: ProgramModel) -> None:
         self._model = model

@@ -147,8 +147,7 @@ def method_nodes(method: ModelMethod) -> list[NodeLocation]:
 class _Walk:
     """Goes through the instructions of a method and remembers who made each value.
 
-    Args:
-        method: of the model.
+    ``method``: of the model.
     """
 
     def __init__(self, method: ModelMethod) -> None:
@@ -256,10 +255,7 @@ class _Walk:
 class _Payload:
     """The nodes of a delegate's payload.
 
-    Args:
-        method: that calls the delegate.
-        graph: the payload.
-        instruction: the call.
+    ``method``: that calls the delegate.
     """
 
     def __init__(self, method: ModelMethod, graph: XnnGraph, instruction: int) -> None:

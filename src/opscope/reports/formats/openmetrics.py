@@ -45,15 +45,6 @@ class Family(NamedTuple):
     help: str
 
 
-class MetricLabels(NamedTuple):
-    """What the person who exports says of a measurement."""
-
-    # name of the machine, a label of every series; None: CPU, system and address of the manifest
-    device: str | None = None
-    # of what was measured, a label of `opscope_measurement` alone, since each commit would begin new series
-    commit: str | None = None
-
-
 class Sample(NamedTuple):
     """A sample: what is added to the family's name, the labels and the value."""
 
@@ -85,8 +76,12 @@ FAMILIES = (
 )
 
 
-def openmetrics(content: ReportContent, given: MetricLabels | None = None) -> bytes:
-    """The exposition of everything that a report shows."""
+def openmetrics(content: ReportContent, device: str | None = None, commit: str | None = None) -> bytes:
+    """The exposition of everything that a report shows.
+
+    The name of the device is a label of every series; None: CPU, system and address of the manifest. What was measured
+    of a commit has it as a label of ``opscope_measurement`` alone, since each commit would begin new series.
+    """
     manifest = content.manifest
     named = _shown(result.variant.name for result in content.variants)
     base = _base(manifest)
@@ -101,11 +96,15 @@ def openmetrics(content: ReportContent, given: MetricLabels | None = None) -> by
     for comparison in content.comparisons:
         samples += _comparison(base, comparison, sides)
     samples += _conclusions(base, content.quality, content.findings)
-    return exposition(_given([*samples, *_repetitions(base, manifest)], given))
+    return exposition(_given([*samples, *_repetitions(base, manifest)], device, commit))
 
 
 def openmetrics_of(
-    analysis: Analysis, model: str, manifest: Manifest | None = None, given: MetricLabels | None = None
+    analysis: Analysis,
+    model: str,
+    manifest: Manifest | None = None,
+    device: str | None = None,
+    commit: str | None = None,
 ) -> bytes:
     """The exposition of one analysis."""
     named = analysis.variant or ""
@@ -118,12 +117,11 @@ def openmetrics_of(
         else {"model": model, "trace_sha256": analysis.trace.sha256 or ""}
     )
     samples = [Sample("opscope_measurement", info, 1, "_info"), *_variant(labels, analysis)]
-    return exposition(_given([*samples, *_conclusions(labels, analysis.quality, analysis.findings)], given))
+    return exposition(_given([*samples, *_conclusions(labels, analysis.quality, analysis.findings)], device, commit))
 
 
-def _given(samples: Iterable[Sample], given: MetricLabels | None) -> list[Sample]:
+def _given(samples: Iterable[Sample], device: str | None, commit: str | None) -> list[Sample]:
     """Samples with what was said of them."""
-    device, commit = given or MetricLabels()
     every = {} if device is None else {"device": device}
     once = {"opscope_measurement": {"commit": commit or ""}}
     return [one._replace(labels=one.labels | every | once.get(one.family, {})) for one in samples]

@@ -178,9 +178,7 @@ def _optional(column: str) -> pl.Expr:
 class _Beginnings:
     """Beginnings of lines, made once for all events that agree in the columns of the key.
 
-    Args:
-        facts: what is known of operators, by number.
-        process: number of the process in the file.
+    ``facts``: what is known of operators, by number; ``process``: number of the process in the file.
     """
 
     def __init__(self, facts: Sequence[OperatorFacts], process: int) -> None:

@@ -31,10 +31,10 @@ def pprof(analysis: Analysis, by: By) -> bytes:
     unit = "nanoseconds" if analysis.trace.clock is Clock.NS else "cycles"
     profile.kinds(("calls", "count"), ("time", unit))
     total = 0
-    for stack, operator in zip(stacks(analysis, by), analysis.operators, strict=True):
+    for (frames, weight), operator in zip(stacks(analysis, by), analysis.operators, strict=True):
         calls = round(operator.calls) if operator.position is not None else 0
-        profile.sample(stack.frames, (calls, stack.weight))
-        total += stack.weight
+        profile.sample(frames, (calls, weight))
+        total += weight
     return gzip.compress(profile.finished(total if unit == "nanoseconds" else 0), mtime=0)
 
 

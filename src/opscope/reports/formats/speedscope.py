@@ -84,9 +84,9 @@ def _profile(label: str, analysis: Analysis, by: By, numbers: dict[Frame, int]) 
         name=f"{plain(label)}: mean inference by {by.value}",
         unit="nanoseconds" if analysis.trace.clock is Clock.NS else "none",
         start_value=0,
-        end_value=sum(stack.weight for stack in found),
-        samples=[[numbers.setdefault(frame, len(numbers)) for frame in stack.frames] for stack in found],
-        weights=[stack.weight for stack in found],
+        end_value=sum(weight for _, weight in found),
+        samples=[[numbers.setdefault(frame, len(numbers)) for frame in frames] for frames, _ in found],
+        weights=[weight for _, weight in found],
     )
 
 
@@ -95,7 +95,7 @@ def folded(results: Sequence[tuple[str, Analysis]], by: By) -> bytes:
     lines: dict[str, int] = {}
     for name, analysis in results:
         outer = (Frame(frame_name(name)),) if len(results) > 1 else ()
-        for stack in stacks(analysis, by):
-            line = ";".join(frame.name for frame in (*outer, *stack.frames))
-            lines[line] = lines.get(line, 0) + stack.weight
+        for frames, weight in stacks(analysis, by):
+            line = ";".join(frame.name for frame in (*outer, *frames))
+            lines[line] = lines.get(line, 0) + weight
     return "".join(f"{line} {weight}\n" for line, weight in lines.items() if weight).encode()

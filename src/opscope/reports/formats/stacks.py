@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import enum
 import math
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -42,18 +42,11 @@ class Frame(msgspec.Struct, frozen=True, omit_defaults=True):
     line: int | None = None
 
 
-class Stack(NamedTuple):
-    """Frames from the outermost to the innermost, and the time that is spent in the innermost itself."""
-
-    frames: tuple[Frame, ...]
-    weight: int
-
-
-def stacks(analysis: Analysis, by: By) -> list[Stack]:
-    """The stacks of all operators of an analysis, in program order; one that took no time has the weight 0."""
+def stacks(analysis: Analysis, by: By) -> list[tuple[tuple[Frame, ...], int]]:
+    """Of each operator, in program order, its frames, the outermost first, and its self time as the weight."""
     make = _by_module(analysis) if by is By.MODULE else _by_call(analysis)
     weights = _whole([operator.shown_ns for operator in analysis.operators])
-    return [Stack(make(o), weight) for o, weight in zip(analysis.operators, weights, strict=True)]
+    return [(make(o), weight) for o, weight in zip(analysis.operators, weights, strict=True)]
 
 
 def _whole(times: Sequence[float]) -> list[int]:

@@ -127,9 +127,7 @@ def operator_bars(analysis: Analysis, most: int) -> alt.Chart:
 
     The framework's own time has no bars.
 
-    Args:
-        analysis: of one variant or trace.
-        most: bars at most; the title says what they leave out.
+    ``analysis``: of one variant or trace; ``most``: bars at most; the title says what they leave out.
     """
     work = longest_operators(analysis)
     shown = work[:most]

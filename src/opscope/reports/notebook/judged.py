@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opscope.core.units import counted_text
+from opscope.reports.bisection import bisection_document, state_table
 from opscope.reports.content.content import NOT_KNOWN
 from opscope.reports.document.blocks import Format, column, table
 from opscope.reports.document.messages import quality_sentence, sentence
@@ -17,6 +18,7 @@ from opscope.reports.validation import actions, answer, checks_table
 from opscope.reports.work import class_table, operator_table, work_document
 
 if TYPE_CHECKING:
+    from opscope.analysis.bisection import Bisection
     from opscope.analysis.gate.decision import Decision
     from opscope.analysis.gate.gate import ComparisonEvidence
     from opscope.analysis.kernels.kernels import KernelView
@@ -61,6 +63,12 @@ def work_card(work: Work) -> Card:
     """What the operators of a model execute: by class, and those that execute most."""
     document = work_document(work)
     return Card(work.model, document.answer, None, [class_table(work), operator_table(work)], [])
+
+
+def bisection_card(found: Bisection) -> Card:
+    """The states in their order."""
+    document = bisection_document(found)
+    return Card(found.model, document.answer, None, [state_table(found)], list(found.notes))
 
 
 def combined_card(report: CombinedReport) -> Card:

@@ -46,15 +46,7 @@ class ThreadSweepRow(NamedTuple):
         return self.configuration.name
 
 
-class ThreadSweep(NamedTuple):
-    """All configurations of a sweep over threads; which is shown to be the fastest, and what stands out."""
-
-    rows: list[ThreadSweepRow]
-    answer: str
-    notes: list[str]
-
-
-def sweep(content: ReportContent) -> ThreadSweep | None:
+def sweep(content: ReportContent) -> tuple[list[ThreadSweepRow], str, list[str]] | None:
     """The sweep over threads; None with one thread count."""
     measured = [
         (result.variant, result.analysis.latency)
@@ -73,7 +65,7 @@ def sweep(content: ReportContent) -> ThreadSweep | None:
         speedup = reference / median_ns if median_ns else 1.0
         rows.append(ThreadSweepRow(variant, median_ns, speedup, speedup / ((variant.threads or 1) / threads)))
     latencies = {variant.name: latency for variant, latency in measured}
-    return ThreadSweep(rows, _answer(rows, latencies), _notes(rows, _slower(found, latencies)))
+    return rows, _answer(rows, latencies), _notes(rows, _slower(found, latencies))
 
 
 def _answer(rows: Sequence[ThreadSweepRow], latencies: Mapping[str, Latency]) -> str:
@@ -394,8 +386,9 @@ def threads_section(content: ReportContent) -> Section | None:
     found = part("the sweep of thread counts", lambda: sweep(content), None)
     if found is None:
         return None
+    swept, answer, notes = found
     rows = table(
-        found.rows,
+        swept,
         column("variant", Format.NAME, lambda row: row.variant),
         column("threads", Format.COUNT, lambda row: row.configuration.threads),
         column("median ms", Format.MS, lambda row: row.median_ns),
@@ -403,8 +396,8 @@ def threads_section(content: ReportContent) -> Section | None:
         column("of ideal scaling", Format.SHARE, lambda row: row.efficiency),
         sortable=True,
     )
-    told = Sentence(". ".join([found.answer, *found.notes, ""]).strip())
-    return Section("Threads", [told, rows], "threads", "Threads", found.answer, folded=True)
+    told = Sentence(". ".join([answer, *notes, ""]).strip())
+    return Section("Threads", [told, rows], "threads", "Threads", answer, folded=True)
 
 
 def memory_section(content: ReportContent) -> Section:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import PurePath
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from opscope.analysis.findings.message import MessageKind, part_warning, warning
 from opscope.analysis.findings.quality import grade_left
@@ -47,7 +47,7 @@ _FILES = 8
 def reproduction_section(manifest: Manifest) -> Section:
     """The command that runs the experiment again."""
     again = reproduction(manifest)
-    blocks: list[Block] = [Code(again.command), Sentence(again.note)] if again else []
+    blocks: list[Block] = [Code(again[0]), Sentence(again[1])] if again else []
     answer = f"{manifest.plan.rounds} rounds, {counted_text(len(manifest.repetitions), 'repetition')}"
     shown = blocks or [Sentence("The command to rerun it is unknown.")]
     return Section("How to Reproduce", shown, "again", "What ran", answer, folded=True)
@@ -158,15 +158,11 @@ def _device(environment: Environment) -> str | None:
 _OF_PROFILE = re.compile(r"(accelerated|baseline|runner|without-[\w.-]+?)(-t\d+)?")
 
 
-class Reproduction(NamedTuple):
-    """How to run an experiment again."""
+def reproduction(manifest: Manifest) -> tuple[str, str] | None:
+    """How to run the experiment of a bundle again, as one line for a shell, and what else it takes, as one sentence.
 
-    command: str  # one line for a shell, to be started in the directory that the first one was
-    note: str  # what else it takes, as one sentence; empty where nothing else
-
-
-def reproduction(manifest: Manifest) -> Reproduction | None:
-    """How to run the experiment of a bundle again; None where that is not known.
+    The line is to be started in the directory that the first one was; the sentence is empty where nothing else is
+    needed. None where that is not known.
 
     It is not where another tool ran it, or a file did whose name an earlier version did not keep.
     """
@@ -181,7 +177,7 @@ def reproduction(manifest: Manifest) -> Reproduction | None:
         return None
     else:
         words = list(_profile_words(manifest, request))
-    return Reproduction(shell_command(words), note)
+    return shell_command(words), note
 
 
 def _run_words(config: ConfigRequest, request: ExperimentRequest) -> Iterator[str]:

@@ -87,13 +87,10 @@ class LoggedProcess(EmulatedCpu, frozen=True):
 class EmulatorCounter(WorkCounter):
     """QEMU's user mode.
 
-    Args:
-        sve_bits: length of the vectors of SVE.
-        sme_bits: length of the vectors of SME, and of a row of its tiles.
+    ``sve_bits``: length of the vectors of SVE; ``sme_bits``: length of the vectors of SME, and of a row of its tiles.
 
-    Raises:
-        MissingDependencyError: QEMU, a compiler for 64-bit Arm or capstone is missing.
-        UsageError: no processor has vectors of that length.
+    Raises MissingDependencyError: QEMU, a compiler for 64-bit Arm or capstone is missing; UsageError: no processor has
+    vectors of that length.
     """
 
     target = "qemu-aarch64"

@@ -10,8 +10,8 @@ from opscope.bundle.kernel_evidence import RECORD, EvidenceRun, KernelLibrary, e
 from opscope.bundle.manifest import Failure, FailureKind
 from opscope.core.errors import FeatureError, TraceFormatError
 from opscope.core.files import discard, sha256_of, storage_errors
-from opscope.core.input_files import file_bytes
 from opscope.core.system.elf import read_symbols
+from opscope.core.system.memory import file_bytes
 from opscope.experiment.engine import planned_job
 from opscope.experiment.protocol import LOG, OUTPUTS, TRACE
 from opscope.program.kernels.symbols import parse_symbol
@@ -87,8 +87,6 @@ def count_variant(
         variant=variant.name,
         started=started,
         target=target.describe(),
-        cleared=job.clear or [],
-        threads=job.threads,
         inferences=job.inferences,
         library=counted.library,
         output_sha256=outcome.measurement.output_sha256 if outcome.measurement else None,

@@ -79,8 +79,7 @@ class CountedProcess(ProcessSettings, frozen=True):
 class ValgrindCounter(WorkCounter):
     """Callgrind.
 
-    Raises:
-        MissingDependencyError: Valgrind or iced-x86 is missing.
+    Raises MissingDependencyError: Valgrind or iced-x86 is missing.
     """
 
     processor = "x86-64 under Valgrind, up to AVX2"

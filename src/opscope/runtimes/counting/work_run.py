@@ -117,9 +117,8 @@ def add(found: Counter[str], own: Instruction, times: int) -> None:
 def counted_moments(rows: Sequence[Counter[str]], triggers: Sequence[str]) -> dict[str, CountedMoments]:
     """Counts at each read, by their names.
 
-    Args:
-        rows: what each part holds, that behind the last call included.
-        triggers: the function before whose call a part ended, of all but the last one.
+    ``rows``: what each part holds, that behind the last call included; ``triggers``: the function before whose call a
+    part ended, of all but the last one.
     """
     places = _moments(triggers, len(rows) - 1)
     totals = {name: np.cumsum([row[name] for row in rows], dtype=np.int64) for name in (*_COUNTED, *CLASSES)}

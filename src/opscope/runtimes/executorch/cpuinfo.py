@@ -97,8 +97,7 @@ def switched_off(
 ) -> Callable[[], MaskProof | None]:
     """Switch fields off for the rest of this process, before the backend is loaded.
 
-    Returns:
-        Gives the proof, once the backend has been loaded; it raises FeatureError when there is none.
+    Returns gives the proof, once the backend has been loaded; it raises FeatureError when there is none.
     """
     if fields is None:
         return lambda: None

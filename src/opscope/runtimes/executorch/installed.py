@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import sys
-from importlib.metadata import PackageNotFoundError, version
-from importlib.util import find_spec
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from opscope.core.errors import MissingDependencyError
 from opscope.core.install import install_command
 from opscope.core.system.c_library import check_c_library
+from opscope.core.system.pythons import HERE
+
+if TYPE_CHECKING:
+    from opscope.core.system.pythons import Python
 
 BACKEND = "libexecutorch_backend_xnnpack"
 THREADPOOL = "libexecutorch_threadpool"
@@ -38,13 +40,13 @@ def runtime_hint() -> str:
     return f"{install_command('runtime')}; with torch, to export models: {with_torch}"
 
 
-def installed_runtime() -> InstalledRuntime:
+def installed_runtime(python: Python = HERE) -> InstalledRuntime:
     """What is installed; neither executorch nor torch is imported."""
-    package = _package("executorch")
+    package = python.place("executorch")
     if package is None:
         check_c_library()  # what to install does not help where no wheel fits
         raise MissingDependencyError("executorch is not installed", hint=runtime_hint())
-    found = _version()
+    found = python.version("executorch") or "of unknown version"
     directory = package / "lib"
     pool, backend = library_path(directory, THREADPOOL), library_path(directory, BACKEND)
     if pool.exists() and backend.exists():
@@ -53,16 +55,16 @@ def installed_runtime() -> InstalledRuntime:
     if bindings is None:
         problem = f"executorch {found} has no runtime for this system"
         raise MissingDependencyError(problem, where=package, hint=install_command("executorch"))
-    torch = _package("torch")
+    torch = python.place("torch")
     if torch is None:
         problem = f"torch is not installed, and executorch {found} needs it to run models"
         raise MissingDependencyError(problem, hint=install_command("executorch"))
     return InstalledRuntime(found, library_path(torch / "lib", "libc10"), bindings, _BINDINGS, traces=False)
 
 
-def library_directory() -> Path:
+def library_directory(python: Python = HERE) -> Path:
     """Directory of the libraries that other programs link: the native runner, and what measures ceilings."""
-    runtime = installed_runtime()
+    runtime = installed_runtime(python)
     if not runtime.traces:
         problem = f"executorch {runtime.version} keeps its runtime inside the Python bindings"
         hint = f"--target local runs models with it; executorch {TRACES_SINCE} or newer has libraries to link"
@@ -73,7 +75,7 @@ def library_directory() -> Path:
 def binding_libraries() -> list[Path]:
     """The libraries that the Python bindings load, and those of further kernels that the package ships."""
     runtime = installed_runtime()
-    package = _package("executorch") or Path()
+    package = HERE.place("executorch") or Path()
     places = ("lib", "extension/pybindings", "kernels/quantized", "extension/llm/custom_ops")
     found = [path for place in places for path in sorted((package / place).glob("*")) if path.suffix in _SUFFIXES]
     return list(dict.fromkeys([runtime.backend, *found]))
@@ -82,16 +84,3 @@ def binding_libraries() -> list[Path]:
 def library_path(directory: Path, name: str) -> Path:
     """File of one of the runtime's libraries."""
     return directory / f"{name}.{'dylib' if sys.platform == 'darwin' else 'so'}"
-
-
-def _package(name: str) -> Path | None:
-    spec = find_spec(name)
-    places = spec.submodule_search_locations if spec else None
-    return next((Path(place) for place in places or []), None)
-
-
-def _version() -> str:
-    try:
-        return version("executorch")
-    except PackageNotFoundError:
-        return "of unknown version"

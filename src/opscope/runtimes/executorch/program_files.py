@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from opscope.bundle.manifest import Tensor
 from opscope.core.errors import MismatchError, NotFoundError, OpscopeError, RunError, TraceFormatError, UsageError
 from opscope.core.files import sha256_of, write_atomically
 from opscope.experiment.tensors import from_bytes
 from opscope.program.structure.dtypes import program_type
+from opscope.program.structure.exported import Tensor
 from opscope.program.structure.plan import PlannedTensor
 from opscope.readers.compressed import mapped_file
 from opscope.readers.flatbuffer import (

@@ -46,7 +46,6 @@ from opscope.readers.flatbuffer import (
     nested,
     numbers,
     referred,
-    text_vectors,
     texts,
     union,
     vectors,
@@ -173,8 +172,7 @@ _READERS: dict[int, Callable[[Tables], list[Value]]] = {
 # ExecutionPlan
 _NAME, _VALUES, _INPUTS, _OUTPUTS, _CHAINS, _OPERATORS, _DELEGATES, _BUFFER_SIZES = 0, 2, 3, 4, 5, 6, 7, 8
 _OPERATOR_NAME, _OPERATOR_OVERLOAD = 0, 1
-_DELEGATE_ID, _DELEGATE_PROCESSED, _DELEGATE_SPECS = 0, 1, 2
-_SPEC_KEY = 0
+_DELEGATE_ID, _DELEGATE_PROCESSED = 0, 1
 _CHAIN_INPUTS, _CHAIN_OUTPUTS, _CHAIN_INSTRUCTIONS = 0, 1, 2
 _INSTRUCTION = 0
 _LOCATION, _INDEX = 0, 1
@@ -238,8 +236,7 @@ def _delegates(delegates: Tables, places: DataPlaces) -> list[Delegate]:
     indexes = processed.int32(_INDEX).tolist()
     for row, location, index in zip(rows, locations, indexes, strict=True):
         data[row] = _place(delegates, places, location, index)
-    keys = text_vectors(delegates, _DELEGATE_SPECS, _SPEC_KEY)
-    return [Delegate(*row) for row in zip(texts(delegates, _DELEGATE_ID), keys, data, strict=True)]
+    return [Delegate(*row) for row in zip(texts(delegates, _DELEGATE_ID), data, strict=True)]
 
 
 def _place(delegates: Tables, places: DataPlaces, location: int, index: int) -> Span:
@@ -298,7 +295,7 @@ _LENGTH_WITHOUT_SEGMENT_SIZE, _LENGTH_WITH_SEGMENT_SIZE = 24, 32
 _HINT = "give a model (.pte, .tflite, .onnx); if it is one, export or copy it again: it is truncated or corrupted"
 
 # Program
-_VERSION, _EXECUTION_PLAN, _INLINE, _SEGMENTS, _CONSTANTS, _MUTABLE, _NAMED = 0, 1, 3, 4, 5, 6, 7
+_VERSION, _EXECUTION_PLAN, _INLINE, _SEGMENTS, _CONSTANTS, _NAMED = 0, 1, 3, 4, 5, 7
 _SEGMENT_OFFSET, _SEGMENT_SIZE = 0, 1
 _SUBSEGMENT_INDEX, _SUBSEGMENT_OFFSETS = 0, 1
 _KEY, _KEY_SEGMENT = 0, 1
@@ -347,7 +344,6 @@ def decode_executable(data: bytes | memoryview, where: str) -> Executable:
         segments=segments,
         named_data=_named_data(root, len(segments)),
         constants=constants[0] if constants else None,
-        mutable_data=_subsegments(nested(root, _MUTABLE)[0]),
     )
 
 

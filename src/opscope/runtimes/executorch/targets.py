@@ -7,14 +7,16 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from opscope.bundle.manifest import Target, Tensor
-from opscope.core.errors import MissingDependencyError
+from opscope.bundle.manifest import Target
+from opscope.core.errors import MissingDependencyError, UsageError
 from opscope.core.install import install_command
+from opscope.core.system.pythons import python_at
 from opscope.experiment.checks import Check, State, problem_check
 from opscope.hosts.adb.device import PHONE_VERSIONS, phone_device, ssh_device
 from opscope.hosts.ssh import parse_address
 from opscope.hosts.target_kinds import ADB, LOCAL, NATIVE, SSH
 from opscope.hosts.this_machine import ThisMachine
+from opscope.program.structure.exported import Tensor
 from opscope.program.structure.plan import PlannedTensor
 from opscope.runtimes.executorch.installed import (
     TRACES_SINCE,
@@ -51,7 +53,9 @@ def target_named(named: TargetName) -> RunTarget:
         return _on_ssh(named.address)
     if named.kind is ADB:
         return native_on(phone_device(named.address), versions=PHONE_VERSIONS)
-    return native_emulated() if named.kind.emulated else _here(named.kind)
+    if named.kind.emulated:
+        return native_emulated()
+    return _of_package(named) if named.address else _here(named.kind)
 
 
 def build_named(
@@ -86,6 +90,14 @@ def _on_ssh(address: str) -> RunTarget:
     """Always the same, so that all experiments on a device share one connection."""
     device, python = ssh_device(address), parse_address(address).python
     return python_on(device, python) if python else native_on(device)
+
+
+def _of_package(named: TargetName) -> RunTarget:
+    """The native runner for the executorch of another environment."""
+    if named.kind is not NATIVE:
+        problem = "programs run with another environment's executorch in the native runner only"
+        raise UsageError(problem, where=named.text, hint=f"{NATIVE.name}:{named.address}")
+    return native_here(package=python_at(named.address))
 
 
 def _here(kind: TargetKind) -> RunTarget:

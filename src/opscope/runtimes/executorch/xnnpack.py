@@ -18,7 +18,6 @@ from opscope.program.xnnpack.graph import (
     UNKNOWN,
     ConstantData,
     DelegateGraph,
-    PayloadHeader,
     QuantisationKind,
     QuantisationScales,
     XnnGraph,
@@ -98,7 +97,7 @@ _UNARY = NodeSlots((0,), (1,), 2)
 _BINARY = NodeSlots((0, 1), (2,), 3)
 _CONVOLUTION = NodeSlots((15, 16, 17), (18,), 19, program.Convolution, _first(15))
 _POOLING = NodeSlots((10,), (11,), 12, program.Pooling, _first(10))
-_ARGMAX = NodeSlots((6,), (7, 8), 9, program.ArgMaxPooling, _first(6))
+_ARGMAX = NodeSlots((6,), (7, 8), 9, program.Pooling, _first(6))
 _SLOPE = NodeSlots((1,), (2,), 3, None, (Field(0, FLOAT32),))
 _TRANSPOSE = NodeSlots((2,), (3,), 4, None, (Field(1, vector=True),))
 _RESIZE = NodeSlots((2,), (3,), 4, program.Resizing, _first(2))
@@ -143,7 +142,7 @@ _NO_PLACE = 2**32 - 1
 _EXTERNAL_INPUT, _EXTERNAL_OUTPUT = 1, 2
 
 # XNNQuantParams
-_SCALE, _CHANNEL, _GROUP_SIZE, _ZERO_POINT = 0, 1, 2, 1
+_SCALE, _CHANNEL, _ZERO_POINT = 0, 1, 1
 _CHANNEL_SCALES, _GROUP_SCALES = 3, 5
 
 _NOT_QUANTISED = QuantisationScales(QuantisationKind.NONE)
@@ -206,8 +205,8 @@ def _per_channel(tables: Tables) -> list[QuantisationScales]:
 
 
 def _per_group(tables: Tables) -> list[QuantisationScales]:
-    columns = _stored(tables, _GROUP_SCALES), numbers(tables, _CHANNEL, INT32), numbers(tables, _GROUP_SIZE, INT32)
-    return [QuantisationScales(QuantisationKind.PER_CHANNEL_GROUP, *row) for row in zip(*columns, strict=True)]
+    rows = zip(_stored(tables, _GROUP_SCALES), numbers(tables, _CHANNEL, INT32), strict=True)
+    return [QuantisationScales(QuantisationKind.PER_CHANNEL_GROUP, scales, channel) for scales, channel in rows]
 
 
 def _per_tensor(tables: Tables) -> list[QuantisationScales]:
@@ -286,12 +285,12 @@ class _Payloads:
 
 def decode_xnn_graph(payload: bytes | memoryview, where: str) -> XnnGraph:
     """The graph in a payload; ``where`` names it in errors, whose offsets count from the start of the graph."""
-    header = _header(payload, where)
-    graph = memoryview(payload)[header.graph_offset : header.graph_offset + header.graph_size]
+    begin, size = _graph_span(payload, where)
+    graph = memoryview(payload)[begin : begin + size]
     identifier = bytes(graph[_MAGIC_AT:_MAGIC_END])
     if identifier not in _IDENTIFIERS:
         problem = f"unsupported XNNPACK graph: its identifier is {identifier!r}"
-        raise TraceFormatError(problem, where=where, offset=header.graph_offset + _MAGIC_AT, hint=_HINT)
+        raise TraceFormatError(problem, where=where, offset=begin + _MAGIC_AT, hint=_HINT)
     root = FlatBuffer(graph, where).root()
     values, unknown = read_xnn_values(nested(root, _VALUES)[0])
     nodes = _nodes(nested(root, _NODES)[0])
@@ -305,21 +304,21 @@ def decode_xnn_graph(payload: bytes | memoryview, where: str) -> XnnGraph:
         if len(missing):
             raise root.buffer.error(f"value {int(missing[0])} is used but not defined")
     return XnnGraph(
-        identifier.decode(), texts(root, _VERSION)[0], header, values, nodes, inputs, outputs, _constants(root), unknown
+        identifier.decode(), texts(root, _VERSION)[0], values, nodes, inputs, outputs, _constants(root), unknown
     )
 
 
-def _header(payload: bytes | memoryview, where: str) -> PayloadHeader:
+def _graph_span(payload: bytes | memoryview, where: str) -> tuple[int, int]:
+    """First byte and size of the graph in a payload; without a header it is the whole payload."""
     size = len(payload)
     if payload[_MAGIC_AT:_MAGIC_END] != _MAGIC:
-        return PayloadHeader(0, size, 0, 0)
+        return 0, size
     if size < _HEADER_LENGTH:
         raise TraceFormatError("truncated within its header", where=where, offset=size, hint=_HINT)
-    header = PayloadHeader(*struct.unpack_from("<IIIQ", payload, 10))
-    graph_end = header.graph_offset + header.graph_size
-    if max(graph_end, header.constants_offset + header.constants_size) > size:
+    begin, graph_size, constants, constants_size = struct.unpack_from("<IIIQ", payload, 10)
+    if max(begin + graph_size, constants + constants_size) > size:
         raise TraceFormatError(f"its parts extend past its {size:,} bytes", where=where, offset=10, hint=_HINT)
-    return header
+    return begin, graph_size
 
 
 def _nodes(table: Tables) -> tuple[XnnNode, ...]:

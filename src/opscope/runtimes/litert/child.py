@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, TypeAlias
 import msgspec
 import numpy as np
 
-from opscope.bundle.manifest import Tensor
 from opscope.core.files import write_atomically
 from opscope.experiment.protocol import RunRequest
 from opscope.experiment.tensors import from_bytes, to_bytes
+from opscope.program.structure.exported import Tensor
 from opscope.runtimes.child import ProgramRun, answer_request, input_arrays, run_program
 from opscope.runtimes.litert.c_api import DELEGATE, Call, CompiledModel, check_events, check_status
 from opscope.runtimes.litert.installed import PACKAGE, installed_litert
@@ -52,7 +52,7 @@ class TfliteRun(ProgramRun[_Signature]):
     def load(self) -> None:
         """Open the model and make the buffers of what is called."""
         job = self._job
-        self._delegate = job.delegate or DELEGATE
+        self._delegate = job.variant.delegate or DELEGATE
         library = self._installed.library
         self._model = CompiledModel(library, job.program, self._delegate, job.threads, profiled=self._traced)
         declared = read_callable(Path(job.program))
@@ -100,7 +100,7 @@ class TfliteRun(ProgramRun[_Signature]):
     def write_trace(self, path: Path) -> None:
         """The events as JSON."""
         first, version = next(iter(self._signatures)), self._installed.version
-        trace = LitertTrace(SCHEMA, version, self._delegate, self._job.threads, first, self._inferences)
+        trace = LitertTrace(SCHEMA, version, self._delegate, first, self._inferences)
         write_atomically(path, msgspec.json.encode(trace))
 
     def outputs(self) -> list[Array]:

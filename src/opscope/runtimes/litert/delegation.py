@@ -12,7 +12,8 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from opscope.program.partition.portable_reason import Cause, PortableReason
+from opscope.program.partition.verdicts import Cause, PortableReason
+from opscope.program.xnnpack.graph import QuantisationKind
 from opscope.runtimes.litert.tflite import MEDIAPIPE
 
 if TYPE_CHECKING:
@@ -83,7 +84,7 @@ def _is_unpacked(name: str, source: TfliteTensor, made: TfliteTensor, unpacked_b
     if name == "DENSIFY":
         return source.constant and source.sparse and kind in {"float16", "int8", "float32"} and made.dtype.name == kind
     stored = (source.constant or unpacked_before) and not source.sparse
-    taken = kind == "float16" or (kind == "int8" and source.quantisation is not None)
+    taken = kind == "float16" or (kind == "int8" and source.quantisation.kind is not QuantisationKind.NONE)
     return stored and taken and made.dtype.name == "float32"
 
 
@@ -142,7 +143,7 @@ def _type_refused(
     data = [*given[place : place + 1], *(made if operator.custom else made[:1])]
     for tensor in data:
         name = tensor.dtype.name
-        quantised = name in _QUANTISED and tensor.quantisation is not None
+        quantised = name in _QUANTISED and tensor.quantisation.kind is not QuantisationKind.NONE
         if name in _FLOATS or (quantised and operator.name not in _FLOAT_ONLY):
             continue
         text = "only float32 and quantised int8 and uint8 are supported"
@@ -195,7 +196,7 @@ _RATIOS = {
 def _scale_refused(name: str, given: list[TfliteTensor], made: list[TfliteTensor]) -> PortableReason | None:
     """Integers are rescaled within limits only."""
     least, most = _RATIOS.get(name, (0.0, 0.0))
-    scales = [tensor.quantisation.scale if tensor.quantisation else None for tensor in (*given, *made[:1])]
+    scales = [tensor.quantisation.scale for tensor in (*given, *made[:1])]
     kinds = {tensor.dtype.name for tensor in (*given, *made[:1])}
     if not most or len(kinds) > 1 or not kinds <= {"int8", "uint8"} or not all(scales):
         return None

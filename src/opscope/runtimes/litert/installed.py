@@ -7,18 +7,18 @@ by Python and by what delegates are given, which are the same in all releases th
 from __future__ import annotations
 
 import sys
-from importlib.metadata import PackageNotFoundError, version
-from importlib.util import find_spec
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from opscope.core.errors import MissingDependencyError
 from opscope.core.install import install_command
 from opscope.core.system.c_library import check_c_library
+from opscope.core.system.pythons import HERE
 from opscope.runtimes.loading import InstalledLibrary
 
 if TYPE_CHECKING:
-    from importlib.machinery import ModuleSpec
+    from pathlib import Path
+
+    from opscope.core.system.pythons import Python
 
 PACKAGE = "ai-edge-litert"
 KNOWN = ("2.3.0",)
@@ -30,12 +30,11 @@ INTERPRETERS = {MODULE: PACKAGE, "tflite_runtime": "tflite-runtime"}
 _INTERPRETER_LIBRARIES = ("libpywrap_litert_common", "_pywrap_tensorflow_interpreter_wrapper")
 
 
-def installed_litert() -> InstalledLibrary:
+def installed_litert(python: Python = HERE) -> InstalledLibrary:
     """What is installed, with the compiled-model API; nothing of it is imported."""
-    spec = _spec(MODULE)
-    if spec is None:
+    package, found = python.place(MODULE), _version(python, PACKAGE)
+    if package is None:
         raise _nothing_installed()
-    package, found = _place(spec), _version(PACKAGE)
     if found not in KNOWN:
         problem = f"ai-edge-litert {found} is installed; opscope supports {', '.join(KNOWN)}"
         raise MissingDependencyError(problem, where=package, hint=f"pip install '{PACKAGE}=={KNOWN[-1]}'")
@@ -45,13 +44,13 @@ def installed_litert() -> InstalledLibrary:
     return InstalledLibrary(PACKAGE, found, library)
 
 
-def installed_interpreter() -> InstalledLibrary:
+def installed_interpreter(python: Python = HERE) -> InstalledLibrary:
     """The Interpreter that is installed, of any release; nothing of it is imported."""
-    module, spec = next(((name, spec) for name in INTERPRETERS if (spec := _spec(name))), ("", None))
-    if spec is None:
+    module, place = next(((name, place) for name in INTERPRETERS if (place := python.place(name))), ("", None))
+    if place is None:
         raise _nothing_installed()
-    place, package = _place(spec), INTERPRETERS[module]
-    found = _version(package)
+    package = INTERPRETERS[module]
+    found = _version(python, package)
     library = next((own for name in _INTERPRETER_LIBRARIES if (own := _library(place, name))), None)
     if library is None:
         raise MissingDependencyError(f"{package} {found} has no Interpreter for this system", where=place)
@@ -65,16 +64,7 @@ def interpreter_module() -> str:
 
 def has_compiled_models() -> bool:
     """Whether what is installed has a compiled-model API that is known."""
-    return _spec(MODULE) is not None and _version(PACKAGE) in KNOWN
-
-
-def _spec(module: str) -> ModuleSpec | None:
-    found = find_spec(module)
-    return found if found and found.submodule_search_locations else None
-
-
-def _place(spec: ModuleSpec) -> Path:
-    return Path(next(iter(spec.submodule_search_locations or ())))
+    return HERE.spec(MODULE) is not None and _version(HERE, PACKAGE) in KNOWN
 
 
 def _library(package: Path, name: str) -> Path | None:
@@ -87,8 +77,5 @@ def _nothing_installed() -> MissingDependencyError:
     return MissingDependencyError("LiteRT (ai-edge-litert) is not installed", hint=install_command("litert"))
 
 
-def _version(package: str) -> str:
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return "of an unknown version"
+def _version(python: Python, package: str) -> str:
+    return python.version(package) or "of an unknown version"

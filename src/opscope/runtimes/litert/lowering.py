@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from opscope.program.cost.cost import GraphCosts
 from opscope.program.model import ProgramModel, StayedOutside
-from opscope.program.partition.portable_reason import Cause, PortableReason
+from opscope.program.partition.verdicts import Cause, PortableReason
 from opscope.program.structure.dtypes import NumberType
 from opscope.program.structure.plan import (
     Chain,
@@ -32,11 +32,9 @@ from opscope.program.structure.plan import (
     PlannedTensor,
 )
 from opscope.program.xnnpack.graph import (
-    ArgMaxPooling,
     Convolution,
     DelegateGraph,
     Padding,
-    PayloadHeader,
     Pooling,
     QuantisationKind,
     QuantisationScales,
@@ -130,7 +128,6 @@ _DATA = dict.fromkeys(
 _MOST_JOINED = 5
 _QUANTISED_AT_RUN_TIME = frozenset({"BATCH_MATMUL", "CONV_2D", "FULLY_CONNECTED", "TRANSPOSE_CONV"})
 """With stored weights of 8 or 4 bits."""
-_NO_SCALES = QuantisationScales(QuantisationKind.NONE)
 _OFF = PortableReason(Cause.SWITCHED_OFF, "this variant ran without the delegate")
 
 
@@ -154,7 +151,7 @@ def lowered(model: TfliteModel, *, delegated: bool = True) -> ProgramModel:
         costs |= {(signature.key, number): cost for number, cost in lowering.costs()}
         names = layer_names(model.subgraphs[signature.subgraph])
         layers |= {(signature.key, number): name for number, name in names.items()}
-    executable = Executable(IDENTIFIER.decode(), model.version, tuple(plans), (), {}, None, ())
+    executable = Executable(IDENTIFIER.decode(), model.version, tuple(plans), (), {}, None)
     return ProgramModel(executable, graphs, None, StayedOutside(RULES_OF, reasons), costs, layers)
 
 
@@ -202,7 +199,7 @@ class _Lowering:
             inputs=self._graph.inputs,
             outputs=self._graph.outputs,
             operators=tuple(called),
-            delegates=tuple(Delegate(XNNPACK, (), None) for _ in self.graphs),
+            delegates=tuple(Delegate(XNNPACK, None) for _ in self.graphs),
             chains=(Chain(self._graph.inputs, self._graph.outputs, tuple(steps)),),
             planned_buffers=(),
         )
@@ -281,9 +278,8 @@ class _GraphBuilder:
         outputs = tuple(v for v in sorted(made) if v in wanted and v not in self._stored)
         places = {value: place for place, value in enumerate((*inputs, *outputs))}
         values = [self._value(v, places, set(inputs)) for v in dict.fromkeys((*read, *sorted(made)))]
-        header = PayloadHeader(0, 0, 0, 0)
         nodes = tuple(self._nodes)
-        return XnnGraph(IDENTIFIER.decode(), "", header, (*values, *self._added), nodes, inputs, outputs, (), 0)
+        return XnnGraph(IDENTIFIER.decode(), "", (*values, *self._added), nodes, inputs, outputs, (), 0)
 
     @property
     def _own(self) -> int:
@@ -317,7 +313,7 @@ class _GraphBuilder:
         dims = (math.prod(tensor.shape) // columns, columns)
         name = self._own + len(self._added)
         self._added.append(
-            XnnValue(name, number_type(tensor), dims, False, False, 0, _scales(tensor))  # noqa: FBT003 - fields
+            XnnValue(name, number_type(tensor), dims, False, False, 0, tensor.quantisation)  # noqa: FBT003 - fields
         )
         self._nodes.append(XnnNode("StaticReshape", 0, number, (value,), (name,), None, None, 0, (0, columns)))
         return name
@@ -331,7 +327,7 @@ class _GraphBuilder:
         """The delegate converts such data to int8 first, with a scale for each row."""
         name, kind = self._own + len(self._added), NumberType("qdint8", 8)
         dims = self._graph.tensors[value].shape if value < self._own else self._added[value - self._own].dims
-        self._added.append(XnnValue(name, kind, dims, False, False, 0, _NO_SCALES))  # noqa: FBT003 - fields
+        self._added.append(XnnValue(name, kind, dims, False, False, 0, QuantisationScales(QuantisationKind.NONE)))  # noqa: FBT003 - fields
         self._nodes.append(XnnNode("Convert", 0, number, (value,), (name,), None, None, 0, None))
         return name
 
@@ -352,7 +348,7 @@ class _GraphBuilder:
             external_input=number in inputs,
             external_output=placed is not None and number not in inputs,
             constant=max(tensor.buffer, 1) if number in self._stored else 0,
-            quantisation=_scales(tensor),
+            quantisation=tensor.quantisation,
             external_id=placed,
         )
 
@@ -438,7 +434,7 @@ class _GraphBuilder:
         return Pooling(top, right, bottom, left, *options.window, *options.strides, 1, 1)
 
     def _argmax_pooling(self, operator: TfliteOperator) -> Attributes:
-        return ArgMaxPooling(0, 0, 0, 0, *operator.options.window)
+        return Pooling(0, 0, 0, 0, *operator.options.window)
 
     def _reshaping(self, operator: TfliteOperator) -> Attributes:
         return self._shape(operator.outputs[0])
@@ -452,8 +448,7 @@ class _GraphBuilder:
 
     def _padding(self, operator: TfliteOperator) -> Attributes | None:
         both = self._option(operator, 1)
-        zero = self._graph.tensors[operator.inputs[0]].quantisation
-        value = float(zero.zero_point or 0) if zero else 0.0
+        value = float(self._graph.tensors[operator.inputs[0]].quantisation.zero_point or 0)
         return Padding(both[::2], both[1::2], value) if both is not None else None
 
     def _slicing(self, operator: TfliteOperator) -> Attributes | None:
@@ -486,26 +481,17 @@ def number_type(tensor: TfliteTensor) -> NumberType:
     """The type that XNNPACK has for a tensor."""
     name, scales = tensor.dtype.name, tensor.quantisation
     short = {"float32": "fp32", "float16": "fp16", "bfloat16": "bf16"}.get(name)
-    if short is not None or scales is None:
+    if short is not None or scales.kind is QuantisationKind.NONE:
         return NumberType(short or name, tensor.dtype.bits)
     if name == "uint8":
         return NumberType("quint8", 8)
     if name not in {"int4", "int8", "int32"}:
         return tensor.dtype
-    if scales.blockwise:
+    if scales.kind is QuantisationKind.PER_CHANNEL_GROUP:
         return NumberType("qbint4" if name == "int4" else f"qb{name}", tensor.dtype.bits)
-    return NumberType(f"q{'' if scales.scales == 1 and name != 'int4' else 'c'}{name}", tensor.dtype.bits)
-
-
-def _scales(tensor: TfliteTensor) -> QuantisationScales:
-    own = tensor.quantisation
-    if own is None:
-        return _NO_SCALES
-    if own.blockwise:
-        return QuantisationScales(QuantisationKind.PER_CHANNEL_GROUP, own.scales, own.channel)
-    if own.channel is None:
-        return QuantisationScales(QuantisationKind.PER_TENSOR, scale=own.scale, zero_point=own.zero_point)
-    return QuantisationScales(QuantisationKind.PER_CHANNEL, own.scales, own.channel)
+    return NumberType(
+        f"q{'' if scales.kind is QuantisationKind.PER_TENSOR and name != 'int4' else 'c'}{name}", tensor.dtype.bits
+    )
 
 
 # What TensorFlow calls the operation, at the end of a tensor's name.

@@ -31,13 +31,19 @@ class LiteRt(Runtime):
         "litert-benchmark-proto": ("opscope.runtimes.litert.benchmark_proto", "BenchmarkProtoReader"),
     }
     program_hint = "--program MODEL.tflite adds shapes, and why operators stayed outside of the delegate"
+    importable = "ai_edge_litert.interpreter"
     chooses_delegate = True
 
     def target(self, named: TargetName) -> RunTarget:
         """Its native runner, or Python on this machine."""
+        from opscope.core.system.pythons import python_at
+        from opscope.hosts.target_kinds import LOCAL
+        from opscope.runtimes.litert.interpreter.target import interpreter_here
         from opscope.runtimes.litert.native.target import NativeLitertTarget
         from opscope.runtimes.litert.target import litert_here
 
+        if named.kind is LOCAL and named.address:
+            return interpreter_here("all releases have it", python_at(named.address))
         return NativeLitertTarget.named(named, litert_here)
 
     def target_for(self, named: TargetName, programs: Sequence[Path], asked: Callable[[Path], AskedCalls]) -> RunTarget:
@@ -46,7 +52,7 @@ class LiteRt(Runtime):
         from opscope.hosts.target_kinds import AUTO, LOCAL
         from opscope.runtimes.litert.interpreter.target import interpreter_here, interpreter_needed
 
-        here = named.kind in {AUTO, LOCAL}
+        here = named.kind in {AUTO, LOCAL} and not named.address
         found = None if here else self.target(named)
         needed = next((why for program in programs if (why := interpreter_needed(program, asked(program)))), None)
         if needed and not here:

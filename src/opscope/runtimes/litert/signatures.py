@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Generic, NamedTuple, Protocol, TypeVar
 
-from opscope.bundle.manifest import Tensor
 from opscope.core.errors import RunError, UsageError
-from opscope.program.structure.exported import Signature
+from opscope.program.structure.exported import Signature, Tensor
 from opscope.program.structure.plan import UNNAMED, Dynamism, PlannedTensor
 from opscope.runtimes.litert.tflite import (
     MEDIAPIPE,

@@ -19,6 +19,7 @@ import msgspec
 import numpy as np
 
 from opscope.program.structure.dtypes import NumberType
+from opscope.program.xnnpack.graph import QuantisationKind, QuantisationScales
 from opscope.readers.compressed import mapped_file
 from opscope.readers.flatbuffer import (
     BOOL,
@@ -103,16 +104,6 @@ NUMBER_TYPES: tuple[NumberType, ...] = tuple(
 """By code; text and handles of resources have no width."""
 
 
-class TfliteQuantisation(msgspec.Struct, frozen=True):
-    """How the integers of a tensor stand for real numbers."""
-
-    scales: int  # number of scales; 1 for a whole tensor
-    scale: float | None  # of a whole tensor; None for several
-    zero_point: int | None  # the integer that stands for zero of a whole tensor; None for several
-    channel: int | None  # dimension along which scales differ; None for one scale
-    blockwise: bool = False  # scales differ inside of a channel, too
-
-
 class TfliteTensor(msgspec.Struct, frozen=True):
     """A tensor of a subgraph."""
 
@@ -122,7 +113,7 @@ class TfliteTensor(msgspec.Struct, frozen=True):
     open_axes: tuple[int, ...]  # dimensions whose size can differ between calls; the shape has 1 or a bound there
     buffer: int  # number of its data
     bytes: int  # of its stored data; 0 for what is computed or set
-    quantisation: TfliteQuantisation | None  # its scales; None without
+    quantisation: QuantisationScales  # its scales
     sparse: bool  # its data are stored in a sparse form
     variable: bool  # it keeps its value between calls
     # the stored integers of a short constant, which may be an option of an operator; None for others
@@ -144,7 +135,6 @@ class TfliteOptions(msgspec.Struct, frozen=True):
     window: tuple[int, int] = (1, 1)  # height, width of a pooling
     axis: int = 0  # of a concatenation
     keep: bool = False  # the number of dimensions stays
-    adjoint: tuple[bool, bool] = (False, False)  # which factors of a batched matrix product are transposed
     alpha: float = 0.0  # slope for negative inputs
     beta: float = 1.0  # factor of the inputs of a softmax
     # of a strided slice, a bit for each dimension: begin and end that do not count, dimensions that an ellipsis
@@ -342,8 +332,8 @@ def _tensors(tables: Tables, buffers: _Buffers) -> tuple[TfliteTensor, ...]:
     return tuple(found)
 
 
-def _quantisations(tables: Tables) -> list[TfliteQuantisation | None]:
-    found: list[TfliteQuantisation | None] = [None] * len(tables)
+def _quantisations(tables: Tables) -> list[QuantisationScales]:
+    found = [QuantisationScales(QuantisationKind.NONE)] * len(tables)
     parameters, rows = referred(tables, 4)
     columns = zip(
         rows,
@@ -355,11 +345,13 @@ def _quantisations(tables: Tables) -> list[TfliteQuantisation | None]:
     )
     for row, scales, zeros, details, channel in columns:
         if details:
-            found[row] = TfliteQuantisation(len(scales), None, None, channel, blockwise=True)
+            found[row] = QuantisationScales(QuantisationKind.PER_CHANNEL_GROUP, len(scales), channel)
         elif len(scales) == 1:
-            found[row] = TfliteQuantisation(1, scales[0], zeros[0] if zeros else 0, None)
+            found[row] = QuantisationScales(
+                QuantisationKind.PER_TENSOR, scale=scales[0], zero_point=zeros[0] if zeros else 0
+            )
         elif scales:
-            found[row] = TfliteQuantisation(len(scales), None, None, channel)
+            found[row] = QuantisationScales(QuantisationKind.PER_CHANNEL, len(scales), channel)
     return found
 
 
@@ -401,7 +393,6 @@ _FIELDS: dict[int, dict[str, int | tuple[int, ...]]] = {
     75: {"alpha": 0},
     92: {"subgraphs": (0, 1)},
     93: {"subgraphs": (0, 1)},
-    101: {"adjoint": (0, 1)},
     103: {"subgraphs": (0, 0)},
 }
 
@@ -450,8 +441,6 @@ def _column(members: Tables, name: str, slots: int | tuple[int, ...]) -> Sequenc
 
 def _joined(members: Tables, name: str, slots: tuple[int, ...]) -> Sequence[object]:
     """An option of several numbers; a stride of 0 is what a damaged file has."""
-    if name == "adjoint":
-        return list(zip(*(numbers(members, slot, BOOL) for slot in slots), strict=True))
     both = zip(*(numbers(members, slot, INT32) for slot in slots), strict=True)
     return list(both) if name in {"window", "subgraphs", "masks"} else [(max(a, 1), max(b, 1)) for a, b in both]
 

@@ -71,7 +71,6 @@ class LitertTrace(msgspec.Struct, frozen=True):
     schema: str  # name and version of this format
     runtime: str  # version of LiteRT
     delegate: str  # `xnnpack` or `none`
-    threads: int  # that it was given
     method: str  # the signature that was called; the first of several
     inferences: list[LitertInference]  # in order, warm-up included
     unit_ns: int = MICRO  # nanoseconds that a start or a duration of an event counts; delegates count microseconds

@@ -25,10 +25,11 @@ from opscope.runtimes.switching import LibrarySwitch
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from opscope.bundle.manifest import MaskProof, Tensor
+    from opscope.bundle.manifest import MaskProof
     from opscope.experiment.protocol import ProbeAnswer
     from opscope.hosts.device import Device
     from opscope.hosts.host import Host
+    from opscope.program.structure.exported import Tensor
 
 
 INPUT, OUTPUT, ANSWER = "in", "out", "answer.json"
@@ -81,6 +82,14 @@ class RunnerAnswer(msgspec.Struct, frozen=True):
 
 
 Answer = TypeVar("Answer", bound=RunnerAnswer)
+
+
+class RawTensor(msgspec.Struct, frozen=True):
+    """A tensor as a runner tells it."""
+
+    type: int  # of its elements, as the format of the program numbers them
+    sizes: list[int]  # of its dimensions
+    dim_order: list[int] = []  # dimensions from the outermost to the innermost in memory; empty: as they stand
 
 
 class SentFile(NamedTuple):
@@ -139,6 +148,7 @@ class NativeProgram(NamedTuple):
     # the folder with all that it needs; None: it runs with the libraries that are installed here
     brought: RuntimeFolder | None = None
     command: Sequence[str] = ()  # that starts it, without such a folder
+    library: Path | None = None  # that it drives then; None where that is the one that it is linked to
 
     @classmethod
     def of(cls, folder: RuntimeFolder) -> NativeProgram:

@@ -22,6 +22,7 @@ from opscope.core.files import leads_out, scratch_directory, sha256_of
 from opscope.core.system.c_library import check_c_library
 from opscope.core.system.cache import cache_directory, is_whole, made_in_place
 from opscope.core.system.interpreter import module_command
+from opscope.core.system.pythons import HERE, python_at
 from opscope.core.system.stages import enter
 from opscope.experiment.protocol import LOG, ProbeAnswer
 from opscope.experiment.target import Capabilities, JobOutcome
@@ -54,6 +55,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from opscope.bundle.manifest import Mechanism
+    from opscope.core.system.pythons import Python
     from opscope.experiment.protocol import Job
     from opscope.experiment.target import RunTarget, SwitchOffer
     from opscope.experiment.target_names import TargetName
@@ -170,7 +172,7 @@ class WheelRunner(NamedTuple):
     title: str  # of the runtime
     package: str  # name of the wheel in the index
     source: Path  # of the runner
-    installed: Callable[[], tuple[str, Path]]  # version and library of the installed package
+    installed: Callable[[Python], tuple[str, Path]]  # version and library of the package that a Python has
     member: Callable[[str], str]  # path of the library in the wheel of a version for Linux
     newest: str  # version that is taken for another architecture where none is installed
     platforms: tuple[str, ...]  # tags of its wheels; see Wheel
@@ -180,15 +182,15 @@ class WheelRunner(NamedTuple):
         """Of the compiler."""
         return (*source_flags(self.source), "-ldl")
 
-    def here(self, cache: Path | None = None) -> NativeProgram:
-        """The runner for the installed package; built when there is none of this source and compiler."""
+    def here(self, cache: Path | None = None, python: Python = HERE) -> NativeProgram:
+        """The runner for the package that a Python has; built when there is none of this source and compiler."""
         check_c_library()
-        (version, _), compiler = self.installed(), find_compiler()
+        (version, library), compiler = self.installed(python), find_compiler()
         path = (cache or cache_directory()) / "native" / build_key(compiler, self.source, self.flags) / "runner"
         if not is_whole(path):
             compile_runner(compiler, self.flags, path)
         versions = {self.package: version, "compiler": compiler.version}
-        return NativeProgram(isa.architecture(platform.machine()), versions, command=[str(path)])
+        return NativeProgram(isa.architecture(platform.machine()), versions, command=[str(path)], library=library)
 
     def folder(self, arch: str, cache: Path | None = None) -> RuntimeFolder:
         """The folder that runs models on any Linux of an architecture.
@@ -203,7 +205,7 @@ class WheelRunner(NamedTuple):
     def _library_for(self, arch: str, cache: Path | None) -> tuple[str, Path]:
         """Version and file of the library for Linux on an architecture."""
         try:
-            version, library = self.installed()
+            version, library = self.installed(HERE)
         except MissingDependencyError:
             if arch == host_architecture():
                 raise
@@ -217,7 +219,7 @@ class WheelRunner(NamedTuple):
     def library_of(self, program: NativeProgram) -> Path:
         """The library whose kernels a runner calls, on this machine."""
         if program.brought is None:
-            return self.installed()[1]
+            return program.library or self.installed(HERE)[1]
         return program.brought.directory / Path(self.member(program.versions[self.package])).name
 
 
@@ -275,21 +277,16 @@ class WheelJobs(ABC, Generic[Answer]):
 
 
 class WheelTarget(RunnerTarget):
-    """Runs models with such a runner.
+    """Runs models with such a runner."""
 
-    Attributes:
-        runner: it.
-        trace: name of its traces.
-    """
-
-    runner: ClassVar[WheelRunner]
-    trace: ClassVar[str]
+    runner: ClassVar[WheelRunner]  # it
+    trace: ClassVar[str]  # name of its traces
 
     @classmethod
-    def here(cls, ceilings: RunTarget, cache: Path | None = None) -> WheelTarget:
-        """On this machine, with the installed package; the ceilings are those of a target of the same."""
-        program = cls.runner.here(cache)
-        return cls(ThisMachine(Target(NATIVE.name, "")), lambda: program, {}, ceilings)
+    def here(cls, ceilings: RunTarget, cache: Path | None = None, python: Python = HERE) -> WheelTarget:
+        """On this machine, with the package of a Python; the ceilings are those of a target of the same."""
+        program = cls.runner.here(cache, python)
+        return cls(ThisMachine(Target(NATIVE.name, python.address)), lambda: program, {}, ceilings)
 
     @classmethod
     def on(cls, device: Device, cache: Path | None = None, versions: Mapping[str, str] | None = None) -> WheelTarget:
@@ -307,12 +304,11 @@ class WheelTarget(RunnerTarget):
         return cls(host, lambda: program, {}, None)
 
     @classmethod
-    def named(cls, named: TargetName, from_python: Callable[[str | None], RunTarget]) -> RunTarget:
+    def named(cls, named: TargetName, from_python: Callable[[str | None, Python], RunTarget]) -> RunTarget:
         """Where models run, by the name of a target; from Python where it says so, or where nothing else is there.
 
-        Args:
-            named: by a user.
-            from_python: makes the target of this machine that runs Python, with why it stands in for this one.
+        ``named``: by a user; ``from_python``: makes the target of this machine that runs a Python, with why it
+        stands in for this one.
         """
         kind, address = named
         title = cls.runner.title
@@ -328,14 +324,15 @@ class WheelTarget(RunnerTarget):
             return cls.on(phone_device(address), versions=PHONE_VERSIONS)
         if kind.emulated:
             return cls.emulated()
+        python = python_at(address if kind.here else "")
         if kind is LOCAL:
-            return from_python(None)
+            return from_python(None, python)
         try:
-            return cls.here(from_python(None))
+            return cls.here(from_python(None, python), python=python)
         except MissingDependencyError as error:
             if kind is NATIVE:
                 raise
-            return from_python(f"{error.problem}; {FROM_PYTHON}")
+            return from_python(f"{error.problem}; {FROM_PYTHON}", python)
 
     def capabilities(self) -> Capabilities:
         """The name of its traces."""

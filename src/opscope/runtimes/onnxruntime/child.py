@@ -18,11 +18,11 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import msgspec
 import numpy as np
 
-from opscope.bundle.manifest import Tensor
 from opscope.core.errors import RunError
 from opscope.core.files import write_atomically
 from opscope.core.system.launch import own_peak
 from opscope.experiment.protocol import RunRequest
+from opscope.program.structure.exported import Tensor
 from opscope.runtimes.child import ProgramRun, answer_request, input_arrays, run_program
 from opscope.runtimes.onnxruntime.graph import GRAPH, SCHEMA, SessionGraph
 from opscope.runtimes.onnxruntime.installed import PACKAGE, imported_onnxruntime, installed_onnxruntime
@@ -56,7 +56,7 @@ class OnnxRun(ProgramRun[int]):
         self._job, self._traced = request.job, request.trace is not None
         self._version = installed_onnxruntime().version
         self._signature = read_signature(Path(self._job.program))
-        self._choice = session_choice(self._job.options)
+        self._choice = session_choice(self._job.variant.options)
         self._misdeclared: bool | None = None
         self._runtime = imported_onnxruntime()
         # The package would go on without providers that it does not have, and only say so.

@@ -5,18 +5,19 @@ from __future__ import annotations
 import os
 import re
 from importlib import import_module
-from importlib.metadata import PackageNotFoundError, version
-from importlib.util import find_spec
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from opscope.core.errors import MissingDependencyError
 from opscope.core.install import install_command
 from opscope.core.system.c_library import check_c_library
+from opscope.core.system.pythons import HERE
 from opscope.runtimes.loading import InstalledLibrary
 
 if TYPE_CHECKING:
+    from pathlib import Path
     from types import ModuleType
+
+    from opscope.core.system.pythons import Python
 
 PACKAGE = "onnxruntime"
 NEWEST = "1.32.0"
@@ -27,19 +28,18 @@ _OLDEST = (1, 20)
 _NUMBERS = re.compile(r"(\d+)\.(\d+)\.\d+")
 
 
-def installed_onnxruntime() -> InstalledLibrary:
+def installed_onnxruntime(python: Python = HERE) -> InstalledLibrary:
     """What is installed; nothing of it is imported."""
-    spec = find_spec(PACKAGE)
-    if spec is None or not spec.submodule_search_locations:
+    package = python.place(PACKAGE)
+    if package is None:
         check_c_library()  # what to install does not help where no wheel fits
         raise MissingDependencyError("ONNX Runtime (onnxruntime) is not installed", hint=install_command("onnxruntime"))
-    package = Path(next(iter(spec.submodule_search_locations)))
     library = next((file for file in sorted(package.glob(_LIBRARIES)) if file.is_file()), None)
     if library is None:
         raise MissingDependencyError(
             "onnxruntime has no library for this Python", where=package, hint=install_command("onnxruntime")
         )
-    return InstalledLibrary(PACKAGE, _version(), library)
+    return InstalledLibrary(PACKAGE, python.version(PACKAGE) or "of an unknown version", library)
 
 
 def imported_onnxruntime() -> ModuleType:
@@ -48,12 +48,12 @@ def imported_onnxruntime() -> ModuleType:
     return import_module(PACKAGE)
 
 
-def native_library() -> tuple[str, Path]:
+def native_library(python: Python = HERE) -> tuple[str, Path]:
     """Version of the installed package, and its library with the C API; a MissingDependencyError where none is usable.
 
     Its functions are called by their places in a table, which releases of one main version only add to.
     """
-    found = installed_onnxruntime()
+    found = installed_onnxruntime(python)
     hint = f"pip install '{PACKAGE}=={NEWEST}', or use --target local"
     numbers = _NUMBERS.match(found.version)
     oldest = ".".join(map(str, _OLDEST))
@@ -71,10 +71,3 @@ def stated_version(version: str) -> str:
     """What the library of a version of the package says of itself: its three numbers."""
     numbers = _NUMBERS.match(version)
     return numbers[0] if numbers else version
-
-
-def _version() -> str:
-    try:
-        return version(PACKAGE)
-    except PackageNotFoundError:
-        return "of an unknown version"

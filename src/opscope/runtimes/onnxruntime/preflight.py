@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING
 import msgspec
 import numpy as np
 
-from opscope.analysis.preflight.contents import TensorSummary
 from opscope.analysis.preflight.operators import Planned
 from opscope.analysis.preflight.parts import DelegateBoundaries
 from opscope.analysis.preflight.preflight import Partition, Preflight, method_preflight
@@ -25,11 +24,12 @@ from opscope.core.errors import FeatureError, RunError
 from opscope.core.files import sha256_of
 from opscope.experiment.guesses import USUAL_SIZES, guessed, input_words
 from opscope.experiment.inputs import made_inputs
-from opscope.experiment.protocol import Job
+from opscope.experiment.protocol import AS_IT_IS, Job
 from opscope.machine.switch.switch import fields_here
 from opscope.program.operators.kinds import Category
 from opscope.program.operators.taxonomy import classify
-from opscope.program.partition.sme_support import Eligibility, Form, SmeSupport
+from opscope.program.partition.verdicts import Eligibility, Form, SmeSupport
+from opscope.program.structure.exported import Tensor
 from opscope.runtimes.onnxruntime.attribution import node_facts
 from opscope.runtimes.onnxruntime.graph import GRAPH, read_session_graph
 from opscope.runtimes.onnxruntime.onnx_file import read_onnx
@@ -136,8 +136,8 @@ def onnx_preflight(path: Path, *, installed: bool) -> Preflight:
         operators = [Planned(node.op, 1, classify(f"{node.op}: ").category, None, None) for node in given.nodes]
     found = method_preflight(
         METHOD,
-        [TensorSummary(list(one.sizes), one.dtype.name) for one in signature.inputs],
-        [TensorSummary(list(one.sizes), one.dtype.name) for one in signature.outputs],
+        [Tensor(list(one.sizes), one.dtype.name) for one in signature.inputs],
+        [Tensor(list(one.sizes), one.dtype.name) for one in signature.outputs],
         operators,
         branches=any(node.graphs for node in given.nodes),
         partition=Partition(0, 0, len(operators), 0, 0, 0, []),
@@ -162,7 +162,7 @@ def _session(path: Path, signature: Signature) -> tuple[SessionGraph, str]:
 
 
 def _job(path: Path, made: MadeInputs, directory: Path) -> Job:
-    job = Job(str(path), None, 1, 1, 0, _SECONDS, traced=True, inputs=tuple(made.planned))
+    job = Job(str(path), AS_IT_IS, 1, 0, _SECONDS, traced=True, inputs=tuple(made.planned))
     if not made.arrays:
         return job
     values = directory / "inputs.npz"

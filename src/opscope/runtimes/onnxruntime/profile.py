@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from opscope.core.table.events import Values
 
 _HEAD = re.compile(rb'(?:\xef\xbb\xbf)?\s*\[\s*\{\s*"cat"\s*:\s*"(?:Session|Node|Kernel|Api)"')
-_RUN, _EXECUTOR, _NODE = "model_run", "Executor::Execute", "_kernel_time"
+RUN, _EXECUTOR, _NODE = "model_run", "Executor::Execute", "_kernel_time"
 _CPU = "CPUExecutionProvider"
 _MICROSECOND = 1_000
 _LARGEST = 1 << 50
@@ -41,12 +41,16 @@ _ADDS_UP = 0.8
 _HINT = "rewrite it with SessionOptions.enable_profiling, and end it with InferenceSession.end_profiling()"
 
 
-class _Arguments(msgspec.Struct, frozen=True):
+class ProfileArguments(msgspec.Struct, frozen=True):
+    """What a row tells of a node; each tensor is its type of elements with its sizes."""
+
     op_name: str = ""
     provider: str = ""
+    input_type_shape: list[dict[str, list[int]]] = []
+    output_type_shape: list[dict[str, list[int]]] = []
 
 
-class _Row(msgspec.Struct, frozen=True):
+class ProfileRow(msgspec.Struct, frozen=True):
     """A row of the file; times in microseconds."""
 
     cat: str
@@ -55,23 +59,34 @@ class _Row(msgspec.Struct, frozen=True):
     dur: int = 0
     pid: int = 0
     tid: int = 0
-    args: _Arguments = _Arguments()
+    args: ProfileArguments = ProfileArguments()
 
     @property
     def end(self) -> int:
+        """When it ended."""
         return self.ts + self.dur
+
+    @property
+    def node(self) -> str | None:
+        """Name of the node that it is of; None for other rows."""
+        return self.name.removesuffix(_NODE) if self.cat == "Node" and self.name.endswith(_NODE) else None
+
+    @property
+    def executor(self) -> bool:
+        """Whether it encloses the nodes of a graph."""
+        return self.cat == "Session" and self.name.endswith(_EXECUTOR)
 
     @property
     def scope(self) -> Scope | None:
         """What it stands for; None for what has no place in the tree."""
         if self.cat == "Node":
             taken = Scope.KERNEL if self.args.provider in {_CPU, ""} else Scope.DELEGATE_OP
-            return taken if self.name.endswith(_NODE) else None
+            return taken if self.node is not None else None
         if self.cat != "Session":
             return None
-        if self.name == _RUN:
+        if self.name == RUN:
             return Scope.EXECUTE
-        if self.name.endswith(_EXECUTOR):
+        if self.executor:
             return Scope.OPERATOR_CALL
         if self.name.startswith("model_loading"):
             return Scope.LOAD
@@ -89,7 +104,7 @@ _MAY_ENCLOSE = {
 class _Event(NamedTuple):
     """A row in its place."""
 
-    row: _Row  # of the file
+    row: ProfileRow  # of the file
     scope: Scope  # what it stands for
     written: int  # place of the row among those of its thread, in the order in which they ended
 
@@ -126,11 +141,11 @@ class OnnxRuntimeProfileReader:
             raise TraceFormatError(f"its rows do not nest: {error.problem}", where=path, hint=_HINT) from error
 
 
-def _rows(data: bytes, path: Path) -> tuple[list[_Row], int | None]:
+def _rows(data: bytes, path: Path) -> tuple[list[ProfileRow], int | None]:
     """All rows, and how many lines hold none in a file that was cut off, which is read line by line; else None."""
     unreadable: int | None
     try:
-        rows, unreadable = from_json(data, list[_Row]), None
+        rows, unreadable = from_json(data, list[ProfileRow]), None
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         rows, unreadable = _lines(data)
     if not rows:
@@ -142,20 +157,20 @@ def _rows(data: bytes, path: Path) -> tuple[list[_Row], int | None]:
     return rows, unreadable
 
 
-def _lines(data: bytes) -> tuple[list[_Row], int]:
+def _lines(data: bytes) -> tuple[list[ProfileRow], int]:
     rows, unreadable = [], 0
     for line in data.splitlines():
         text = line.strip().removeprefix(b"\xef\xbb\xbf").removeprefix(b"[").removesuffix(b"]").rstrip(b", ")
         if not text:
             continue
         try:
-            rows.append(from_json(text, _Row))
+            rows.append(from_json(text, ProfileRow))
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
             unreadable += 1
     return rows, unreadable
 
 
-def _tree(rows: Sequence[_Row]) -> _Tree:
+def _tree(rows: Sequence[ProfileRow]) -> _Tree:
     """The rows as a tree, roots in order of their starts. Threads are nested each by itself."""
     threads = grouped(rows, lambda row: (row.pid, row.tid))
     trees = [_thread_tree(own) for own in threads.values()]
@@ -182,7 +197,7 @@ def _append(joined: _Tree, tree: _Tree, first: int) -> None:
         joined.parent.append(-1 if parent < 0 else parent + offset)
 
 
-def _thread_tree(rows: Sequence[_Row]) -> _Tree:
+def _thread_tree(rows: Sequence[ProfileRow]) -> _Tree:
     """The tree of one thread: of each event the innermost one that it lies in, and that may enclose it."""
     events = sorted(_events(rows), key=lambda event: (event.row.ts, -event.row.dur, -event.written))
     tree, stack = _Tree([], [], []), list[int]()
@@ -200,7 +215,7 @@ def _thread_tree(rows: Sequence[_Row]) -> _Tree:
     return tree
 
 
-def _events(rows: Sequence[_Row]) -> Iterator[_Event]:
+def _events(rows: Sequence[ProfileRow]) -> Iterator[_Event]:
     """The rows that have a place in the tree, numbered in the order in which they ended."""
     ends = [row.end for row in rows]
     in_order = all(after >= before - 1 for before, after in pairwise(ends))
@@ -305,7 +320,7 @@ def _instructions(tree: _Tree, method: Sequence[str | None]) -> list[int]:
     return [numbers.get(path, -1) for path in paths]
 
 
-def _warnings(rows: Sequence[_Row], tree: _Tree, unreadable: int | None) -> list[TraceWarning]:
+def _warnings(rows: Sequence[ProfileRow], tree: _Tree, unreadable: int | None) -> list[TraceWarning]:
     truncated = "start times and durations are truncated to whole microseconds"
     return [
         TraceWarning("quantised_durations", truncated, "use means over many inferences, not single short operators"),
@@ -340,7 +355,7 @@ def _lost_nodes(tree: _Tree) -> list[TraceWarning]:
     return [TraceWarning("unfinished_inference", message, "the run did not end; they are not counted")]
 
 
-def _other_rows(rows: Sequence[_Row]) -> list[TraceWarning]:
+def _other_rows(rows: Sequence[ProfileRow]) -> list[TraceWarning]:
     found = Counter(row.cat for row in rows if row.cat not in {"Session", "Node"})
     if not found:
         return []

@@ -8,7 +8,7 @@ among the nodes of the model that are no constants, and one that a session added
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
@@ -16,6 +16,7 @@ from opscope.core.json import from_json
 from opscope.readers.compressed import file_view
 from opscope.runtimes.onnxruntime.graph import SessionNode, SessionTensor, every_node
 from opscope.runtimes.onnxruntime.passes import CONTROL, family, names_before
+from opscope.runtimes.onnxruntime.profile import RUN, ProfileArguments, ProfileRow
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -23,38 +24,15 @@ if TYPE_CHECKING:
 
     from opscope.runtimes.onnxruntime.onnx_file import OnnxGraph, OnnxNode
 
-_NODE, _EXECUTOR, _RUN = "_kernel_time", "Executor::Execute", "model_run"
 _ELEMENTS = {"float32": "float", "float64": "double"}
 """Types of elements that a profile names otherwise than the format of a model."""
-_Tensors: TypeAlias = list[dict[str, list[int]]]
-
-
-class _Arguments(msgspec.Struct, frozen=True):
-    op_name: str = ""
-    input_type_shape: _Tensors = []
-    output_type_shape: _Tensors = []
-
-
-class _Row(msgspec.Struct, frozen=True):
-    cat: str = ""
-    name: str = ""
-    args: _Arguments = _Arguments()
-
-    @property
-    def node(self) -> str | None:
-        """Name of the node that it is of; None for other rows."""
-        return self.name.removesuffix(_NODE) if self.cat == "Node" and self.name.endswith(_NODE) else None
-
-    @property
-    def executor(self) -> bool:
-        return self.cat == "Session" and self.name.endswith(_EXECUTOR)
 
 
 class _Ran(NamedTuple):
     """A node that ran."""
 
     name: str  # in the profile
-    told: _Arguments  # by its row
+    told: ProfileArguments  # by its row
     bodies: list[tuple[OnnxGraph, list[_Ran]]]  # graphs that it ran, the last one first
 
 
@@ -82,21 +60,21 @@ def tensors_of(nodes: Sequence[SessionNode]) -> dict[str, SessionTensor]:
     return {**casts, **known}
 
 
-def _rows(profile: Path) -> list[_Row]:
+def _rows(profile: Path) -> list[ProfileRow]:
     try:
-        return from_json(bytes(file_view(profile)), list[_Row])
+        return from_json(bytes(file_view(profile)), list[ProfileRow])
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return []
 
 
-def _last_run(rows: Sequence[_Row]) -> list[_Row]:
+def _last_run(rows: Sequence[ProfileRow]) -> list[ProfileRow]:
     """Rows of nodes and executors of the last run that ended."""
-    ends = [-1, -1, *(place for place, row in enumerate(rows) if row.cat == "Session" and row.name == _RUN)]
+    ends = [-1, -1, *(place for place, row in enumerate(rows) if row.cat == "Session" and row.name == RUN)]
     own = rows[ends[-2] + 1 : ends[-1]] if ends[-1] >= 0 else rows
     return [row for row in own if row.node is not None or row.executor]
 
 
-def _read_back(rows: Sequence[_Row], place: int, graph: OnnxGraph) -> tuple[list[_Ran], int] | None:
+def _read_back(rows: Sequence[ProfileRow], place: int, graph: OnnxGraph) -> tuple[list[_Ran], int] | None:
     """What ran of a graph, the last node first, and the place before it; None where the rows are of another graph."""
     found: list[_Ran] = []
     executed = [node for node in graph.nodes if node.op != "Constant"]
@@ -131,7 +109,7 @@ def _session_nodes(
     makers = {name: node for node in given.nodes for name in node.outputs} if given else {}
     found = []
     for place, node in enumerate(graph.nodes):
-        seen = pairs.get(place, _Ran(node.name, _Arguments(), []))
+        seen = pairs.get(place, _Ran(node.name, ProfileArguments(), []))
         before = next((makers[name] for name in node.outputs if name in makers), None)
         graphs = {}
         for name, body in node.graphs.items():
@@ -148,7 +126,7 @@ def _merged(runs: Sequence[list[_Ran]]) -> list[_Ran]:
         told = own[0].told
         steady = all(one.told == told for one in own)
         bodies = [body for one in own for body in one.bodies]
-        found.append(_Ran(own[0].name, told if steady else _Arguments(told.op_name), bodies))
+        found.append(_Ran(own[0].name, told if steady else ProfileArguments(told.op_name), bodies))
     return found
 
 
@@ -210,5 +188,5 @@ def _with_weights(
     return tuple(told) if left else tuple(found)
 
 
-def _session_tensors(told: _Tensors) -> tuple[SessionTensor, ...]:
+def _session_tensors(told: Sequence[Mapping[str, Sequence[int]]]) -> tuple[SessionTensor, ...]:
     return tuple(SessionTensor(dtype, tuple(shape)) for one in told for dtype, shape in one.items())

@@ -28,6 +28,7 @@ class OnnxRuntime(Runtime):
     suffixes = (".onnx",)
     readers: ClassVar = {"onnxruntime-json": ("opscope.runtimes.onnxruntime.profile", "OnnxRuntimeProfileReader")}
     program_hint = "--program MODEL.onnx adds layers and shapes"
+    importable = "onnxruntime"
     has_options = True
     channels_last = False
     has_delegates = False
@@ -39,10 +40,11 @@ class OnnxRuntime(Runtime):
         """Python on this machine unless another place is named, else its native runner."""
         from opscope.hosts.target_kinds import AUTO
         from opscope.runtimes.onnxruntime.native.target import NativeOnnxTarget
+        from opscope.runtimes.onnxruntime.target import onnxruntime_here
 
         if named.kind is AUTO:
             return self.target_here()
-        return NativeOnnxTarget.named(named, lambda _: self.target_here())
+        return NativeOnnxTarget.named(named, lambda _, python: onnxruntime_here(python))
 
     def target_here(self) -> RunTarget:
         """The installed package."""

@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+from opscope.core.system.pythons import HERE
 from opscope.runtimes.onnxruntime.installed import PACKAGE, installed_onnxruntime
 from opscope.runtimes.package_target import PackageModules, PackageTarget
+
+if TYPE_CHECKING:
+    from opscope.core.system.pythons import Python
 
 MODULES = PackageModules(
     "opscope.runtimes.onnxruntime.child",
@@ -15,7 +21,7 @@ TRACE = "trace.onnxruntime.json"
 """The profile of a session, as ONNX Runtime writes it."""
 
 
-def onnxruntime_here() -> PackageTarget:
+def onnxruntime_here(python: Python = HERE) -> PackageTarget:
     """The installed ONNX Runtime."""
-    found = installed_onnxruntime()
-    return PackageTarget(MODULES, TRACE, lambda: found.library, lambda: {PACKAGE: found.version})
+    found = installed_onnxruntime(python)
+    return PackageTarget(MODULES, TRACE, lambda: found.library, lambda: {PACKAGE: found.version}, python=python)

@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import msgspec
 import numpy as np
 
-from opscope.bundle.manifest import Tensor
 from opscope.core.errors import RunError
 from opscope.core.files import write_atomically
 from opscope.core.system.launch import own_peak
 from opscope.experiment.protocol import RunRequest
+from opscope.program.structure.exported import Tensor
 from opscope.runtimes.child import ProgramRun, answer_request, input_arrays, run_program
 from opscope.runtimes.openvino.graph import GRAPH, SCHEMA, ModelNode, NodeTensor, OpenVinoGraph, RunNode
 from opscope.runtimes.openvino.installed import PACKAGE, imported_openvino, installed_openvino
@@ -55,7 +55,7 @@ class OpenVinoRun(ProgramRun[int]):
         self._version = installed_openvino().version
         self._sides = read_sides(Path(self._job.program))
         self._properties = {
-            **properties(self._job.options),
+            **properties(self._job.variant.options),
             "INFERENCE_NUM_THREADS": str(self._job.threads),
             "PERF_COUNT": "YES" if self._traced else "NO",
         }

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import os
 from importlib import import_module
-from importlib.metadata import PackageNotFoundError, version
-from importlib.util import find_spec
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from opscope.core.errors import MissingDependencyError
 from opscope.core.install import install_command
 from opscope.core.system.c_library import check_c_library
+from opscope.core.system.pythons import HERE
 from opscope.runtimes.loading import InstalledLibrary
 
 if TYPE_CHECKING:
+    from pathlib import Path
     from types import ModuleType
+
+    from opscope.core.system.pythons import Python
 
 PACKAGE = "openvino"
 NEWEST = "2026.4.1"
@@ -25,24 +26,23 @@ _ARM_PLUGIN = "libs/libopenvino_arm_cpu_plugin.*"
 _CORE = "libs/libopenvino.*"
 
 
-def installed_openvino() -> InstalledLibrary:
+def installed_openvino(python: Python = HERE) -> InstalledLibrary:
     """What is installed, with the plugin for the CPU; nothing of it is imported."""
-    spec = find_spec(PACKAGE)
-    if spec is None or not spec.submodule_search_locations:
+    package = python.place(PACKAGE)
+    if package is None:
         check_c_library()  # what to install does not help where no wheel fits
         raise MissingDependencyError("OpenVINO (openvino) is not installed", hint=install_command(PACKAGE))
-    package = Path(next(iter(spec.submodule_search_locations)))
     library = _first(package, _PLUGIN) or _first(package, _ARM_PLUGIN)
     if library is None:
         raise MissingDependencyError(
             "openvino has no plugin for this CPU", where=package, hint=install_command(PACKAGE)
         )
-    return InstalledLibrary(PACKAGE, _version(), library)
+    return InstalledLibrary(PACKAGE, python.version(PACKAGE) or "of an unknown version", library)
 
 
-def asking_libraries() -> list[Path]:
+def asking_libraries(python: Python = HERE) -> list[Path]:
     """The libraries that ask for the CPU's features: the plugin, and the core with its reference kernels."""
-    plugin = installed_openvino().library
+    plugin = installed_openvino(python).library
     core = _first(plugin.parent.parent, _CORE)
     return [plugin] if core is None else [plugin, core]
 
@@ -55,10 +55,3 @@ def imported_openvino() -> ModuleType:
 
 def _first(package: Path, pattern: str) -> Path | None:
     return next((file for file in sorted(package.glob(pattern)) if file.is_file()), None)
-
-
-def _version() -> str:
-    try:
-        return version(PACKAGE)
-    except PackageNotFoundError:
-        return "of an unknown version"

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 import msgspec
 import numpy as np
 
-from opscope.analysis.preflight.contents import TensorSummary
 from opscope.analysis.preflight.operators import Planned
 from opscope.analysis.preflight.parts import DelegateBoundaries
 from opscope.analysis.preflight.preflight import Partition, Preflight, method_preflight
@@ -21,10 +20,11 @@ from opscope.core.errors import RunError
 from opscope.core.files import sha256_of
 from opscope.experiment.guesses import USUAL_SIZES, guessed, input_words
 from opscope.experiment.inputs import made_inputs
-from opscope.experiment.protocol import Job
+from opscope.experiment.protocol import AS_IT_IS, Job
 from opscope.program.operators.kinds import Category
 from opscope.program.operators.taxonomy import classify
-from opscope.program.partition.sme_support import Eligibility, Form, SmeSupport
+from opscope.program.partition.verdicts import Eligibility, Form, SmeSupport
+from opscope.program.structure.exported import Tensor
 from opscope.runtimes.openvino.attribution import NODE_TYPES, facts_of
 from opscope.runtimes.openvino.graph import GRAPH, read_graph
 from opscope.runtimes.openvino.target import OpenVinoTarget
@@ -54,7 +54,7 @@ def openvino_preflight(path: Path, signature: Signature, limits: Mapping[str, in
     ]
     found = method_preflight(
         signature.name,
-        [TensorSummary(list(one.sizes), one.dtype.name) for one in signature.inputs],
+        [Tensor(list(one.sizes), one.dtype.name) for one in signature.inputs],
         _outputs(graph),
         [_planned(one, facts) for one, facts in ran],
         branches=any(one.node.type in _CONTROL for one, _ in ran),
@@ -69,9 +69,9 @@ _FUSED = "undef"
 """Kernel of what was fused into another node."""
 
 
-def _outputs(graph: OpenVinoGraph) -> list[TensorSummary]:
+def _outputs(graph: OpenVinoGraph) -> list[Tensor]:
     results = [one.node.outputs[0] for one in graph.ran if one.node.type == "Output" and one.node.outputs]
-    return [TensorSummary(list(one.shape or ()), NODE_TYPES.get(one.dtype, one.dtype)) for one in results]
+    return [Tensor(list(one.shape or ()), NODE_TYPES.get(one.dtype, one.dtype)) for one in results]
 
 
 def _run(path: Path, signature: Signature, limits: Mapping[str, int]) -> tuple[OpenVinoGraph, str]:
@@ -90,7 +90,7 @@ def _run(path: Path, signature: Signature, limits: Mapping[str, int]) -> tuple[O
 
 
 def _job(path: Path, made: MadeInputs, directory: Path) -> Job:
-    job = Job(str(path), None, 1, 1, 0, _SECONDS, traced=True, inputs=tuple(made.planned))
+    job = Job(str(path), AS_IT_IS, 1, 0, _SECONDS, traced=True, inputs=tuple(made.planned))
     if not made.arrays:
         return job
     values = directory / "inputs.npz"

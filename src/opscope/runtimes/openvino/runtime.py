@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 
     from opscope.analysis.preflight.preflight import Preflight
     from opscope.experiment.target import RunTarget
+    from opscope.experiment.target_names import TargetName
     from opscope.program.structure.exported import Signature
     from opscope.runtimes.attribution import AttributedSide
     from opscope.runtimes.side import Side
@@ -26,12 +27,23 @@ class OpenVino(Runtime):
     takes = (".onnx", ".tflite")
     readers: ClassVar = {"openvino-trace": ("opscope.runtimes.openvino.trace", "OpenVinoTraceReader")}
     program_hint = "--program MODEL adds layers and shapes"
+    importable = "openvino"
     has_options = True
     channels_last = False
     has_delegates = False
     has_model = False
     names_kernels = True
     preflight_runs = True
+
+    def target(self, named: TargetName) -> RunTarget:
+        """Python on this machine, which may be that of another environment."""
+        from opscope.core.system.pythons import python_at
+        from opscope.hosts.target_kinds import LOCAL
+        from opscope.runtimes.openvino.target import OpenVinoTarget
+
+        if named.kind is LOCAL:
+            return OpenVinoTarget(python_at(named.address))
+        return super().target(named)
 
     def target_here(self) -> RunTarget:
         """The installed package."""

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from opscope.core.errors import MissingDependencyError
+from opscope.core.system.pythons import HERE
 from opscope.runtimes.openvino.installed import PACKAGE, asking_libraries, installed_openvino
 from opscope.runtimes.openvino.recorder import clock_library
 from opscope.runtimes.openvino.trace import TRACE
@@ -16,6 +17,7 @@ from opscope.runtimes.switching import LibrarySwitch
 
 if TYPE_CHECKING:
     from opscope.bundle.manifest import Mechanism
+    from opscope.core.system.pythons import Python
     from opscope.experiment.protocol import Job
     from opscope.experiment.target import SwitchOffer
     from opscope.machine.ceilings_cache import MachineIdentity
@@ -32,9 +34,9 @@ MODULES = PackageModules(
 class OpenVinoTarget(PackageTarget):
     """Runs models with the installed package."""
 
-    def __init__(self) -> None:
-        found = installed_openvino()
-        super().__init__(MODULES, TRACE, lambda: found.library, lambda: {PACKAGE: found.version})
+    def __init__(self, python: Python = HERE) -> None:
+        found, self._asking = installed_openvino(python), asking_libraries(python)
+        super().__init__(MODULES, TRACE, lambda: found.library, lambda: {PACKAGE: found.version}, python=python)
 
     @cached_property
     def _clock(self) -> str | None:
@@ -49,7 +51,7 @@ class OpenVinoTarget(PackageTarget):
         return self._clock if job.traced else None
 
     def _switch(self) -> LibrarySwitch:
-        return LibrarySwitch(self._host, asking_libraries())
+        return LibrarySwitch(self._host, self._asking)
 
     def offer(self, mechanism: Mechanism) -> SwitchOffer:
         """What a mechanism can do; its kernels begin with SSE4.1, and it compiles no model without."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -75,25 +75,17 @@ def _found(
     """
     if variant.threads is None:
         return None
-    tried = earlier.tried(variant, clock) if earlier and not anew else _Tried()
-    if tried.ceilings:
-        return tried.ceilings
+    kept, drift, problem = earlier.tried(variant, clock) if earlier and not anew else (None, None, "")
+    if kept:
+        return kept
     try:
         measured = target.ceilings(clear, variant.threads)
     except OpscopeError as error:
         return NoCeilings(str(error))
     if measured is None:
         return None
-    found = msgspec.structs.replace(measured, measured_at=_text(clock), drift=tried.drift)
-    return _noted(found, tried.problem, earlier.keep(found) if earlier else "")
-
-
-class _Tried(NamedTuple):
-    """What became of kept ceilings."""
-
-    ceilings: Ceilings | None = None  # the ceilings; None when they do not hold, or there are none
-    drift: Drift | None = None  # the probe of them; None when it did not run
-    problem: str = ""  # what went wrong; empty when nothing did
+    found = msgspec.structs.replace(measured, measured_at=_text(clock), drift=drift)
+    return _noted(found, problem, earlier.keep(found) if earlier else "")
 
 
 class _Earlier:
@@ -102,15 +94,15 @@ class _Earlier:
     def __init__(self, target: RunTarget, cache: CeilingsCache) -> None:
         self._target, self._cache = target, cache
 
-    def tried(self, variant: Variant, clock: TimeSource) -> _Tried:
-        """Those of a variant, when they hold."""
+    def tried(self, variant: Variant, clock: TimeSource) -> tuple[Ceilings | None, Drift | None, str]:
+        """Those of a variant, when they hold; the probe of them, when it ran; what went wrong, empty for nothing."""
         recalled = self._cache.recall(variant.cleared, variant.threads or 0)
-        if recalled.ceilings is None:
-            return _Tried(problem=recalled.problem)
-        drift, problem = self._probed(recalled.ceilings, clock)
+        if isinstance(recalled, str):
+            return None, None, recalled
+        drift, problem = self._probed(recalled, clock)
         holds = drift is not None and drift.agrees
-        found = msgspec.structs.replace(recalled.ceilings, origin=Origin.CACHE, drift=drift) if holds else None
-        return _Tried(found, drift, problem)
+        found = msgspec.structs.replace(recalled, origin=Origin.CACHE, drift=drift) if holds else None
+        return found, drift, problem
 
     def _probed(self, kept: Ceilings, clock: TimeSource) -> tuple[Drift | None, str]:
         """The probe of kept ceilings, and why it failed. Rates that are too low get a second chance."""

@@ -17,9 +17,10 @@ from opscope.bundle.bundle import Bundle, is_bundle
 from opscope.bundle.manifest import Mechanism
 from opscope.core.errors import FeatureError, UsageError
 from opscope.core.files import place_beside, sha256_of
-from opscope.core.input_files import file_bytes
+from opscope.core.system.memory import file_bytes
 from opscope.experiment.engine import planned_job
 from opscope.experiment.planned import Experiment
+from opscope.experiment.target_names import kind_named
 from opscope.machine import isa
 from opscope.machine.instructions import SME_BITS, SVE_BITS
 from opscope.measurements.analyses import analysis_of
@@ -106,24 +107,26 @@ def count(  # noqa: PLR0913 - all but the model are by name
     )
     running = target_running(asked.model, asked.target)
     counter.check_machine(running.environment().machine or "")
-    steps = _steps(running, counter, ablate, ladder=ladder)
+    steps = [([], None), *_steps(running, counter, ablate, ladder=ladder)]
     with tempfile.TemporaryDirectory(prefix="opscope-") as work:
         files, job = counting_job(asked, running, Path(work)) if bundle is None else _measured_job(bundle)
         record = next((file for file in files if file.suffix == ".etrecord"), None)
         job = msgspec.structs.replace(job, program=str(_alone(files, {str(record), job.data}, Path(work))))
         given = [own.source for own in job.inputs if own.source]
         found = []
-        for number, (off, clear) in enumerate([((), None), *steps]):
+        for number, (off, clear) in enumerate(steps):
             directory = Path(work) / f"counted-{number}"
             directory.mkdir()
-            cleared, runtime = msgspec.structs.replace(job, clear=clear), runtime_of(files[0])
+            switch = None if clear is None else Mechanism.CPUINFO
+            variant = msgspec.structs.replace(job.variant, ablated=off, cleared=clear or [], switch=switch)
+            cleared, runtime = msgspec.structs.replace(job, variant=variant), runtime_of(files[0])
             ran = counter.run(running, cleared, directory, texts=runtime.writes_texts)
             trace = next(directory.glob(_TRACES))
             start = runtime.clock_start(trace)
             side = with_program(trace_side(trace, len(job.calls) or 1), files[0], record)
             made = _work(files[0], side, CountedReads(side.table, start), ran, counter)
             named = str(model) if bundle is None else bundle.relative(files[0])
-            found.append(msgspec.structs.replace(made, model=named, inputs=given, off=list(off)))
+            found.append(msgspec.structs.replace(made, model=named, inputs=given, off=off))
     return shown_as(WorkResult, msgspec.structs.replace(found[0], others=found[1:]))
 
 
@@ -161,8 +164,10 @@ def _measured_job(bundle: Bundle) -> tuple[list[Path], Job]:
     files = runtime_of(program).files(program, Path(job.data) if job.data else None)
     files += [bundle.path / model.etrecord] if model.etrecord else []
     each = len(job.calls) or 1
-    alone = {"clear": None, "threads": 1, "affinity": (), "inferences": 2 * each, "warmup": each}
-    return files, msgspec.structs.replace(job, timeout_seconds=_SECONDS, **alone)
+    alone = msgspec.structs.replace(job.variant, threads=1, affinity=[])
+    return files, msgspec.structs.replace(
+        job, variant=alone, timeout_seconds=_SECONDS, inferences=2 * each, warmup=each
+    )
 
 
 def verify_work(model: str | Path, receipt: Path) -> tuple[list[str], list[str]]:
@@ -171,13 +176,9 @@ def verify_work(model: str | Path, receipt: Path) -> tuple[list[str], list[str]]
     The first list is the differences, empty where every operator executes what the receipt states; the second names the
     files that executed in both counts and are not the same.
 
-    Args:
-        model: the program.
-        receipt: file that ``opscope count --receipt`` wrote.
+    ``receipt``: file that ``opscope count --receipt`` wrote.
 
-    Raises:
-        TraceFormatError: the receipt is none, or was changed.
-        OpscopeError: as :func:`count` does.
+    Raises TraceFormatError: the receipt is none, or was changed; OpscopeError: as :func:`count` does.
     """
     stated = read_receipt(file_bytes(receipt), str(receipt))
     counted = count(model, **msgspec.structs.asdict(stated.request))
@@ -187,21 +188,19 @@ def verify_work(model: str | Path, receipt: Path) -> tuple[list[str], list[str]]
 def check_work(candidate: str | Path, against: str | Path, *, limit: float = 0.0) -> Decision[WorkEvidence]:
     """Whether a program executes more than another one; exact, and without a time.
 
-    Args:
-        candidate: what is judged, as of :func:`count`.
-        against: its baseline.
-        limit: largest share of more instructions that is let through.
+    ``candidate``: what is judged, as of :func:`count`; ``limit``: largest share of more instructions that is let
+    through.
 
-    Raises:
-        OpscopeError: as :func:`count` does.
+    Raises OpscopeError: as :func:`count` does.
     """
     return work_decision(count(against), count(candidate), limit)
 
 
 def _counter(target: str, sve_bits: int, sme_bits: int) -> WorkCounter:
-    if target == EmulatorCounter.target:
+    kind = kind_named(target).name
+    if kind == EmulatorCounter.target:
         return EmulatorCounter(sve_bits, sme_bits)
-    if target != ValgrindCounter.target:
+    if kind != ValgrindCounter.target:
         hint = f"{ValgrindCounter.target}, or {EmulatorCounter.target}"
         raise UsageError(f"opscope cannot count instructions on {target}", where="--target", hint=hint)
     return ValgrindCounter()
@@ -209,7 +208,7 @@ def _counter(target: str, sve_bits: int, sme_bits: int) -> WorkCounter:
 
 def _steps(
     target: RunTarget, counter: WorkCounter, ablate: Sequence[str], *, ladder: bool
-) -> list[tuple[tuple[str, ...], list[str]]]:
+) -> list[tuple[list[str], list[str] | None]]:
     """Feature groups to switch off in each further run, with the fields that do; of what the counter shows."""
     if not ablate and not ladder:
         return []
@@ -228,8 +227,8 @@ def _steps(
     if hidden:
         problem = f"{', '.join(sorted(hidden))} is off in every count: {counter.name} does not expose it to programs"
         raise FeatureError(problem, where="--ablate", hint="leave it out")
-    offs = [tuple(names) for names in isa.ladder(probed.arch, fields)] if ladder else [tuple(ablate)]
-    return [(off, isa.cleared_fields(probed.arch, list(off), fields)) for off in offs]
+    offs = [list(names) for names in isa.ladder(probed.arch, fields)] if ladder else [list(ablate)]
+    return [(off, isa.cleared_fields(probed.arch, off, fields)) for off in offs]
 
 
 def _alone(files: Sequence[Path], named: Container[str | None], work: Path) -> Path:

@@ -18,7 +18,7 @@ from opscope.core.printable import shell_command
 from opscope.core.version import __version__
 from opscope.experiment.engine import interleaved, planned_job
 from opscope.experiment.guesses import USUAL_SIZES
-from opscope.experiment.protocol import Job
+from opscope.experiment.protocol import AS_IT_IS, Job
 from opscope.experiment.target_names import parse_target
 from opscope.experiment.variant_targets import VariantTargets
 from opscope.machine.emulation import marked
@@ -58,7 +58,6 @@ if TYPE_CHECKING:
     from opscope.experiment.target import RunTarget
     from opscope.machine.clock import TimeSource
     from opscope.runtimes.runtime import Runtime
-    from opscope.workflows.measure.program_inputs import SharedInputs
 
 
 _DATA = ".ptd"
@@ -217,7 +216,7 @@ def new_bundle(path: Path, experiment: Experiment, target: RunTarget, clock: Tim
         for variant in variants:
             target.of(variant.name).check_honoured(planned_job(manifest, path, variant, traced=False))
         own_files = {
-            home: [*program.files, *(shared[program.planned].files if program.planned in shared else [])]
+            home: [*program.files, *(shared[program.planned][1] if program.planned in shared else [])]
             for home, program in others.items()
         }
         files = [*first.files, Path(work) / INPUTS] if plan.values else first.files
@@ -273,8 +272,7 @@ def _single_job(plan: Plan, program: _Program, work: Path) -> Job:
     """One call of every method, with the inputs of a plan."""
     return Job(
         program=str(program.files[0]),
-        clear=None,
-        threads=1,
+        variant=AS_IT_IS,
         inferences=len(plan.calls) or 1,
         seed=plan.seed or 0,
         timeout_seconds=plan.timeout_seconds or 0.0,
@@ -338,7 +336,7 @@ def _own_targets(target: RunTarget, variants: Sequence[Variant]) -> dict[str, Ta
 
 def _own_calls(
     experiment: Experiment, plan: Plan, programs: Sequence[_Program], work: Path
-) -> dict[PlannedModel, SharedInputs]:
+) -> dict[PlannedModel, tuple[VariantInputs, list[Path]]]:
     """What the programs behind the first one are called with, by their models."""
     found = {}
     for number, program in enumerate(programs[1:], 1):
@@ -354,11 +352,13 @@ def _own_calls(
 
 
 def _unlike_plan(
-    plan: Plan, shared: Mapping[PlannedModel, SharedInputs], owners: Mapping[PlannedModel, Sequence[str]]
+    plan: Plan,
+    shared: Mapping[PlannedModel, tuple[VariantInputs, list[Path]]],
+    owners: Mapping[PlannedModel, Sequence[str]],
 ) -> dict[str, VariantInputs]:
     """Calls and inputs of the variants where they are not those of the plan."""
     usual = VariantInputs(plan.inputs, plan.values, plan.values_sha256, plan.calls)
-    return {name: own.calls for model, own in shared.items() if own.calls != usual for name in owners[model]}
+    return {name: calls for model, (calls, _) in shared.items() if calls != usual for name in owners[model]}
 
 
 def _program(experiment: Experiment, planned: PlannedModel, source: Path | None, work: Path, out: Path) -> _Program:
@@ -409,8 +409,8 @@ def _plan(experiment: Experiment, variants: list[Variant], target: RunTarget, ca
         calls=calls,
     )
     names = [variant.name for variant in variants]
-    arms = _Arms(target.capabilities().untraceable is None, _timed_untraced(experiment, target))
-    return _with_rounds(empty, names, experiment.rounds, arms=arms)
+    traced = target.capabilities().untraceable is None
+    return _with_rounds(empty, names, experiment.rounds, traced=traced, timed=_timed_untraced(experiment, target))
 
 
 def resumed_bundle(path: Path, model: str, against: str | None = None) -> Bundle:
@@ -532,26 +532,22 @@ def grow(bundle: Bundle, rounds: int) -> None:
     """
     manifest = bundle.manifest
     names = [variant.name for variant in manifest.variants]
-    arms = _Arms(manifest.left_out.trace is None, bool(manifest.plan.timed_order))
-    plan = _with_rounds(manifest.plan, names, rounds, arms=arms)
+    traced, timed = manifest.left_out.trace is None, bool(manifest.plan.timed_order)
+    plan = _with_rounds(manifest.plan, names, rounds, traced=traced, timed=timed)
     bundle.manifest = msgspec.structs.replace(manifest, plan=plan)
 
 
-class _Arms(NamedTuple):
-    """Whether repetitions with event tracing are planned, and whether those without are."""
+def _with_rounds(plan: Plan, names: list[str], rounds: int, *, traced: bool, timed: bool) -> Plan:
+    """A plan of that many rounds with event tracing, without it, or both.
 
-    traced: bool
-    untraced: bool
-
-
-def _with_rounds(plan: Plan, names: list[str], rounds: int, *, arms: _Arms) -> Plan:
-    """A plan of that many rounds, which begins like the one given: a seed's order of more rounds only goes on."""
+    It begins like the one given: a seed's order of more rounds only goes on.
+    """
     seed = plan.seed or 0
-    traced = interleaved(names, rounds, seed) if arms.traced else [[] for _ in range(rounds)]
-    timed = interleaved(names, rounds, seed + 1) if arms.untraced else []
+    order = interleaved(names, rounds, seed) if traced else [[] for _ in range(rounds)]
+    timed_order = interleaved(names, rounds, seed + 1) if timed else []
     return msgspec.structs.replace(
         plan,
         rounds=rounds,
-        order=[*plan.order, *traced[len(plan.order) :]],
-        timed_order=[*plan.timed_order, *timed[len(plan.timed_order) :]],
+        order=[*plan.order, *order[len(plan.order) :]],
+        timed_order=[*plan.timed_order, *timed_order[len(plan.timed_order) :]],
     )

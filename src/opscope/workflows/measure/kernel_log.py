@@ -75,13 +75,11 @@ def _run(experiment: Experiment, variant: PlannedVariant, place: Path) -> Kernel
 def _logged(experiment: Experiment, variant: PlannedVariant, target: RunTarget, place: Path) -> KernelEvidence:
     job = Job(
         program=experiment.model,
-        clear=[],
-        threads=variant.threads or 1,
+        variant=variant,
         inferences=1,
         seed=experiment.seed,
         timeout_seconds=experiment.timeout,
         traced=target.capabilities().always_traces is not False,
-        affinity=tuple(variant.affinity),
         process=ProcessSettings.of(experiment),
     )
     failure = target.execute(job, place).failure

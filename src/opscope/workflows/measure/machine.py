@@ -47,8 +47,7 @@ _SECONDS = 120.0
 def runtime_for(model: str, runtime: str | None = None) -> Runtime:
     """The runtime that a model needs, which may be named; the one that exports, for what is no program.
 
-    Raises:
-        OpscopeError: there is no such model, or its runtime does not take it.
+    Raises OpscopeError: there is no such model, or its runtime does not take it.
     """
     source = program_source(model, runtime)
     return EXPORTER if source is None else runtime_of(source, runtime)
@@ -57,13 +56,10 @@ def runtime_for(model: str, runtime: str | None = None) -> Runtime:
 def model_checks(model: str, target: str, named: str | None = None) -> list[Check]:
     """What stands in the way of measuring a model, and what has to be said about its inputs.
 
-    Args:
-        model: a program, or a model to export.
-        target: where it is to run, as of ``--target``.
-        named: runtime that is to run it; None: that of its format.
+    ``model``: a program, or a model to export; ``target``: where it is to run, as of ``--target``; ``named``: the
+    runtime that is to run it, None: that of its format.
 
-    Raises:
-        OpscopeError: there is no such model, its runtime does not take it, or not on this target.
+    Raises OpscopeError: there is no such model, its runtime does not take it, or not on this target.
     """
     source = program_source(model, named)
     if source is None:

@@ -12,7 +12,7 @@ import msgspec
 import numpy as np
 
 from opscope.bundle.bundle import MODEL
-from opscope.bundle.manifest import PlannedInput, Tensor, VariantInputs
+from opscope.bundle.manifest import PlannedInput, VariantInputs
 from opscope.core.errors import MismatchError, UsageError
 from opscope.core.files import sha256_of, write_atomically
 from opscope.core.units import counted_text
@@ -20,6 +20,7 @@ from opscope.experiment.guesses import USUAL_SIZES, guessed, input_words, with_d
 from opscope.experiment.inputs import AskedInput, described, made_inputs, parse_input, placed, read_input_file
 from opscope.experiment.tensors import random_inputs
 from opscope.program.structure.dtypes import axes_between
+from opscope.program.structure.exported import Tensor
 from opscope.program.structure.plan import PlannedTensor
 from opscope.readers.outputs import read_arrays
 from opscope.runtimes.registry import runtime_of
@@ -218,13 +219,6 @@ def save_inputs(path: Path, arrays: Mapping[int, Array]) -> None:
     write_atomically(path, buffer.getvalue())
 
 
-class SharedInputs(NamedTuple):
-    """What a program is called with beside another one."""
-
-    calls: VariantInputs  # as a manifest keeps it
-    files: list[Path]  # with the values of its inputs; empty where there are none of its own
-
-
 class ProgramPlace(NamedTuple):
     """A program, and where its inputs go."""
 
@@ -235,11 +229,12 @@ class ProgramPlace(NamedTuple):
 
 def shared_inputs(
     plan: Plan, experiment: Experiment, first: Path, place: ProgramPlace, values: Path | None
-) -> SharedInputs:
+) -> tuple[VariantInputs, list[Path]]:
     """What a program is called with so that it computes the same as the first program of the bundle.
 
     Where both declare the same tensors, or the same with the channels elsewhere, it gets the same values. Otherwise it
-    gets inputs of its own, drawn from the same seed, and the bundle says why.
+    gets inputs of its own, drawn from the same seed, and the bundle says why. Values of its own
+    are in files.
     """
     calls = runtime_of(place.program).calls(place.program, experiment.methods)
     if calls != plan.calls and max(len(calls), len(plan.calls)) > 1:
@@ -253,7 +248,7 @@ def shared_inputs(
         made = made_inputs(sides[1], asked, plan.seed or 0)
         return _kept(VariantInputs(made.planned, calls=calls, unlike=unlike), made.arrays, place)
     if all(_sizes(one) == _sizes(other) for one, other in zip(*sides, strict=True)):
-        return SharedInputs(VariantInputs(plan.inputs, plan.values, plan.values_sha256, calls), [])
+        return VariantInputs(plan.inputs, plan.values, plan.values_sha256, calls), []
     planned, arrays = _moved(*sides, _values(sides[0], plan, values), first.name)
     return _kept(VariantInputs(planned, calls=calls), arrays, place)
 
@@ -304,11 +299,11 @@ def _moved(
     return planned, arrays
 
 
-def _kept(calls: VariantInputs, arrays: Mapping[int, Array], place: ProgramPlace) -> SharedInputs:
+def _kept(calls: VariantInputs, arrays: Mapping[int, Array], place: ProgramPlace) -> tuple[VariantInputs, list[Path]]:
     """The same with the values of its inputs in a file, where there are any."""
     if not arrays:
-        return SharedInputs(calls, [])
+        return calls, []
     file = place.work / INPUTS
     save_inputs(file, arrays)
     values, digest = f"{place.home}/{INPUTS}", sha256_of(file)
-    return SharedInputs(VariantInputs(calls.inputs, values, digest, calls.calls, calls.unlike), [file])
+    return VariantInputs(calls.inputs, values, digest, calls.calls, calls.unlike), [file]

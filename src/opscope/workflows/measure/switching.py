@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
-from opscope.analysis.compare.control import changes_nothing
+from opscope.analysis.compare.compare import changes_nothing
 from opscope.bundle.manifest import Mechanism
 from opscope.core.errors import FeatureError, MissingDependencyError, OpscopeError
 from opscope.machine.switch.switch import is_shown, keep_shown

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias, runtime_checkable
 
 from opscope.bundle.bundle import Bundle, is_bundle
-from opscope.core.errors import BundleError, RunError, UsageError, did_you_mean
+from opscope.core.errors import BundleError, MissingDependencyError, OpscopeError, RunError, UsageError, did_you_mean
 from opscope.core.files import head_of, is_stream
 from opscope.core.outputs import Output, check_outputs, write_outputs
+from opscope.core.plug_ins import PlugIn, plug_ins
 from opscope.core.table import Clock
 from opscope.workflows.analyze.sides import is_kit, side_of
-from opscope.workflows.reports.exporters import plug_in_format, plug_in_formats
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -25,6 +25,70 @@ if TYPE_CHECKING:
     from opscope.reports.formats.collected import Collected
     from opscope.reports.formats.perfetto import TrackGroup
     from opscope.runtimes.side import ProgramFiles, Side, Warmup
+
+GROUP = "opscope.exporters"
+_HINT = "opscope's own formats are unaffected; update the plug-in, or report it to its authors"
+
+
+@runtime_checkable
+class Exporter(Protocol):
+    """Writes analyses in a format; the name of its entry point is that of the format."""
+
+    suffix: str
+    """End of the names of its files, with the dot."""
+
+    def export(self, results: Sequence[tuple[str, Analysis]]) -> bytes:
+        """The content of the file: of a bundle with every variant, the accelerated one first, each with its name."""
+        ...
+
+
+class PlugInFormat(NamedTuple):
+    """A format of another package."""
+
+    plug_in: PlugIn
+    exporter: Exporter
+
+    def content(self, results: Sequence[tuple[str, Analysis]]) -> bytes:
+        """What its exporter writes.
+
+        Raises:
+            MissingDependencyError: it fails, or gives anything but bytes.
+        """
+        try:
+            written = self.exporter.export(results)
+        except OpscopeError:
+            raise
+        except Exception as error:
+            raise MissingDependencyError(self.plug_in.failed("failed", error), hint=_HINT) from error
+        if not isinstance(written, bytes):
+            problem = f"{self.plug_in.title} returned {type(written).__name__}, not bytes"
+            raise MissingDependencyError(problem, hint=_HINT)
+        return written
+
+
+def plug_in_formats() -> list[str]:
+    """Names of the formats of other packages, also of those that cannot be loaded."""
+    return sorted({one.name for one in plug_ins(GROUP)})
+
+
+def plug_in_format(name: str) -> PlugInFormat | None:
+    """The format of that name of another package; None where there is none.
+
+    Raises MissingDependencyError: there is, and it cannot be used.
+    """
+    found = next((one for one in plug_ins(GROUP) if one.name == name), None)
+    if found is None:
+        return None
+    if found.problem:
+        raise MissingDependencyError(found.problem, hint=_HINT)
+    try:
+        exporter = found.loaded() if isinstance(found.loaded, type) else found.loaded
+    except Exception as error:
+        raise MissingDependencyError(found.failed("cannot be made", error), hint=_HINT) from error
+    if not isinstance(exporter, Exporter) or not isinstance(exporter.suffix, str):
+        problem = f"{found.title} is not an exporter: it needs a suffix and export(results)"
+        raise MissingDependencyError(problem, hint=_HINT)
+    return PlugInFormat(found, exporter)
 
 
 Content: TypeAlias = "bytes | Iterable[bytes]"
@@ -449,11 +513,10 @@ def _tables(request: Request) -> dict[str, Content]:
 
 
 def _openmetrics(request: Request) -> dict[str, Content]:
-    from opscope.reports.formats.openmetrics import MetricLabels, openmetrics, openmetrics_of
+    from opscope.reports.formats.openmetrics import openmetrics, openmetrics_of
 
-    given = MetricLabels(request.device, request.commit)
     if _is_whole(request):
-        return {".openmetrics.txt": openmetrics(_report(request), given)}
+        return {".openmetrics.txt": openmetrics(_report(request), request.device, request.commit)}
     side = _checked(_side(request))
     if side.table.clock is not Clock.NS:
         problem = f"its metrics are in seconds, but this trace counts {side.table.clock.value}"
@@ -461,32 +524,25 @@ def _openmetrics(request: Request) -> dict[str, Content]:
     from opscope.measurements.analyses import analysis_of
 
     manifest = side.bundle.manifest if side.bundle else None
-    return {".openmetrics.txt": openmetrics_of(analysis_of(side), request.stem, manifest, given)}
+    found = openmetrics_of(analysis_of(side), request.stem, manifest, request.device, request.commit)
+    return {".openmetrics.txt": found}
 
 
 def _model_explorer(request: Request) -> dict[str, Content]:
     from opscope.reports.formats.model_explorer import Measured, model_explorer
     from opscope.workflows.reports.reports import file_name
 
-    found = _measured_program(request)
-    files = model_explorer(found.model, request.stem, Measured(found.results, found.comparisons))
+    model, results, comparisons = _measured_program(request)
+    files = model_explorer(model, request.stem, Measured(results, comparisons))
     return {f".{'.'.join(map(file_name, parts))}.json": content for parts, content in files.items()}
 
 
-class _MeasuredProgram(NamedTuple):
-    """A program, what was measured of it, and the comparisons between that."""
-
-    model: ProgramModel
-    results: list[tuple[str, Analysis]]
-    comparisons: list[Comparison]
-
-
-def _measured_program(request: Request) -> _MeasuredProgram:
-    """The program of a bundle, of a trace, or alone."""
+def _measured_program(request: Request) -> tuple[ProgramModel, list[tuple[str, Analysis]], list[Comparison]]:
+    """The program of a bundle, of a trace, or alone, what was measured of it, and the comparisons between that."""
     from opscope.runtimes.registry import read_model
 
     if _is_program(Path(request.path)):
-        return _MeasuredProgram(read_model(Path(request.path), request.files and request.files.etrecord), [], [])
+        return read_model(Path(request.path), request.files and request.files.etrecord), [], []
     if _is_whole(request):
         content = _report(request)
         results = [(r.variant.name, r.analysis) for r in content.variants if r.analysis]
@@ -503,7 +559,7 @@ def _measured_program(request: Request) -> _MeasuredProgram:
     own = [one for one in results if one[1].program is None or one[1].program.sha256 == program.sha256]
     if len(own) < len(results):  # a graph is that of one program: what ran another has no place in it
         results, comparisons = own, []
-    return _MeasuredProgram(read_model(home / program.path, etrecord), results, comparisons)
+    return read_model(home / program.path, etrecord), results, comparisons
 
 
 def _is_program(path: Path) -> bool:

@@ -106,14 +106,10 @@ class _Handler(BaseHTTPRequestHandler):
 def open_in_perfetto(path: Path, told: Callable[[str], None], browse: Callable[[str], bool] = webbrowser.open) -> None:
     """Open a trace in Perfetto's page, and return when the page has read it.
 
-    Args:
-        path: of a file in a format that Perfetto reads.
-        told: is given the address where no browser could be started.
-        browse: starts a browser at an address, and says whether it could.
+    ``path``: of a file in a format that Perfetto reads; ``told``: is given the address where no browser could be
+    started; ``browse``: starts a browser at an address, and says whether it could.
 
-    Raises:
-        RunError: the port is in use, or nobody read the file in two minutes.
-        StorageError: the file cannot be read.
+    Raises RunError: the port is in use, or nobody read the file in two minutes; StorageError: the file cannot be read.
     """
     try:
         server = OneFile(path, PERFETTO)

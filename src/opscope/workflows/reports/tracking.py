@@ -6,18 +6,94 @@ MLflow has no file to import, so its own client writes. It is no dependency of o
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
+from opscope.bundle.manifest import device_text
 from opscope.core.errors import MissingDependencyError, RunError
 from opscope.reports.document.text import plain
+from opscope.reports.formats.collected import UNITS, collected
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from mlflow import MlflowClient
 
-    from opscope.reports.formats.mlflow import TrackedRun
+    from opscope.reports.content.content import ReportContent, VariantResult
+    from opscope.reports.formats.collected import CollectedVariant, Figure
+
+_FORBIDDEN = re.compile(r"[^A-Za-z0-9_.]+")
+_LONGEST = 500
+"""Of a parameter's value, which MLflow limits."""
+
+
+class TrackedRun(NamedTuple):
+    """A run as MLflow keeps it."""
+
+    name: str
+    params: dict[str, str]
+    metrics: dict[str, float]
+    tags: dict[str, str]
+
+
+def tracked_runs(content: ReportContent, commit: str | None = None) -> list[TrackedRun]:
+    """What MLflow is to keep of a report, one run for each variant that has a result."""
+    found = collected(content)
+    results = [result for result in content.variants if result.analysis]
+    return [_tracked(content, own, result, commit) for own, result in zip(found.variants, results, strict=True)]
+
+
+def _tracked(content: ReportContent, own: CollectedVariant, result: VariantResult, commit: str | None) -> TrackedRun:
+    manifest, variant, analysis = content.manifest, result.variant, result.analysis
+    model = manifest.model_of(variant.name)
+    params: dict[str, object] = {
+        "model": model.name,
+        "dtype": model.dtype,
+        "variant": variant.name,
+        "role": variant.role.value if variant.role else None,
+        "threads": variant.threads,
+        "target": manifest.target.kind,
+        "device": device_text(manifest),
+        **{f"version.{name}": version for name, version in manifest.environment.versions.items()},
+    }
+    tags = {
+        "opscope.grade": analysis.quality.grade.value if analysis and analysis.quality else None,
+        "opscope.version": manifest.opscope,
+        "opscope.created": manifest.created,
+        "opscope.program_sha256": model.sha256,
+        "mlflow.source.git.commit": commit,
+    }
+    categories = analysis.categories if analysis else []
+    metrics = {f"share.{_word(one.category.value)}": one.share for one in categories}
+    metrics |= {name: value for figure in own.figures for name, value in _metrics(figure)}
+    return TrackedRun(own.title, _texts(params), metrics | _speedup(content, variant.name), _texts(tags))
+
+
+def _texts(values: Mapping[str, object]) -> dict[str, str]:
+    return {_word(name): plain(str(value), _LONGEST) for name, value in values.items() if value not in {None, ""}}
+
+
+def _word(name: str) -> str:
+    """A name as MLflow allows it: letters, digits and a few signs."""
+    return _FORBIDDEN.sub("_", name)
+
+
+def _metrics(figure: Figure) -> Iterator[tuple[str, float]]:
+    """A figure and its interval; the unit ends the name, since MLflow knows none."""
+    name, (unit, divisor) = _word(figure.measure.name), UNITS[figure.measure.unit]
+    yield f"{name}_{unit}", figure.value / divisor
+    for end, value in zip(("low", "high"), figure.bounds or (), strict=False):
+        yield f"{name}_{end}_{unit}", value / divisor
+
+
+def _speedup(content: ReportContent, variant: str) -> dict[str, float]:
+    """How much faster it is than its baseline; nothing where that is withheld or is a comparison of others."""
+    found = next((one.end_to_end for one in content.comparisons if one.candidate.label == variant), None)
+    if found is None or found.speedup is None:
+        return {}
+    bounds = zip(("speedup_low", "speedup_high"), found.ci95 or (), strict=False)
+    return {"speedup": found.speedup, **dict(bounds)}
 
 
 def track(
@@ -41,8 +117,8 @@ def track(
         NotFoundError: there is no bundle.
         RunError: MLflow refused, or its store cannot be reached.
     """
-    from opscope.reports.formats.mlflow import tracked_runs
     from opscope.workflows.reports.reports import ANALYSIS, HTML, content
+    from opscope.workflows.reports.tracking import tracked_runs
 
     found = content(path)
     runs = tracked_runs(found, commit)

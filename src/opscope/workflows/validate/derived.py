@@ -273,14 +273,6 @@ _NAMES_TITLE = {HTML: ("<title>", "<h1>"), MARKDOWN: ("# ",)}
 """Beginnings of the lines that hold the title of a report, which the user may give."""
 
 
-class _Report(NamedTuple):
-    """A report beside the one that the traces give."""
-
-    file: str  # its name
-    stated: str  # what it says
-    true: str  # what it should say
-
-
 def page_texts(found: Inventory) -> dict[str, str]:
     """What the reports of a bundle say, by file; those that are not there or must not be opened are left out."""
     return {name: found.content(name).decode(errors="replace") for name in (MARKDOWN, HTML) if not found.fault(name)}
@@ -297,7 +289,7 @@ def page_check(texts: Mapping[str, str], found: Inventory, rewritten: Mapping[st
 
     undrawn = undrawable()
     names = [name for name in texts if not (name == HTML and undrawn)]
-    compared = [_compared(_Report(name, texts[name], rewritten[name].decode())) for name in names]
+    compared = [_compared(name, texts[name], rewritten[name].decode()) for name in names]
     notes = [note for _, _, note in compared if note]
     if HTML in texts and undrawn:
         notes.append(f"{HTML} not recomputed: {undrawn}")
@@ -310,28 +302,29 @@ def page_check(texts: Mapping[str, str], found: Inventory, rewritten: Mapping[st
     return question.answered(problems, "; ".join([said, *notes]))
 
 
-def _compared(report: _Report) -> tuple[str, list[Problem], str]:
-    """The file, where it differs, and why it was not recomputed, in whole or in part; empty when it was.
+def _compared(file: str, stated: str, true: str) -> tuple[str, list[Problem], str]:
+    """The file of a report, where it says something else than it should, and why it was not recomputed.
+
+    The reason is of all of it or of a part, and empty when it was.
 
     What another opscope wrote may differ without a fault; what is the same all the same was not touched.
     """
-    problems = list(_unlike_lines(report))
+    problems = list(_unlike_lines(file, stated, true))
     if not problems:
-        return report.file, [], ""
-    writer = writer_of(report.stated)
+        return file, [], ""
+    writer = writer_of(stated)
     if writer != __version__:
         named = f"opscope {writer}" if writer else "an earlier opscope version"
-        return report.file, [], f"{report.file} not recomputed, written by {named}"
-    drawer = drawn_by(report.stated)
-    if NOT_DRAWN in report.stated:
-        note = f"pictures of {report.file} were not drawn when it was written"
-    elif drawer != drawn_by(report.true):
-        note = f"pictures of {report.file} not recomputed, drawn by {drawer or 'an unnamed version'}"
-        report = report._replace(true=report.true.replace(drawn_by(report.true) or "", drawer or "", 1))
+        return file, [], f"{file} not recomputed, written by {named}"
+    drawer = drawn_by(stated)
+    if NOT_DRAWN in stated:
+        note = f"pictures of {file} were not drawn when it was written"
+    elif drawer != drawn_by(true):
+        note = f"pictures of {file} not recomputed, drawn by {drawer or 'an unnamed version'}"
+        true = true.replace(drawn_by(true) or "", drawer or "", 1)
     else:
-        return report.file, problems, ""
-    bare = report._replace(stated=_without_pictures(report.stated), true=_without_pictures(report.true))
-    return report.file, list(_unlike_lines(bare)), note
+        return file, problems, ""
+    return file, list(_unlike_lines(file, _without_pictures(stated), _without_pictures(true))), note
 
 
 def _without_pictures(page: str) -> str:
@@ -339,19 +332,19 @@ def _without_pictures(page: str) -> str:
     return _PICTURE.sub(lambda found: "\n" * found[0].count("\n"), page)
 
 
-def _unlike_lines(report: _Report) -> Iterator[Problem]:
+def _unlike_lines(file: str, stated: str, true: str) -> Iterator[Problem]:
     """Every line that differs; where lines are missing or added, the first."""
-    stated, true = report.stated.splitlines(), report.true.splitlines()
-    section, same_length = "", len(stated) == len(true)
-    for number, (one, other) in enumerate(zip(stated, true, strict=False), 1):
+    lines, others = stated.splitlines(), true.splitlines()
+    section, same_length = "", len(lines) == len(others)
+    for number, (one, other) in enumerate(zip(lines, others, strict=False), 1):
         begins = _SECTION.search(other)
         section = f"section {begins[1]}, " if begins else section
-        if one != other and not _other_title(report.file, one, other):
-            yield Problem(report.file, f"{section}line {number}", unlike(one, other))
+        if one != other and not _other_title(file, one, other):
+            yield Problem(file, f"{section}line {number}", unlike(one, other))
             if not same_length:
                 return
     if not same_length:
-        yield Problem(report.file, "", f"has {counted_text(len(stated), 'line')}, the traces give {len(true)}")
+        yield Problem(file, "", f"has {counted_text(len(lines), 'line')}, the traces give {len(others)}")
 
 
 def _other_title(file: str, stated: str, true: str) -> bool:

@@ -18,8 +18,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from opscope.bundle.inventory import Inventory
-    from opscope.bundle.manifest import Manifest, Measurement, Repetition, Tensor
+    from opscope.bundle.manifest import Manifest, Measurement, Repetition
     from opscope.bundle.validation import BundleCheck
+    from opscope.program.structure.exported import Tensor
 
 
 def thread_check(manifest: Manifest) -> BundleCheck:

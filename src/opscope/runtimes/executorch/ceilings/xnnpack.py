@@ -109,13 +109,9 @@ _PROTOTYPES: dict[str, list[Any]] = {
 class Xnnpack:
     """The library in this process, and a thread pool for it.
 
-    Args:
-        directory: of the runtime's libraries.
-        threads: size of the pool.
+    ``directory``: of the runtime's libraries; ``threads``: size of the pool.
 
-    Raises:
-        RefusedError: the library cannot be initialised.
-        OSError: it cannot be loaded.
+    Raises RefusedError: the library cannot be initialised; OSError: it cannot be loaded.
     """
 
     def __init__(self, directory: Path, threads: int) -> None:

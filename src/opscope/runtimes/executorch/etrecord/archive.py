@@ -43,10 +43,8 @@ _DAMAGE = (
 class Archive:
     """The members of an ETRecord, checked before any of them is read.
 
-    Raises:
-        NotFoundError: there is no such file.
-        StorageError: it cannot be read.
-        TraceFormatError: it is not an ETRecord, damaged, or built to do harm.
+    Raises NotFoundError: there is no such file; StorageError: it cannot be read; TraceFormatError: it is not an
+    ETRecord, damaged, or built to do harm.
     """
 
     def __init__(self, path: Path) -> None:

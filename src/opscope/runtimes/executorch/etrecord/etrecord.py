@@ -21,7 +21,7 @@ import re
 import zipfile
 from collections import deque
 from functools import cache
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 import msgspec
 
@@ -32,18 +32,145 @@ from opscope.program.structure.etrecord import (
     EdgeTensor,
     EtRecord,
     ModuleScope,
-    RecordedDelegate,
     SourceLine,
 )
-from opscope.runtimes.executorch.etrecord import wire
 from opscope.runtimes.executorch.etrecord.archive import IDENTIFIER, Archive, expands_too_far
-from opscope.runtimes.executorch.etrecord.wire import UnreadableError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from pathlib import Path
 
-    from opscope.runtimes.executorch.etrecord.wire import WireGraph, WireNode
+Handles: TypeAlias = int | list[int]
+HandleMap: TypeAlias = dict[str, dict[int, Handles]]
+
+_LIST_OF_NUMBERS = re.compile(r"[\[(]?[\d, ]{1,4000}[\])]?")
+_NUMBER = re.compile(r"\d+")
+_LARGEST_HANDLE = 2**63
+
+
+class UnreadableError(ValueError):
+    """A text or a number inside the JSON is not what the exporter writes."""
+
+
+def listed(handles: Handles) -> tuple[int, ...]:
+    """One handle or several, as several."""
+    return (handles,) if isinstance(handles, int) else tuple(handles)
+
+
+class WireDelegate(msgspec.Struct):
+    """A call of a delegate."""
+
+    name: str
+
+
+DelegateMap: TypeAlias = dict[str, dict[int, WireDelegate]]
+
+
+class Name(msgspec.Struct):
+    """What refers to a tensor."""
+
+    name: str
+
+
+class SubGraph(msgspec.Struct):
+    """What holds a graph: the body of a branch or loop, or a module."""
+
+    graph: WireGraph
+
+
+class Argument(msgspec.Struct):
+    """One of many kinds of argument; those without tensors are skipped."""
+
+    as_tensor: Name | None = None
+    as_tensors: list[Name] | None = None
+    as_optional_tensor: Argument | None = None
+    as_optional_tensors: list[Argument] | None = None
+    as_nested_tensors: list[list[Name]] | None = None
+    as_graph: SubGraph | None = None
+
+    def tensors(self) -> list[str]:
+        """Names of the tensors in it."""
+        optional = [one for one in (self.as_optional_tensor, *(self.as_optional_tensors or [])) if one is not None]
+        nested = [name for names in self.as_nested_tensors or [] for name in names]
+        named = [self.as_tensor, *(self.as_tensors or []), *(each.as_tensor for each in optional), *nested]
+        return [each.name for each in named if each is not None]
+
+
+class Input(msgspec.Struct):
+    """An argument with the name of its parameter, which is not used."""
+
+    arg: Argument
+
+
+class Metadata(msgspec.Struct):
+    """What the exporter noted beside an operator."""
+
+    stack_trace: str | None = None
+    nn_module_stack: str | None = None
+    debug_handle: str | int | None = None
+
+    def handles(self) -> tuple[int, ...]:
+        """The debug handles; a text holds one number or a list of them."""
+        if self.debug_handle is None:
+            return ()
+        text = str(self.debug_handle)
+        if not _LIST_OF_NUMBERS.fullmatch(text):
+            raise UnreadableError(f"{text[:40]!r} is not a debug handle")
+        found = tuple(int(number) for number in _NUMBER.findall(text))
+        if max(found, default=_LARGEST_HANDLE) >= _LARGEST_HANDLE:
+            raise UnreadableError(f"{text[:40]!r} is not a debug handle")
+        return found
+
+
+class WireNode(msgspec.Struct):
+    """An operator."""
+
+    target: str
+    inputs: list[Input]
+    outputs: list[Argument]
+    metadata: Metadata
+    name: str | None = None
+
+
+class Expression(msgspec.Struct):
+    """A size that can differ between calls."""
+
+    expr_str: str
+
+
+class Size(msgspec.Struct):
+    """A size: a number or an expression."""
+
+    as_int: int | None = None
+    as_expr: Expression | None = None
+
+    def value(self) -> int | str:
+        """The number, or the text of the expression."""
+        if self.as_int is not None and 0 <= self.as_int < _LARGEST_HANDLE:
+            return self.as_int
+        if self.as_expr is None:
+            raise UnreadableError("a tensor has a size that is neither a number nor an expression")
+        return self.as_expr.expr_str
+
+
+class TensorMeta(msgspec.Struct):
+    """Type and sizes of a tensor."""
+
+    dtype: int
+    sizes: list[Size]
+
+
+class WireGraph(msgspec.Struct):
+    """Operators and tensors."""
+
+    nodes: list[WireNode]
+    tensor_values: dict[str, TensorMeta]
+
+
+class WireProgram(msgspec.Struct):
+    """An exported program."""
+
+    graph_module: SubGraph
 
 
 _PREFIXES = ("executorch.exir.dialects.edge.ops.", "torch.ops.")
@@ -141,10 +268,9 @@ _GRAPH = "edge_dialect_exported_program"
 _PICKLED = ("_state_dict", "_constants", "_example_inputs")
 _HANDLES, _DELEGATES, _OUTPUTS = "debug_handle_map", "delegate_map", "instruction_id_to_num_outs_map"
 _ONLY_METHOD = "forward"
-_PROGRAM = msgspec.json.Decoder(wire.WireProgram)
-_HANDLE_MAP: msgspec.json.Decoder[wire.HandleMap | None] = msgspec.json.Decoder(wire.HandleMap | None)
-_DELEGATE_MAP: msgspec.json.Decoder[wire.DelegateMap | None] = msgspec.json.Decoder(wire.DelegateMap | None)
-_COUNT_MAP: msgspec.json.Decoder[wire.CountMap | None] = msgspec.json.Decoder(wire.CountMap | None)
+_PROGRAM = msgspec.json.Decoder(WireProgram)
+_HANDLE_MAP: msgspec.json.Decoder[HandleMap | None] = msgspec.json.Decoder(HandleMap | None)
+_DELEGATE_MAP: msgspec.json.Decoder[DelegateMap | None] = msgspec.json.Decoder(DelegateMap | None)
 _NON_FINITE = (b"Infinity", b"NaN")
 _LOCAL_HEADER = b"PK\x03\x04"
 _NAME_AT = 30
@@ -159,16 +285,16 @@ def read_etrecord(path: Path) -> EtRecord:
     """Everything in an ETRecord except tensors. Nothing is unpickled and nothing is extracted to disk."""
     with Archive(path) as archive:
         found = _by_method(_decoded(archive, _HANDLES, _HANDLE_MAP))
+        delegates = _by_method(_decoded(archive, _DELEGATES, _DELEGATE_MAP))
         return EtRecord(
             graphs=tuple(_graph(archive, name) for name in archive.names if _is_graph(name)),
-            instruction_handles={place: wire.listed(handles) for place, handles in found.items()},
-            delegates=_delegates(archive),
-            output_counts=_by_method(_decoded(archive, _OUTPUTS, _COUNT_MAP)),
+            instruction_handles={place: listed(handles) for place, handles in found.items()},
+            delegates={place: own.name for place, own in delegates.items()},
         )
 
 
 def is_read(name: str) -> bool:
-    """Whether a member is one that :func:`read_etrecord` reads."""
+    """Whether a member is one that :func:`read_etrecord` or ExecuTorch's Inspector reads."""
     return name in {IDENTIFIER, _HANDLES, _DELEGATES, _OUTPUTS} or _is_graph(name)
 
 
@@ -189,7 +315,7 @@ def _graph(archive: Archive, name: str) -> EdgeGraph:
     method = name.partition("/")[2] or _ONLY_METHOD
     try:
         return read_graph(method, program.graph_module.graph)
-    except wire.UnreadableError as error:
+    except UnreadableError as error:
         raise archive.error(f"{name!r}: {error}") from error
 
 
@@ -225,14 +351,6 @@ def _by_method(found: dict[str, dict[int, T]] | None) -> dict[tuple[str, int], T
     """What is recorded for an instruction, by method and number."""
     maps = (found or {}).items()
     return {(method, instruction): each for method, by_number in maps for instruction, each in by_number.items()}
-
-
-def _delegates(archive: Archive) -> dict[tuple[str, int], RecordedDelegate]:
-    found = _by_method(_decoded(archive, _DELEGATES, _DELEGATE_MAP))
-    return {
-        place: RecordedDelegate(own.name, {key: wire.listed(handles) for key, handles in own.delegate_map.items()})
-        for place, own in found.items()
-    }
 
 
 def slim_etrecord(path: Path) -> bytes:

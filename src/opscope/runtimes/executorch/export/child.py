@@ -20,6 +20,7 @@ import numpy as np
 
 from opscope.core.errors import OpscopeError, UsageError
 from opscope.core.files import written_atomically
+from opscope.experiment.protocol import Refusal
 from opscope.program.structure.exported import TensorSpec
 from opscope.runtimes.executorch.export.export_errors import place_of
 from opscope.runtimes.executorch.export.lower import Places, export, step
@@ -29,7 +30,6 @@ from opscope.runtimes.executorch.export.protocol import (
     ExportRequest,
     ExportStep,
     Line,
-    Refusal,
     outputs_file,
 )
 from opscope.runtimes.executorch.export.sources import load
@@ -149,7 +149,7 @@ def main(arguments: Sequence[str]) -> int:
         _say(answer, serve(request, lambda name, detail: _say(answer, ExportStep(name, detail))))
     except OpscopeError as error:
         traceback.print_exc()
-        _say(answer, Refusal(error.problem, error.hint, type(error).__name__, error.where))
+        _say(answer, Refusal.of(error))
         return error.exit_code
     return 0
 

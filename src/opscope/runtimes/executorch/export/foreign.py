@@ -37,9 +37,8 @@ _FEW = 6
 def callable_name(module: ModuleType, where: str) -> str:
     """The name in a file that gives its model: ``build``, ``model``, or its one class of modules that needs nothing.
 
-    Raises:
-        UsageError: several classes are possible; they are named with the command for each.
-        NotFoundError: nothing is.
+    Raises UsageError: several classes are possible; they are named with the command for each; NotFoundError: nothing
+    is.
     """
     for name in (BUILD, MODEL):
         if callable(getattr(module, name, None)):

@@ -63,8 +63,7 @@ class NearestTwice(nn.Module):
 class FixedValues(nn.Module):
     """Gives values that depend on shapes only, computed once: position encodings, masks, grids.
 
-    Args:
-        values: by the shape of the input that asks for them.
+    ``values``: by the shape of the input that asks for them.
     """
 
     def __init__(self, values: dict[tuple[int, ...], Tensor]) -> None:

@@ -18,9 +18,10 @@ from opscope.core.json import from_json
 from opscope.core.system.capped_log import capped_log, last_bytes
 from opscope.core.system.interpreter import module_command
 from opscope.core.system.stop import on_stop
+from opscope.experiment.protocol import Refusal
 from opscope.hosts.process import last_line
 from opscope.machine.clock import SystemClock
-from opscope.runtimes.executorch.export.protocol import ExportFinished, ExportRequest, ExportStep, Line, Refusal
+from opscope.runtimes.executorch.export.protocol import ExportFinished, ExportRequest, ExportStep, Line
 from opscope.runtimes.executorch.export.sources import models_directory, source_of
 from opscope.runtimes.exports import EXPORT_LOG, Choice, check_choice
 

@@ -6,6 +6,7 @@ from typing import TypeAlias
 
 import msgspec
 
+from opscope.experiment.protocol import Refusal
 from opscope.program.structure.exported import ExportedMethod
 
 
@@ -25,15 +26,6 @@ class ExportStep(msgspec.Struct, frozen=True, tag=True):
 
     name: str
     detail: str = ""  # how far it is; empty at its beginning
-
-
-class Refusal(msgspec.Struct, frozen=True, tag=True):
-    """The error that ended the export."""
-
-    problem: str  # its sentence
-    hint: str | None  # what to do next
-    kind: str  # name of its class
-    where: str | None = None  # the file or option it concerns
 
 
 class ExportFinished(msgspec.Struct, frozen=True, tag=True):

@@ -18,14 +18,14 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import msgspec
 import numpy as np
 
-from opscope.bundle.manifest import Tensor
 from opscope.core.errors import FeatureError, MissingDependencyError, RunError
 from opscope.core.files import write_atomically
 from opscope.core.system.launch import end_with_parent
-from opscope.experiment.protocol import ProbeAnswer, ProbeRefusal, RunRequest
+from opscope.experiment.protocol import ProbeAnswer, Refusal, RunRequest
 from opscope.experiment.tensors import random_inputs
 from opscope.machine.environment import versions
 from opscope.program.structure.dtypes import program_type
+from opscope.program.structure.exported import Tensor
 from opscope.runtimes.child import ProgramRun, answer_request, run_program
 from opscope.runtimes.executorch.cpuinfo import CpuInfo, switched_off
 from opscope.runtimes.executorch.installed import installed_runtime
@@ -53,15 +53,15 @@ def main(arguments: Sequence[str]) -> int:
     if what == "probe":
         probed = _probed()
         write_atomically(Path(path), msgspec.json.encode(probed))
-        return int(isinstance(probed, ProbeRefusal))
+        return int(isinstance(probed, Refusal))
     return answer_request(Path(path), RunRequest, partial(run_program, PteRun), RuntimeError, TypeError, ImportError)
 
 
-def _probed() -> ProbeAnswer | ProbeRefusal:
+def _probed() -> ProbeAnswer | Refusal:
     try:
         return probe()
     except (FeatureError, MissingDependencyError) as error:
-        return ProbeRefusal(error.problem, error.where, error.hint, missing=isinstance(error, MissingDependencyError))
+        return Refusal.of(error)
 
 
 def probe() -> ProbeAnswer:

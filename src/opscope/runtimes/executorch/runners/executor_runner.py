@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, NamedTuple, NoReturn
 import msgspec
 import numpy as np
 
-from opscope.bundle.manifest import BUILD, Failure, FailureKind, Measurement, Tensor
+from opscope.bundle.manifest import BUILD, Failure, FailureKind, Measurement
 from opscope.core.errors import DeviceError, FeatureError, NotFoundError, UsageError
 from opscope.core.files import sha256_of, written_atomically
 from opscope.experiment.protocol import LOG, OUTPUTS, TRACE
@@ -29,6 +29,7 @@ from opscope.experiment.target import Capabilities, JobOutcome
 from opscope.hosts.host import GuardedCommand
 from opscope.hosts.process import log_tail, signal_name
 from opscope.machine import environment
+from opscope.program.structure.exported import Tensor
 from opscope.runtimes.hosted import HostedTarget, ended_by
 
 if TYPE_CHECKING:
@@ -200,7 +201,7 @@ class ExecutorRunnerTarget(HostedTarget):
 
     def execute(self, job: Job, directory: Path) -> JobOutcome:
         """Run a job in a process group of its own, which ends with its time or with the connection."""
-        if job.clear:
+        if job.variant.cleared:
             self._no_features()
         if len(set(job.calls)) > 1:
             message = f"a foreign runner calls one method, requested {', '.join(dict.fromkeys(job.calls))}"
@@ -222,7 +223,7 @@ class ExecutorRunnerTarget(HostedTarget):
                 return JobOutcome(failure=Failure(FailureKind.EXIT, _NO_DATA))
             words += ["--data_path", self._host.provide("data", {_DATA: Path(job.data)})[_DATA]]
         command = self._command([*words, *self._arguments], work, job.timeout_seconds)
-        with self._host.started(command._replace(affinity=job.affinity, process=job.process)) as ended:
+        with self._host.started(command._replace(affinity=job.variant.affinity, process=job.process)) as ended:
             outcome = self._outcome(ended, job, work)  # before its files go there: they may be what fills the storage
         if outcome.failure is not None:
             for name, text in ended.records.items():

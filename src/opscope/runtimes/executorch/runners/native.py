@@ -11,16 +11,17 @@ import time
 from functools import cached_property
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import msgspec
 import numpy as np
 
-from opscope.bundle.manifest import Failure, FailureKind, MaskProof, PlannedInput, Target, Tensor
+from opscope.bundle.manifest import Failure, FailureKind, MaskProof, PlannedInput, Target
 from opscope.core.errors import DeviceError, FeatureError, MissingDependencyError, RunError
 from opscope.core.files import scratch_directory, written_atomically
 from opscope.core.system.c_library import check_c_library
 from opscope.core.system.cache import cache_directory, is_whole
+from opscope.core.system.pythons import HERE
 from opscope.experiment.protocol import LOG, OUTPUTS, TRACE, ProbeAnswer
 from opscope.experiment.target import Capabilities, JobOutcome
 from opscope.experiment.tensors import from_bytes, random_inputs, to_bytes
@@ -33,8 +34,9 @@ from opscope.machine.cpu_reading import CPUID_LEAVES, CpuReading, fixed_fields
 from opscope.machine.isa import proved_layout
 from opscope.machine.switch.switch import proof
 from opscope.program.structure.dtypes import program_type
+from opscope.program.structure.exported import Tensor
 from opscope.runtimes.counting.kernel_counter import COUNTS
-from opscope.runtimes.executorch.installed import BACKEND, THREADPOOL, library_directory
+from opscope.runtimes.executorch.installed import BACKEND, THREADPOOL, installed_runtime, library_directory
 from opscope.runtimes.executorch.kernel_libraries import extra_kernels
 from opscope.runtimes.executorch.runners.python import python_here
 from opscope.runtimes.hosted import ended_by
@@ -54,6 +56,7 @@ from opscope.runtimes.native.start import (
     INPUT,
     OUTPUT,
     NativeProgram,
+    RawTensor,
     RunnerAnswer,
     RunnerCall,
     RunnerStarter,
@@ -69,7 +72,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from opscope.bundle.manifest import Mechanism
-    from opscope.core.system.compiler import Compiler
+    from opscope.core.system.pythons import Python
     from opscope.experiment.protocol import Job
     from opscope.experiment.target import SwitchOffer
     from opscope.experiment.tensors import Array
@@ -77,19 +80,6 @@ if TYPE_CHECKING:
     from opscope.hosts.host import Host
     from opscope.runtimes.executorch.runners.python import PythonTarget
     from opscope.runtimes.switching import LibrarySwitch
-
-
-class RawTensor(msgspec.Struct, frozen=True):
-    """A tensor as the runner tells it."""
-
-    sizes: list[int]  # of its dimensions
-    dim_order: list[int]  # dimensions from the outermost to the innermost in memory
-    type: int  # code of the elements' type, as in a .pte
-
-    @property
-    def tensor(self) -> Tensor:
-        """Shape and type, as a manifest has them."""
-        return Tensor(self.sizes, program_type(self.type).name)
 
 
 class RawFeatures(msgspec.Struct, frozen=True):
@@ -114,6 +104,10 @@ class NativeAnswer(RunnerAnswer, frozen=True):
     features: RawFeatures | None = None  # of the CPU, when they were asked for
 
 
+def _tensor(raw: RawTensor) -> Tensor:
+    return Tensor(raw.sizes, program_type(raw.type).name)
+
+
 def write_inputs(described: Sequence[RawTensor | None], job: Job, work: Path) -> str:
     """Write the inputs of a job, one file each; that of an input that is no tensor is empty.
 
@@ -121,7 +115,8 @@ def write_inputs(described: Sequence[RawTensor | None], job: Job, work: Path) ->
     """
     if not job.inputs and None in described:
         raise RunError(f"input {described.index(None)} is not a tensor, and its type is unknown")
-    given = [PlannedInput(raw.sizes, raw.tensor.dtype) for raw in described if raw] if not job.inputs else job.inputs
+    declared = [_tensor(raw) for raw in described if raw]
+    given = job.inputs or [PlannedInput(one.shape, one.dtype) for one in declared]
     arrays = iter(_arrays([Tensor(one.shape, one.dtype) for one in given if one.shape is not None], job))
     for number, (raw, one) in enumerate(zip(described, given, strict=True)):
         tensor = raw is not None and one.shape is not None
@@ -151,7 +146,7 @@ def read_outputs(outputs: Sequence[RawTensor], work: Path) -> tuple[list[Array],
     """The outputs as arrays, and the hash of all their values in the order of their dimensions."""
     arrays, digest = [], hashlib.sha256()
     for number, raw in enumerate(outputs):
-        array = from_bytes((work / f"{OUTPUT}-{number}.bin").read_bytes(), raw.tensor, raw.dim_order)
+        array = from_bytes((work / f"{OUTPUT}-{number}.bin").read_bytes(), _tensor(raw), raw.dim_order)
         arrays.append(array)
         digest.update(array.tobytes())
     return arrays, digest.hexdigest()
@@ -232,7 +227,7 @@ class NativeJobs:
             "warmup": job.warmup,
             "num_executions": job.inferences - job.warmup,
             "cpu_threads": job.threads,
-            "cpu_affinity": ",".join(map(str, job.affinity)),
+            "cpu_affinity": ",".join(map(str, job.variant.affinity)),
         }
         if job.traced:
             flags["etdump_path"] = TRACE
@@ -304,7 +299,7 @@ class NativeJobs:
                 mask=heard.mask,
                 threads=heard.threads,
                 inputs=_tensors(job, heard),
-                outputs=[raw.tensor for raw in heard.outputs],
+                outputs=[_tensor(raw) for raw in heard.outputs],
                 output_sha256=digest,
                 versions=self._versions,
                 spent=spent,
@@ -316,7 +311,7 @@ def _tensors(job: Job, heard: NativeAnswer) -> list[Tensor]:
     """The tensors among the inputs, with the sizes that they had."""
     if job.inputs:
         return [Tensor(one.shape, one.dtype) for one in job.inputs if one.shape is not None]
-    return [raw.tensor for raw in heard.inputs if raw is not None]
+    return [_tensor(raw) for raw in heard.inputs if raw is not None]
 
 
 _NO_RUNNER = "if the native runner does not start, try Python: --target local, or over ssh ssh:HOST?python=PATH"
@@ -332,13 +327,19 @@ def probe_answer(told: RawFeatures, arch: str) -> ProbeAnswer:
 
 def backend_of(program: NativeProgram) -> Path:
     """The library of the backend whose kernels a runner calls, on this machine."""
-    return (program.brought.directory if program.brought else library_directory()) / _LIBRARY
+    return _libraries(program) / _LIBRARY
 
 
 def libraries_of(program: NativeProgram) -> list[Path]:
     """The libraries that a runner can load, on this machine."""
-    place, suffix = (program.brought.directory, ".so") if program.brought else (library_directory(), _SUFFIX)
+    place, suffix = _libraries(program), ".so" if program.brought else _SUFFIX
     return [place / f"{name}{suffix}" for name in _PARTS if (place / f"{name}{suffix}").exists()]
+
+
+def _libraries(program: NativeProgram) -> Path:
+    if program.brought:
+        return program.brought.directory
+    return program.library.parent if program.library else library_directory()
 
 
 class NativeStarter(RunnerStarter[NativeAnswer]):
@@ -413,19 +414,20 @@ class NativeTarget(RunnerTarget):
         return self.jobs.probed
 
 
-def native_here(cache: Path | None = None, runner: Sequence[str] | None = None) -> NativeTarget:
-    """The native runner on this machine."""
-    built = None if runner else build_runner(cache)
-    versions = {"executorch": built.runtime, "compiler": built.compiler.version} if built else {}
-    command = [str(built.path)] if built else list(runner or ())
-    program = NativeProgram(isa.architecture(platform.machine()), versions, command=command)
+def native_here(cache: Path | None = None, runner: Sequence[str] | None = None, package: Python = HERE) -> NativeTarget:
+    """The native runner on this machine, for the executorch that a Python has."""
+    built, versions = (None, {}) if runner else build_runner(cache, package=package)
+    command = [str(built)] if built else list(runner or ())
+    library = None if package is HERE else library_directory(package) / _LIBRARY
+    program = NativeProgram(isa.architecture(platform.machine()), versions, command=command, library=library)
     # The runner tells features in milliseconds; on macOS it cannot tell the size of cpuinfo_isa, Python can.
     asks_runner = built is not None and sys.platform == "linux"
     target = NativeTarget(
-        ThisMachine(Target(NATIVE.name, "")),
+        ThisMachine(Target(NATIVE.name, package.address)),
         lambda: program,
         environment.versions(),
-        python_here(features=lambda: target.probe()),  # noqa: PLW0108 - the target is not there yet
+        # another package's ceilings are not measured; and the target is not there yet
+        python_here(features=lambda: target.probe()) if package is HERE else None,  # noqa: PLW0108
         None if asks_runner else python_here().probe,
     )
     return target
@@ -494,24 +496,21 @@ def _parts(libraries: Path) -> list[Path]:
     return [libraries / name for name in names]
 
 
-class NativeRunner(NamedTuple):
-    """The native runner."""
+def build_runner(
+    cache: Path | None = None, python: Path | None = None, package: Python = HERE
+) -> tuple[Path, dict[str, str]]:
+    """The native runner for an installed package, and the versions of that and of the compiler that built it.
 
-    path: Path  # the executable
-    compiler: Compiler  # that built it
-    runtime: str  # version of the executorch package that it belongs to
-
-
-def build_runner(cache: Path | None = None, python: Path | None = None) -> NativeRunner:
-    """The native runner for the installed package; built when there is none of this source, package and compiler."""
+    It is built when there is none of this source, package and compiler.
+    """
     check_c_library(python)
-    libraries, compiler = library_directory(), find_compiler()
+    libraries, compiler = library_directory(package), find_compiler()
     flags = compiler_flags(libraries, str(libraries))
-    runtime = version("executorch")
+    runtime = installed_runtime(package).version
     path = (cache or cache_directory()) / "native" / build_key(compiler, SOURCE, flags, runtime) / "runner"
     if not is_whole(path):
         compile_runner(compiler, flags, path)
-    return NativeRunner(path, compiler, runtime)
+    return path, {"executorch": runtime, "compiler": compiler.version}
 
 
 def compiler_flags(libraries: Path, rpath: str) -> list[str]:

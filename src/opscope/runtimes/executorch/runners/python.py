@@ -21,7 +21,7 @@ from opscope.core.errors import DeviceError, FeatureError, MissingDependencyErro
 from opscope.core.install import install_command
 from opscope.core.json import from_json
 from opscope.core.system.interpreter import FILE, PACKAGE, module_command, module_words, path_variables
-from opscope.experiment.protocol import LOG, TRACE, ProbeAnswer, ProbeRefusal
+from opscope.experiment.protocol import LOG, TRACE, ProbeAnswer, Refusal
 from opscope.experiment.target import Capabilities, feature_groups
 from opscope.hosts.process import log_tail, read_answer
 from opscope.hosts.target_kinds import LOCAL
@@ -115,8 +115,7 @@ class Interpreter(Protocol):
 class OwnPython:
     """The Python of this process.
 
-    Args:
-        commands: in place of those that start the children, by the names of their modules.
+    ``commands``: in place of those that start the children, by the names of their modules.
     """
 
     def __init__(self, commands: Mapping[str, Sequence[str]] | None = None) -> None:
@@ -158,9 +157,7 @@ class OwnPython:
 class DevicePython:
     """A Python of a device, with executorch installed there: for systems without a ready runtime, such as macOS.
 
-    Args:
-        device: of which.
-        python: relative to the user's home unless it is looked up like any program.
+    ``python``: relative to the user's home unless it is looked up like any program.
     """
 
     def __init__(self, device: Device, python: str) -> None:
@@ -337,11 +334,11 @@ def python_on(device: Device, python: str) -> PythonTarget:
 
 def probe_response(code: int | None, answer: Path, log: Path, timeout: float) -> ProbeAnswer:
     """The features that a process answered with; arguments as of :func:`opscope.hosts.process.read_answer`."""
-    kind: type[ProbeAnswer | ProbeRefusal] = ProbeRefusal if code == 1 else ProbeAnswer
+    kind: type[ProbeAnswer | Refusal] = Refusal if code == 1 else ProbeAnswer
     heard = read_answer(code, answer, log, timeout, kind)
-    if isinstance(heard, ProbeRefusal):
-        refusal = MissingDependencyError if heard.missing else FeatureError
-        raise refusal(heard.problem, where=heard.where, hint=heard.hint)
+    if isinstance(heard, Refusal):
+        kind_of_error = MissingDependencyError if heard.kind == MissingDependencyError.__name__ else FeatureError
+        raise kind_of_error(heard.problem, where=heard.where, hint=heard.hint)
     if isinstance(heard, Failure):
         raise FeatureError(f"the runtime cannot report this CPU's features: {heard.message}", hint=WITHOUT_SWITCH)
     return heard

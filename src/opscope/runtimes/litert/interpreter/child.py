@@ -18,11 +18,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 import numpy as np
 
-from opscope.bundle.manifest import Tensor
 from opscope.core.errors import RunError
 from opscope.core.files import write_atomically
 from opscope.experiment.protocol import RunRequest
 from opscope.experiment.tensors import from_bytes
+from opscope.program.structure.exported import Tensor
 from opscope.runtimes.child import ProgramRun, answer_request, input_arrays, run_program
 from opscope.runtimes.litert.c_api import DELEGATE, check_events
 from opscope.runtimes.litert.installed import installed_interpreter, interpreter_module
@@ -65,7 +65,7 @@ class InterpreterRun(ProgramRun[_Called]):
     def load(self) -> None:
         """Open the model, give inputs their sizes, and get the memory of what is called."""
         job, model = self._job, read_tflite(Path(self._job.program))
-        self._delegate = job.delegate or DELEGATE
+        self._delegate = job.variant.delegate or DELEGATE
         resolvers = self._module.OpResolverType
         without = self._delegate == "none"
         self._opened = self._module.Interpreter(
@@ -142,7 +142,6 @@ class InterpreterRun(ProgramRun[_Called]):
             SCHEMA,
             self._installed.version,
             self._delegate,
-            self._job.threads,
             next(iter(self._called)),
             self._inferences,
             unit_ns=1,

@@ -39,11 +39,7 @@ def recorder_library(cache: Path | None = None) -> Path:
 
 
 class Recorder:
-    """Records the operators of one Interpreter of this process.
-
-    Args:
-        library: of :func:`recorder_library`.
-    """
+    """Records the operators of one Interpreter of this process."""
 
     def __init__(self, library: str) -> None:
         self._library = ctypes.CDLL(library)

@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING
 from opscope.bundle.manifest import FailureKind
 from opscope.core.errors import MissingDependencyError
 from opscope.core.files import storage_errors
-from opscope.experiment.protocol import Job
+from opscope.core.system.pythons import HERE
+from opscope.experiment.protocol import AS_IT_IS, Job
 from opscope.hosts.process import LAST_WORDS
 from opscope.runtimes.litert.installed import has_compiled_models, installed_interpreter
 from opscope.runtimes.litert.interpreter.recorder import recorder_library
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from opscope.bundle.manifest import Mechanism
+    from opscope.core.system.pythons import Python
     from opscope.experiment.target import Capabilities, RunTarget, SwitchOffer
     from opscope.machine.ceilings_cache import MachineIdentity
     from opscope.program.ceilings import Ceilings
@@ -85,14 +87,14 @@ MODULES = PackageModules(
 class InterpreterTarget(PackageTarget):
     """Runs .tflite models in the Interpreter.
 
-    Args:
-        reason: why it runs them, as one sentence.
-        peaks: measures the ceilings of the release; None where none is known to.
+    ``reason``: why it runs them, as one sentence; ``peaks``: measures the ceilings of the release; None where none is
+    known to; ``python``: that has it.
     """
 
-    def __init__(self, reason: str, peaks: RunTarget | None) -> None:
-        found = installed_interpreter()
-        super().__init__(MODULES, TRACE, lambda: found.library, lambda: {found.package: found.version}, reason)
+    def __init__(self, reason: str, peaks: RunTarget | None, python: Python = HERE) -> None:
+        found = installed_interpreter(python)
+        versions = {found.package: found.version}
+        super().__init__(MODULES, TRACE, lambda: found.library, lambda: versions, reason, python=python)
         self._peaks = peaks
 
     def capabilities(self) -> Capabilities:
@@ -131,10 +133,10 @@ class InterpreterTarget(PackageTarget):
         return self._peaks.identity() if self._peaks else None
 
 
-def interpreter_here(why: str) -> InterpreterTarget:
+def interpreter_here(why: str, python: Python = HERE) -> InterpreterTarget:
     """The Interpreter that is installed; ``why`` says what the compiled-model API lacks."""
-    peaks = litert_here() if has_compiled_models() else None
-    return InterpreterTarget(f"LiteRT's Interpreter ran it from Python: {why}", peaks)
+    peaks = litert_here() if python == HERE and has_compiled_models() else None
+    return InterpreterTarget(f"LiteRT's Interpreter ran it from Python: {why}", peaks, python)
 
 
 def interpreter_needed(program: Path, asked: AskedCalls) -> str | None:
@@ -154,7 +156,7 @@ def _refusal(program: Path, asked: AskedCalls) -> str | None:
     """
     calls, inputs = tuple(asked.calls), tuple(asked.inputs)
     count = 2 * max(1, len(calls))
-    job = Job(str(program), None, 1, count, 0, _SECONDS, traced=False, calls=calls, inputs=inputs)
+    job = Job(str(program), AS_IT_IS, count, 0, _SECONDS, traced=False, calls=calls, inputs=inputs)
     with tempfile.TemporaryDirectory(prefix="opscope-") as directory, storage_errors(Path(directory)):
         failed = litert_here().execute(job, Path(directory)).failure
         if failed is None or failed.kind not in {FailureKind.EXIT, FailureKind.SIGNAL}:

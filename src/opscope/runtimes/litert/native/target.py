@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from opscope.bundle.manifest import Failure, Tensor
+from opscope.bundle.manifest import Failure
 from opscope.core.files import write_atomically
 from opscope.core.json import from_json
 from opscope.experiment.protocol import LOG, OUTPUTS
 from opscope.experiment.target import JobOutcome
 from opscope.experiment.tensors import from_bytes, to_bytes
 from opscope.machine.switch.switch import proof
+from opscope.program.structure.exported import Tensor
 from opscope.runtimes.child import digest, input_arrays, save_outputs
 from opscope.runtimes.litert.c_api import DELEGATE, PLACEHOLDER, check_events
 from opscope.runtimes.litert.installed import KNOWN, LIBRARY, MODULE, PACKAGE, installed_litert
@@ -36,6 +37,7 @@ from opscope.runtimes.switching import brought_by, is_switched_outside, variable
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from opscope.core.system.pythons import Python
     from opscope.experiment.protocol import Job
     from opscope.experiment.tensors import Array
     from opscope.hosts.host import Host
@@ -72,11 +74,16 @@ class _TracedCall(msgspec.Struct, frozen=True):
     events: list[EventRow]
 
 
+def _installed(python: Python) -> tuple[str, Path]:
+    found = installed_litert(python)
+    return found.version, found.library
+
+
 RUNNER = WheelRunner(
     title="LiteRT",
     package=PACKAGE,
     source=Path(__file__).with_name("cpp") / "runner.cpp",
-    installed=lambda: (installed_litert().version, installed_litert().library),
+    installed=_installed,
     member=lambda _: f"{MODULE}/{LIBRARY}.so",
     newest=KNOWN[-1],  # its structures are known, whatever is installed here
     platforms=("manylinux_2_27", "manylinux_2_28"),
@@ -107,13 +114,13 @@ class LitertJobs(WheelJobs[LitertAnswer]):
         switch = self._switch().prepared(job, work) if is_switched_outside(job) else None
         flags = {
             "library": self._library_there(),
-            "delegate": job.delegate or DELEGATE,
+            "delegate": job.variant.delegate or DELEGATE,
             "signatures": ",".join(str(numbers[name]) for name in job.calls or called),
             "input_sizes": ",".join(sizes),
             "warmup": job.warmup,
             "num_executions": job.inferences - job.warmup,
             "cpu_threads": job.threads,
-            "cpu_affinity": ",".join(map(str, job.affinity)),
+            "cpu_affinity": ",".join(map(str, job.variant.affinity)),
             "trace_path": _CALLS if job.traced else "",
         }
         traced = work / _CALLS
@@ -172,7 +179,7 @@ class LitertJobs(WheelJobs[LitertAnswer]):
             check_events(one.events, one.wall_ns)
         inferences = [LitertInference(one.wall_ns, one.events, one.start_ns, names[one.signature]) for one in calls]
         version, first = self._program.versions[PACKAGE], next(iter(names.values()))
-        trace = LitertTrace(SCHEMA, version, job.delegate or DELEGATE, job.threads, first, inferences)
+        trace = LitertTrace(SCHEMA, version, job.variant.delegate or DELEGATE, first, inferences)
         write_atomically(into, msgspec.json.encode(trace))
 
 

@@ -9,15 +9,16 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from opscope.bundle.manifest import Failure, Tensor
+from opscope.bundle.manifest import Failure
 from opscope.core.errors import RunError, UsageError
 from opscope.core.files import place_beside, write_atomically
 from opscope.experiment.protocol import LOG, OUTPUTS
 from opscope.experiment.target import JobOutcome
 from opscope.experiment.tensors import from_bytes, to_bytes
 from opscope.machine.switch.switch import proof
+from opscope.program.structure.exported import Tensor
 from opscope.runtimes.child import digest, input_arrays, save_outputs
-from opscope.runtimes.native.start import INPUT, OUTPUT, RunnerAnswer, RunnerCall, SentFile, joined_variables
+from opscope.runtimes.native.start import INPUT, OUTPUT, RawTensor, RunnerAnswer, RunnerCall, SentFile, joined_variables
 from opscope.runtimes.native.wheel_runner import WheelJobs, WheelRunner, WheelTarget
 from opscope.runtimes.onnxruntime.graph import GRAPH, SCHEMA, SessionGraph
 from opscope.runtimes.onnxruntime.installed import NEWEST, PACKAGE, native_library, stated_version
@@ -41,23 +42,11 @@ _PROGRAM, _PROFILE, _SAVED, _GIVEN = "program.onnx", "profile.json", "saved.onnx
 _GIVEN_PROFILE = f"{_GIVEN}.json"
 
 
-class LeftTensor(msgspec.Struct, frozen=True):
-    """An output as it was left."""
-
-    type: int  # of its elements, as the format of a model numbers them
-    sizes: list[int]
-
-    @property
-    def tensor(self) -> Tensor:
-        """Shape and type, as a manifest has them."""
-        return Tensor(self.sizes, element_type(self.type))
-
-
 class SessionAnswer(RunnerAnswer, frozen=True):
     """What the runner writes: a measurement of a session, or an error."""
 
     inputs: list[str] = msgspec.field(default_factory=list)  # names, in the order of the session
-    outputs: list[LeftTensor] = msgspec.field(default_factory=list)  # of the last call, in the same
+    outputs: list[RawTensor] = msgspec.field(default_factory=list)  # of the last call, in the same
     profile_start_ns: int = 0  # of the process's clock, from which times of the profile count
 
 
@@ -139,7 +128,7 @@ class OnnxJobs(WheelJobs[SessionAnswer]):
             "warmup": job.warmup,
             "num_executions": job.inferences - job.warmup,
             "cpu_threads": job.threads,
-            "cpu_affinity": ",".join(map(str, job.affinity)),
+            "cpu_affinity": ",".join(map(str, job.variant.affinity)),
             **traced,
         }
 
@@ -166,7 +155,7 @@ class NativeOnnxTarget(WheelTarget):
 
 def _choice(job: Job) -> SessionChoice:
     """How the session is made; the library has the kernels of the CPU alone."""
-    choice = session_choice(job.options)
+    choice = session_choice(job.variant.options)
     if choice.providers != (CPU,):
         problem = f"the native runner has {CPU} alone, not {', '.join(choice.providers)}"
         raise UsageError(problem, where=PROVIDERS, hint="run other providers from Python: --target local")
@@ -192,6 +181,10 @@ def _sent(program: Path, model: OnnxModel) -> SentFile:
 
 def _read_outputs(heard: SessionAnswer, work: Path) -> Sequence[Array]:
     return [
-        from_bytes((work / f"{OUTPUT}-{number}.bin").read_bytes(), one.tensor, range(len(one.sizes)))
+        from_bytes(
+            (work / f"{OUTPUT}-{number}.bin").read_bytes(),
+            Tensor(one.sizes, element_type(one.type)),
+            range(len(one.sizes)),
+        )
         for number, one in enumerate(heard.outputs)
     ]

@@ -54,13 +54,11 @@ class Carried(NamedTuple):
 class Parcel:
     """Everything that an experiment names, as it lies here.
 
-    Args:
-        experiment: as it was read.
-        exports: directory for the programs of models that are exported; each is exported once.
+    ``experiment``: as it was read; ``exports``: directory for the programs of models that are exported; each is
+    exported once.
 
-    Raises:
-        UsageError: something that is named cannot be brought to another machine.
-        OpscopeError: a model cannot be exported.
+    Raises UsageError: something that is named cannot be brought to another machine; OpscopeError: a model cannot be
+    exported.
     """
 
     def __init__(self, experiment: Experiment, exports: Path) -> None:

@@ -144,9 +144,8 @@ def run_there(errand: Errand) -> Brought | Missing:
 
     It takes turns with others of this worker on the same machine, and is stopped when nobody waits for it any more.
 
-    Raises:
-        CancelledError: it was stopped. Nothing less would leave the worker to others: Dask ends one on whose thread
-            a KeyboardInterrupt arrives.
+    Raises CancelledError: it was stopped. Nothing less would leave the worker to others: Dask ends one on whose thread
+    a KeyboardInterrupt arrives.
     """
     try:
         with while_wanted():
@@ -248,10 +247,7 @@ def _check_owned(experiments: list[Experiment], scheduler: str) -> None:
 class _Sending:
     """What is sent to workers for experiments, and where what they tell is heard.
 
-    Args:
-        asked: what the file asks for.
-        means: who hears.
-        exports: directory for models that are exported.
+    ``asked``: what the file asks for; ``exports``: directory for models that are exported.
     """
 
     def __init__(self, asked: Experiments, means: Means, exports: Path) -> None:
@@ -344,11 +340,8 @@ class _UnderWay(NamedTuple):
 class _Work:
     """Experiments that wait here, and those that are under way.
 
-    Args:
-        client: of the scheduler.
-        scheduler: its address.
-        experiments: all of them.
-        sending: what is sent for each, and who hears what workers tell.
+    ``client``: of the scheduler; ``experiments``: all of them; ``sending``: what is sent for each, and who hears what
+    workers tell.
     """
 
     def __init__(

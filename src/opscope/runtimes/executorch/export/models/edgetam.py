@@ -42,9 +42,7 @@ class EdgeTamImageEncoder(nn.Module):
       when a size is asked for the first time; an export writes all of that into the program, as portable operators on
       integers (in the stand-in 61 of them instead of 1).
 
-    Args:
-        encoder: upstream's, or one with its interface.
-        size: height and width of the image.
+    ``encoder``: upstream's, or one with its interface; ``size``: height and width of the image.
     """
 
     def __init__(self, encoder: Any, size: int = SIZE) -> None:  # noqa: ANN401 - upstream's class

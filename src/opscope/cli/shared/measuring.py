@@ -126,7 +126,7 @@ def _read(name: str, value: Any) -> Any:  # noqa: ANN401 - what typer gives, and
         return not value
     if get_origin(hint) is dict:
         where = said.named(name)
-        return sizes(value, where) if get_args(hint)[1] is int else _pairs(value, where, _EXAMPLE)
+        return sizes(value, where) if get_args(hint)[1] is int else pairs(value, where, _EXAMPLE)
     if said.each:
         return tuple(value)
     if not _is_list(name):
@@ -138,7 +138,7 @@ def _read(name: str, value: Any) -> Any:  # noqa: ANN401 - what typer gives, and
 _EXAMPLE = "graph_optimization_level=basic"
 
 
-def _pairs(words: Collection[str], where: str, example: str) -> Mapping[str, str]:
+def pairs(words: Collection[str], where: str, example: str) -> Mapping[str, str]:
     """Entries as KEY=VALUE."""
     from opscope.core.errors import UsageError
 
@@ -155,11 +155,11 @@ def sizes(words: Collection[str], where: str) -> dict[str, int]:
     """Sizes by their names, of words NAME=SIZE."""
     from opscope.core.errors import UsageError
 
-    pairs = _pairs(words, where, "height=320")
-    for key, value in pairs.items():
+    named = pairs(words, where, "height=320")
+    for key, value in named.items():
         if not re.fullmatch(r"\d{1,9}", value):
             raise UsageError(f"{value!r}, for {key}, is not a size", where=where, hint=f"for example {key}=320")
-    return {key: int(value) for key, value in pairs.items()}
+    return {key: int(value) for key, value in named.items()}
 
 
 def _numbers(text: str, where: str) -> tuple[int, ...]:

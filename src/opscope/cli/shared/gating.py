@@ -93,7 +93,7 @@ def measured(
 ) -> ProgramCheck:
     """Measure two programs, and judge the one by the other."""
     from opscope.api import check_programs
-    from opscope.cli.progress import run_progress
+    from opscope.cli.shared.progress import run_progress
     from opscope.core.errors import InterruptedRunError
 
     try:

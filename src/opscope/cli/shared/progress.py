@@ -55,9 +55,8 @@ class Watch(Protocol):
 class StageLines:
     """A line for each stage, for files, pipes and logs.
 
-    Args:
-        name: stands in front of each line; empty where only one thing is running.
-        steps: with a line for each step in a stage.
+    ``name``: stands in front of each line; empty where only one thing is running; ``steps``: with a line for each step
+    in a stage.
     """
 
     def __init__(self, name: str = "", *, steps: bool = False) -> None:
@@ -88,9 +87,7 @@ class StageLines:
 class StageBar:
     """A bar that is gone at the end: how many repetitions are done, and the time that stages take.
 
-    Args:
-        bars: of Rich.
-        name: stands in front; empty where only one thing is running.
+    ``name``: stands in front; empty where only one thing is running.
     """
 
     def __init__(self, bars: Progress, name: str = "") -> None:
@@ -186,9 +183,7 @@ _BEFORE = ""
 class ExperimentWatches:
     """What each experiment that is running is at, on standard error.
 
-    Args:
-        bars: of Rich; None: lines are printed.
-        shown: False: nothing is shown, but what is told.
+    ``bars``: of Rich; None: lines are printed; ``shown``: False: nothing is shown, but what is told.
     """
 
     def __init__(self, bars: Progress | None, *, shown: bool) -> None:

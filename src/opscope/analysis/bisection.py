@@ -1,0 +1,251 @@
+"""Which of several releases, options or builds made a model slower: schema ``opscope.bisection/1``.
+
+What stands in order between a good end and a bad one is called a state: a release, or so many options, or a build.
+Each is measured in turns with both ends, and its level is the end that it is nearer to, on the scale of logarithms.
+"""
+
+from __future__ import annotations
+
+import enum
+import math
+from itertools import pairwise
+from typing import TYPE_CHECKING, NamedTuple
+
+import msgspec
+
+from opscope.analysis.compare.compare import Comparison, EndToEnd
+from opscope.analysis.work.gate import WorkEvidence
+from opscope.core.stats.effect import Verdict
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from opscope.analysis.operators.operators import Operator
+
+BISECTION_SCHEMA = "opscope.bisection/1"
+EXPLAINED = 0.5
+"""A step is the one that was looked for where it makes at least this part of the change, on the scale of logarithms."""
+_ELSEWHERE = 0.15
+"""A part of the change that is told of, where another state holds it."""
+
+
+class StateLevel(str, enum.Enum):
+    """To which end a state is nearer."""
+
+    GOOD = "good"
+    BAD = "bad"
+    UNDECIDED = "undecided"
+    """Its interval holds the middle between both ends, or its ratio is withheld."""
+    FAILED = "failed"
+    """It does not run the model."""
+    UNTESTED = "untested"
+
+
+class BisectedState(msgspec.Struct, frozen=True):
+    """A release, a number of options, or a build.
+
+    Attributes:
+        name: of the state.
+        level: to which end it is nearer.
+        latency_ns: on the scale of the good end: its latency there, times ``ratio``; null where it was not measured.
+        ratio: latency over that of the good end in the same rounds; null where it is withheld, or was not measured.
+        ci95: 95 % interval of ``ratio``.
+        operators: how many ran, of the traced runs; null where none are known.
+        instructions: of one inference, counted; null where they were not.
+        outputs_agree: whether it computes what the good end computes; null where that was not compared.
+        problem: why it could not be measured or counted, as one sentence; null where nothing failed.
+        wheel: name of the file that it was installed from; null for states that are no release.
+        sha256: of that file.
+        python: version of Python that ran it; likewise.
+        bundle: directory of the measurement within that of the bisection; null where it was not measured.
+    """
+
+    name: str
+    level: StateLevel = StateLevel.UNTESTED
+    latency_ns: float | None = None
+    ratio: float | None = None
+    ci95: tuple[float, float] | None = None
+    operators: int | None = None
+    instructions: int | None = None
+    outputs_agree: bool | None = None
+    problem: str | None = None
+    wheel: str | None = None
+    sha256: str | None = None
+    python: str | None = None
+    bundle: str | None = None
+
+
+class GraphChange(msgspec.Struct, frozen=True):
+    """Nodes of the model that other operators compute before than after.
+
+    Attributes:
+        name: layer or name of the first operator before.
+        before: kinds of the nodes that each operator computes, before.
+        after: likewise, after.
+    """
+
+    name: str
+    before: list[list[str]]
+    after: list[list[str]]
+
+
+class Bisection(msgspec.Struct, frozen=True, tag_field="schema", tag=BISECTION_SCHEMA):
+    """What a bisection found.
+
+    Attributes:
+        model: as it was named.
+        sha256: of the program.
+        runtime: that ran it, as people call it.
+        machine: processor and system that it ran on.
+        command: that repeats it.
+        kind: what the states are: `release`, `option` or `build`.
+        by: how the step was looked for: ``time``, or ``work`` where exact counts led to it.
+        states: from the good end to the bad one.
+        ends: the verdict on the bad end against the good one.
+        last_good: the last state at the level of the good end, next to those that are not; null where none was found.
+        first_bad: the first state at the level of the bad end.
+        measured: how many states beside the ends were measured or counted to find it.
+        step: comparison of these two, in turns with nothing else; null where nothing was found.
+        work: exact work of both; null where it was not counted.
+        graph: nodes of the model that the first bad state computes in other operators than the last good one.
+        explained: part of the change between the ends that the step makes, on the scale of logarithms; null likewise.
+        notes: what limits the answer, one sentence each.
+    """
+
+    model: str
+    sha256: str
+    runtime: str
+    machine: str
+    command: str
+    kind: str
+    by: str
+    states: list[BisectedState]
+    ends: EndToEnd
+    last_good: str | None
+    first_bad: str | None
+    measured: int
+    step: Comparison | None
+    work: WorkEvidence | None
+    explained: float | None
+    notes: list[str] = []
+    graph: list[GraphChange] = []
+
+    @property
+    def between(self) -> list[BisectedState]:
+        """States between the last good and the first bad one, which nothing could be told of."""
+        names = [one.name for one in self.states]
+        if self.last_good is None or self.first_bad is None:
+            return []
+        return self.states[names.index(self.last_good) + 1 : names.index(self.first_bad)]
+
+    @property
+    def is_inconclusive(self) -> bool:
+        """Whether there is a change, or may be one, and no state that made it is named."""
+        undecided = {Verdict.WITHHELD, Verdict.UNDECIDABLE}
+        return self.ends.verdict in undecided or (self.first_bad is not None and not self.is_found)
+
+    @property
+    def is_found(self) -> bool:
+        """Whether one state is named, and the step to it is shown and makes most of the change."""
+        step = self.step
+        shown = step is not None and step.end_to_end.verdict is Verdict.SLOWER
+        return shown and not self.between and (self.explained or 0.0) >= EXPLAINED
+
+
+class SearchResult(NamedTuple):
+    """Between which states the change is."""
+
+    last_good: int
+    first_bad: int
+    tried: int  # states that were measured, beside the ends
+
+
+def most_tried(count: int) -> int:
+    """How many states are measured at most, of so many with both ends."""
+    return math.floor(math.log2(max(1, count - 2))) + 1 if count > 2 else 0  # noqa: PLR2004 - both ends
+
+
+def search(count: int, level: Callable[[int], StateLevel]) -> SearchResult:
+    """Look for the change by halves; a state that tells nothing is passed over for the next one beside the middle."""
+    low, high, told = 0, count - 1, 0
+    unknown: set[int] = set()
+    while told < most_tried(count):
+        left = [one for one in range(low + 1, high) if one not in unknown]
+        if not left:
+            break
+        middle = min(left, key=lambda one: abs(2 * one - low - high))
+        found = level(middle)
+        told += found is not StateLevel.FAILED
+        if found is StateLevel.GOOD:
+            low = middle
+        elif found is StateLevel.BAD:
+            high = middle
+        else:
+            unknown.add(middle)
+    return SearchResult(low, high, told)
+
+
+def level_of(state: EndToEnd, ends: EndToEnd) -> StateLevel:
+    """To which end a state is nearer; both verdicts are against the good end, of the same rounds."""
+    if state.speedup is None or state.ci95 is None or ends.speedup is None:
+        return StateLevel.UNDECIDED
+    middle = math.sqrt(ends.speedup)
+    low, high = state.ci95
+    if low > middle:
+        return StateLevel.GOOD
+    return StateLevel.BAD if high < middle else StateLevel.UNDECIDED
+
+
+def level_of_work(counted: int, good: int, bad: int) -> StateLevel:
+    """The same by exact counts."""
+    return StateLevel.GOOD if counted * counted < good * bad else StateLevel.BAD
+
+
+def part_of(step: EndToEnd, ends: EndToEnd) -> float | None:
+    """The part of the change between the ends that a step makes, on the scale of logarithms."""
+    if step.speedup is None or ends.speedup is None or math.isclose(ends.speedup, 1.0):
+        return None
+    return math.log(step.speedup) / math.log(ends.speedup)
+
+
+def graph_changes(before: Sequence[Operator], after: Sequence[Operator]) -> list[GraphChange]:
+    """Groups of nodes that both sides compute, in other operators: fused on one side, apart or otherwise on the other.
+
+    ``handles`` of an operator are the numbers of its nodes; a node that one side alone computes belongs to no group.
+    """
+    sides = [{frozenset(one.handles): one for one in own if one.handles} for own in (before, after)]
+    both = frozenset().union(*sides[0]) & frozenset().union(*sides[1])
+    left = [
+        [(nodes, one) for nodes, one in own.items() if nodes <= both and nodes not in other]
+        for own, other in (sides, sides[::-1])
+    ]
+    found, seen = [], set[frozenset[int]]()
+    for nodes, one in left[0]:
+        if nodes in seen:
+            continue
+        whole, grown = nodes, frozenset[int]()
+        while whole != grown:
+            grown = whole
+            whole = whole.union(*(own for own, _ in (*left[0], *left[1]) if own & whole))
+        groups = [[list(own.computes) for other, own in side if other <= whole] for side in left]
+        seen |= {other for other, _ in left[0] if other <= whole}
+        found.append(GraphChange(one.module or one.name, groups[0], groups[1]))
+    return found
+
+
+def elsewhere(states: Sequence[BisectedState], last_good: str, first_bad: str) -> list[tuple[str, str, float]]:
+    """Further changes: states that follow each other among the measured, and how many times as slow the second is.
+
+    Only those beyond both intervals that make a part of the change that is worth a word.
+    """
+    known = [one for one in states if one.ratio is not None and one.ci95 is not None]
+    whole = abs(math.log(known[-1].ratio or 1.0)) if known else 0.0
+    found = []
+    for before, after in pairwise(known):
+        if {before.name, after.name} == {last_good, first_bad} or not (before.ratio and after.ratio):
+            continue
+        ratio = after.ratio / before.ratio
+        apart = before.ci95 and after.ci95 and (after.ci95[0] > before.ci95[1] or after.ci95[1] < before.ci95[0])
+        if apart and abs(math.log(ratio)) > _ELSEWHERE * whole:
+            found.append((before.name, after.name, ratio))
+    return found

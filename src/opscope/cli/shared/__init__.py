@@ -1,0 +1,1 @@
+"""What several commands share: options of a measurement, how gates end, how long work is shown."""

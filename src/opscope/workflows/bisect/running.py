@@ -1,0 +1,130 @@
+"""``opscope.bisect``: the ends, what lies between, and the page."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from opscope.core.errors import UsageError
+from opscope.core.json import to_json
+from opscope.core.outputs import marked_markdown, write_outputs
+from opscope.core.printable import shell_command
+from opscope.core.system.memory import parse_size
+from opscope.experiment.engine import silent
+from opscope.experiment.planned import Settings
+from opscope.machine.clock import SystemClock
+from opscope.measurements.notebook import shown_as
+from opscope.measurements.results import BisectionResult
+from opscope.reports.bisection import bisection_document
+from opscope.reports.document.html import html_document
+from opscope.reports.document.markdown import markdown_document
+from opscope.workflows.bisect.bisecting import RESULT, BisectRequest, bisected
+from opscope.workflows.bisect.states import build_states, names_build, option_states, release_states, runtime_named
+from opscope.workflows.measure.experiments import Means
+from opscope.workflows.measure.profiling import checked_settings, default_directory
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from opscope.experiment.engine import Progress
+    from opscope.runtimes.runtime import Runtime
+    from opscope.workflows.bisect.bisecting import RunState
+
+DISK = "10GiB"
+"""What kept environments may take, unless another limit is named."""
+
+
+def bisect(  # noqa: PLR0913 - all but the model are by name
+    model: str | Path,
+    *,
+    good: str | None = None,
+    bad: str | None = None,
+    versions: Sequence[str] = (),
+    options: Mapping[str, str] | None = None,
+    runtime: str | None = None,
+    work: bool = True,
+    disk: str = DISK,
+    settings: Settings | None = None,
+    out: str | Path | None = None,
+    resume: bool = False,
+    progress: Progress = silent,
+    notify: Callable[[str], None] | None = None,
+) -> BisectionResult:
+    """Find the release, option or build that made a model slower, and its operators.
+
+    Each release runs in an environment of its own, which pip makes with the user's settings and which is kept. A
+    release is measured in turns with both ends; what is left in the end, two neighbours, is measured once more.
+
+    Args:
+        model: a program: a .pte, .tflite or .onnx.
+        good: a release that is fast, or ``runner:PATH`` for a build of executor_runner.
+        bad: one that is slow, likewise.
+        versions: releases to measure side by side, all of them, in place of both ends.
+        options: session options, in place of releases: each is added to those before it.
+        runtime: name of the one that runs the program; None: as the file says.
+        work: whether exact work is counted, where it can be; it leads to the release where it tells of the change.
+        disk: limit for all environments that are kept, as ``10GiB``.
+        settings: how each is measured.
+        out: directory of all bundles and of the page; None: ``opscope-out/MODEL-TIME``.
+        resume: take what was measured already in ``out``.
+        progress: hears of every repetition.
+        notify: hears what is measured next, as sentences.
+
+    Raises:
+        UsageError: the ends make no sense.
+        NotFoundError: there is no such program or release.
+        MissingDependencyError: pip finds no index, or a release that cannot be installed here.
+        OpscopeError: of the kind that fits; what was measured before it is kept in ``out``.
+    """
+    chosen = checked_settings(settings or Settings())
+    if len(chosen.thread_counts) != 1:
+        raise UsageError("releases are compared at one thread count", where="--threads", hint="give one number")
+    found, clock = runtime_named(str(model), runtime), SystemClock()
+    kind, states = _states(found, Path(model), good, bad, versions, options, parse_size(disk, "--disk"))
+    place = default_directory(str(model), clock.now()) if out is None else Path(out)
+    means = Means(progress, clock=clock, lock=chosen.lock, lock_limit=chosen.lock_limit)
+    command = ["opscope", "bisect", str(model), "--runtime", found.name]
+    command += [word for name, text in (("--good", good), ("--bad", bad)) if text for word in (name, text)]
+    command += ["--versions", ",".join(versions)] if versions else []
+    command += [word for key, value in (options or {}).items() for word in ("--options", f"{key}={value}")]
+    asked = BisectRequest(
+        model=str(model),
+        program=Path(model),
+        runtime=found.title,
+        kind=kind,
+        states=states,
+        settings=chosen,
+        command=shell_command([*command, "--threads", str(chosen.thread_counts[0])]),
+        work=work,
+        listed=bool(versions),
+    )
+    result = bisected(asked, place, means if notify is None else means._replace(notify=notify), resume=resume)
+    document = bisection_document(result)
+    pages = {"report.html": html_document(document), "report.md": marked_markdown(markdown_document(document))}
+    write_outputs({place / RESULT: to_json(result), **{place / name: text.encode() for name, text in pages.items()}})
+    return shown_as(BisectionResult, result)
+
+
+def _states(  # noqa: PLR0913, PLR0917 - the three ways to ask
+    runtime: Runtime,
+    program: Path,
+    good: str | None,
+    bad: str | None,
+    versions: Sequence[str],
+    options: Mapping[str, str] | None,
+    limit: int,
+) -> tuple[str, list[RunState]]:
+    """What is bisected, and its states."""
+    ways = {"--good": good or bad, "--versions": versions, "--options": options}
+    given = [name for name, value in ways.items() if value]
+    if len(given) != 1:
+        excluded = f"{' and '.join(given)} exclude each other"
+        problem = excluded if given else "name both ends, or a list, or options"
+        raise UsageError(problem, where=given[-1] if given else "--good", hint="for example --good 1.20.1 --bad 1.24.1")
+    if options:
+        return "option", option_states(runtime, program, options)
+    if names_build(good) or names_build(bad):
+        if not (good and bad):
+            raise UsageError("needs both builds", where="--bad" if good else "--good", hint="runner:PATH")
+        return "build", build_states(runtime, good, bad)
+    return "release", release_states(runtime, good, bad, versions, limit)

@@ -1,0 +1,169 @@
+"""Bisections on fake targets: the planted state is found, in few measurements, and what cannot be told is not."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import pytest
+
+from bisections import asked, found, state
+from fakes import FakeClock, FakeTarget
+from opscope.analysis.bisection import Bisection, SearchResult, StateLevel, most_tried, search
+from opscope.api import to_json
+from opscope.core.errors import InterruptedRunError, UsageError
+from opscope.core.json import from_json
+from opscope.core.stats.effect import Verdict
+from opscope.reports.bisection import bisection_document
+from opscope.reports.document.html import html_document
+from opscope.reports.document.markdown import markdown_document
+from opscope.reports.document.terminal import terminal_document
+from opscope.workflows.bisect.bisecting import bisected
+from opscope.workflows.measure.experiments import Means
+from terminal_text import text_of
+
+
+@pytest.mark.parametrize("count", range(2, 33))
+def test_every_planted_place_is_found_in_few_steps(count: int) -> None:
+    """At most log2 n + 1 states beside both ends."""
+    for place in range(1, count):
+        calls: list[int] = []
+
+        def level(number: int, place: int = place, calls: list[int] = calls) -> StateLevel:
+            calls.append(number)
+            return StateLevel.BAD if number >= place else StateLevel.GOOD
+
+        result = search(count, level)
+        assert (result.last_good, result.first_bad) == (place - 1, place)
+        assert len(calls) == result.tried <= math.log2(count) + 1
+        assert len(calls) == len(set(calls))
+        assert not {0, count - 1} & set(calls)
+
+
+def test_states_that_tell_nothing_are_passed_over() -> None:
+    """Those that fail, or lie between: the next beside the middle is asked, and none of them is named."""
+
+    def level(number: int) -> StateLevel:
+        if number in {4, 5}:
+            return StateLevel.FAILED
+        return StateLevel.BAD if number >= 6 else StateLevel.GOOD
+
+    result = search(9, level)
+    assert result.last_good < 4
+    assert result.first_bad == 6
+    assert search(9, lambda _: StateLevel.UNDECIDED) == SearchResult(0, 8, most_tried(9))
+    assert search(2, level) == SearchResult(0, 1, 0)
+
+
+@pytest.mark.parametrize("place", [1, 3, 6, 8])
+def test_the_release_and_the_operator_are_named(tmp_path: Path, place: int) -> None:
+    """The convolution is 40 % slower from a release on: it is named, and the other operator is not."""
+    result = found(tmp_path, [state(number, 1.4 if number >= place else 1.0) for number in range(9)])
+    assert (result.last_good, result.first_bad) == (f"1.{place - 1}", f"1.{place}")
+    assert result.is_found
+    assert not result.is_inconclusive
+    assert result.measured <= 4
+    assert result.explained == pytest.approx(1.0, abs=0.2)
+    assert result.step is not None
+    assert min(result.step.operators, key=lambda one: one.saved_ns).name.startswith("Convolution")
+    document = bisection_document(result)
+    assert document.answer.startswith(f"1.{place} made it slower: 1.3")
+    assert f"the latency of 1.{place - 1}" in document.answer
+    text = text_of(terminal_document(document))
+    assert "Convolution" in text
+    assert "1 other operator" in text
+
+
+def test_its_files_are_whole(tmp_path: Path) -> None:
+    """The result is read back; both pages name the release, and Markdown what repeats it."""
+    result = found(tmp_path, [state(number, 1.4 if number >= 2 else 1.0) for number in range(4)])
+    assert from_json(to_json(result), Bisection) == result
+    document = bisection_document(result)
+    page, text = html_document(document), markdown_document(document)
+    assert "<svg" in page
+    assert "1.2 made it slower" in page
+    assert "opscope bisect tiny.pte --good 1.0 --bad 1.9" in text
+    assert result.sha256 in text
+
+
+def test_no_difference_between_the_ends_is_an_answer(tmp_path: Path) -> None:
+    """Nothing between them is measured, and the smallest change that would have shown is told."""
+    result = found(tmp_path, [state(number, 1.0) for number in range(9)])
+    assert (result.last_good, result.first_bad, result.measured) == (None, None, 0)
+    assert not result.is_inconclusive
+    answer = bisection_document(result).answer
+    assert "no difference detected" in answer
+    assert "cannot detect changes below" in answer
+
+
+def test_a_bad_end_that_is_faster_is_told_so(tmp_path: Path) -> None:
+    """It is no regression."""
+    result = found(tmp_path, [state(number, 1.0 if number >= 2 else 1.4) for number in range(4)])
+    assert result.ends.verdict is Verdict.FASTER
+    assert "faster" in bisection_document(result).answer
+    assert result.first_bad is None
+
+
+def test_a_release_that_does_not_run_is_passed_over_and_told(tmp_path: Path) -> None:
+    """The one in the middle crashes: its neighbours are asked, and the answer says that it failed."""
+    states = [state(number, 1.4 if number >= 3 else 1.0, crashes=number == 4) for number in range(9)]
+    result = found(tmp_path, states)
+    assert result.states[4].level is StateLevel.FAILED
+    assert "SIGSEGV" in (result.states[4].problem or "")
+    assert result.first_bad in {"1.3", "1.5"}
+    assert any("1.4" in one for one in result.notes)
+
+
+def test_neighbours_that_were_not_told_apart_are_a_range(tmp_path: Path) -> None:
+    """All between the ends crash: no release is named, and the answer says between which it is."""
+    states = [state(number, 1.4 if number else 1.0, crashes=number == 1) for number in range(3)]
+    result = found(tmp_path, states)
+    assert (result.last_good, result.first_bad) == ("1.0", "1.2")
+    assert not result.is_found
+    assert result.is_inconclusive
+    assert "between 1.0 and 1.2" in bisection_document(result).answer
+
+
+def test_an_end_that_does_not_run_ends_it(tmp_path: Path) -> None:
+    """With the reason; there is nothing to compare with."""
+    with pytest.raises(UsageError, match=r"an end does not run the model: .*SIGSEGV"):
+        found(tmp_path, [state(0, 1.0), state(1, 1.4, crashes=True)])
+
+
+def test_a_second_change_is_told(tmp_path: Path) -> None:
+    """The largest step is found, and the other one is a note."""
+    factors = [1.0, 1.0, 1.15, 1.15, 1.15, 1.8, 1.8, 1.8]
+    result = found(tmp_path, [state(number, factor) for number, factor in enumerate(factors)])
+    assert result.first_bad == "1.5"
+    assert any("1.2" in one or "1.1" in one or "1.3" in one for one in result.notes)
+
+
+def test_a_list_is_measured_side_by_side(tmp_path: Path) -> None:
+    """Every release of it, in one bundle; nothing is searched for."""
+    result = found(tmp_path, [state(number, 1.4 if number >= 2 else 1.0) for number in range(4)], listed=True)
+    assert [one.level.value for one in result.states] == ["good", "good", "bad", "bad"]
+    assert result.first_bad is None
+    assert {one.bundle for one in result.states} == {"ends"}
+    assert "slower" in bisection_document(result).answer
+
+
+def test_what_was_measured_is_not_measured_again(tmp_path: Path) -> None:
+    """After an interruption the finished bundles stand, and the answer is that of an uninterrupted one."""
+    states = [state(number, 1.4 if number >= 3 else 1.0) for number in range(9)]
+    whole = found(tmp_path, states)
+    again = [state(number, 1.4 if number >= 3 else 1.0) for number in range(9)]
+    means = Means(clock=FakeClock(), sleep=lambda _: None)
+    resumed = bisected(asked(tmp_path, again), tmp_path / "out", means, resume=True)
+    assert not any(isinstance(one.target, FakeTarget) and one.target.jobs for one in again)
+    assert resumed == whole
+
+    def stop(done: int, _total: int, repetition: object) -> None:
+        if done == 5 and repetition is not None:
+            raise InterruptedRunError("enough")
+
+    with pytest.raises(UsageError, match="no bisection was begun there"):
+        bisected(asked(tmp_path, again), tmp_path / "none", means, resume=True)
+    with pytest.raises(InterruptedRunError):
+        bisected(asked(tmp_path, states), tmp_path / "other", means._replace(progress=stop))
+    last = bisected(asked(tmp_path, states), tmp_path / "other", means, resume=True)
+    assert last.first_bad == "1.3"

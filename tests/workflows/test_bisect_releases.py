@@ -1,0 +1,134 @@
+"""Releases as pip has them: real wheels in environments of their own, kept, measured and counted."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import opscope
+from onnx_models import body, model, node
+from opscope.api import Settings
+from opscope.core.errors import MissingDependencyError, NotFoundError, UsageError
+from opscope.core.system.cache import cache_directory, is_whole
+from opscope.core.system.pythons import HERE
+from opscope.workflows.bisect.releases import (
+    GIB,
+    Release,
+    between,
+    chosen,
+    environment_of,
+    installed_pythons,
+    releases,
+)
+
+PACKAGE = "onnxruntime"
+LISTED = [Release(f"1.{number}.0", (HERE,)) for number in range(9, 21)]
+
+
+def test_ends_are_found_in_the_order_of_versions() -> None:
+    """Not of texts; and backwards where the bad one is the older one."""
+    names = [one.version for one in between(PACKAGE, LISTED, "1.9", "1.12.0")]
+    assert names == ["1.9.0", "1.10.0", "1.11.0", "1.12.0"]
+    assert [one.version for one in between(PACKAGE, LISTED, "1.11.0", "1.9.0")] == ["1.11.0", "1.10.0", "1.9.0"]
+    assert [one.version for one in chosen(PACKAGE, LISTED, ["1.20.0", "1.9.0"])] == ["1.20.0", "1.9.0"]
+
+
+def test_what_is_no_release_is_refused() -> None:
+    """With what there is."""
+    with pytest.raises(UsageError, match="'fast' is not a version"):
+        between(PACKAGE, LISTED, "fast", "1.12.0")
+    with pytest.raises(NotFoundError, match=r"no Python here can install onnxruntime 1\.99\.0") as refused:
+        between(PACKAGE, LISTED, "1.9.0", "1.99.0")
+    assert "from 1.9.0 to 1.20.0" in str(refused.value.hint)
+    with pytest.raises(UsageError, match="are the same"):
+        between(PACKAGE, LISTED, "1.9.0", "1.9")
+
+
+def test_ways_to_ask_exclude_each_other(tmp_path: Path) -> None:
+    """Before anything is listed or installed."""
+    file = tmp_path / "net.onnx"
+    file.write_bytes(product())
+    for words, said in (
+        ({}, "name both ends"),
+        ({"good": "1.20.0", "versions": ["1.20.0"]}, "exclude each other"),
+        ({"good": "runner:old"}, "needs both builds"),
+        ({"options": {"graph_optimization_level": "never"}}, "never"),
+        ({"good": "1.20.0", "bad": "1.21.0", "runtime": "litert"}, "litert does not run this program"),
+        ({"good": "1.20.0", "bad": "1.21.0", "runtime": "torch"}, "no runtime 'torch'"),
+        ({"good": "1.20.0", "bad": "1.21.0", "settings": Settings(threads=(1, 2))}, "one thread count"),
+        ({"good": "1.20.0", "bad": "1.21.0", "disk": "much"}, "not a usable size"),
+    ):
+        with pytest.raises(UsageError, match=said):
+            opscope.bisect(file, out=tmp_path / "out", **words)  # type: ignore[arg-type]
+    with pytest.raises(NotFoundError, match="no such program"):
+        opscope.bisect(tmp_path / "none.onnx", good="1.20.0", bad="1.21.0")
+    assert not (tmp_path / "out").exists()
+
+
+def product() -> bytes:
+    """A product of whole numbers, between two operators that copy."""
+    nodes = [
+        node("Concat", "x", "copied", "before", axis=0),
+        node("MatMul", "copied w", "found", "product"),
+        node("Concat", "found found", "y", "after", axis=0),
+    ]
+    weights = {"w": np.arange(64 * 32, dtype=np.int64).reshape(64, 32)}
+    return model(body(nodes, {"x": ("int64", [48, 64])}, {"y": ("int64", [96, 32])}, weights))
+
+
+@pytest.fixture
+def index(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The user's own index, which other tests do without."""
+    monkeypatch.delenv("PIP_NO_INDEX", raising=False)
+
+
+@pytest.mark.nightly
+@pytest.mark.usefixtures("index")
+def test_an_index_that_is_not_reached_says_so() -> None:
+    """Of a package that there is not."""
+    with pytest.raises(MissingDependencyError, match="pip finds no release of opscope-no-such-package"):
+        releases("opscope-no-such-package", [HERE])
+
+
+@pytest.mark.nightly
+@pytest.mark.usefixtures("index")
+def test_environments_are_made_once_and_make_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the hash of their wheel; a run leaves nothing there; those not used for longest go."""
+    monkeypatch.setenv("OPSCOPE_CACHE", str(tmp_path / "cache"))
+    every = releases(PACKAGE, installed_pythons())
+    first, second = chosen(PACKAGE, every, ["1.20.1", "1.21.0"])
+    made = environment_of(PACKAGE, first, PACKAGE, 10 * GIB, [])
+    assert made.wheel.startswith("onnxruntime-1.20.1-")
+    assert made.sha256[:12] in made.home.name
+    assert made.python.version(PACKAGE) == "1.20.1"
+    file = tmp_path / "net.onnx"
+    file.write_bytes(product())
+    settings = Settings(target=f"local:{made.home}", rounds=1, runs=3, warmup=1, ablate=("none",), ceilings=False)
+    done = opscope.profile(file, settings=settings, out=tmp_path / "out")
+    assert done.content.manifest.environment.versions[PACKAGE] == "1.20.1"
+    assert done.content.manifest.target.address == made.python.executable
+    assert is_whole(made.home)
+    assert environment_of(PACKAGE, first, PACKAGE, 10 * GIB, []) == made
+    other = environment_of(PACKAGE, second, PACKAGE, 1, [])
+    assert other.home.exists()
+    assert not made.home.exists()
+    assert len(list((cache_directory() / "environments").iterdir())) == 2
+
+
+@pytest.mark.nightly
+@pytest.mark.usefixtures("index")
+def test_a_release_that_does_more_work_is_found(tmp_path: Path) -> None:
+    """Products of whole numbers execute twice as much from 1.21.0 on (issue 27153 of ONNX Runtime)."""
+    file = tmp_path / "net.onnx"
+    file.write_bytes(product())
+    found = opscope.bisect(
+        file, versions=["1.20.1", "1.21.0"], settings=Settings(rounds=6, runs=20), out=tmp_path / "out"
+    )
+    before, after = found.states
+    assert (before.instructions or 0) * 1.5 < (after.instructions or 0)
+    assert after.outputs_agree
+    assert (before.operators, after.operators) == (3, 3)
+    assert all(one.wheel and one.sha256 and one.python for one in found.states)
+    assert (tmp_path / "out" / "report.html").exists()
