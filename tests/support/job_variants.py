@@ -20,4 +20,4 @@ def run_as(
     """A variant with these fields cleared by a mechanism; None: the switch is not used."""
     used = None if clear is None else switch
     off = list(clear or ())
-    return Variant("asked", None, None, off, threads, list(affinity), used, delegate, options)
+    return Variant("asked", None, None, off, threads, list(affinity), used, delegate=delegate, options=options)
