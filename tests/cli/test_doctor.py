@@ -106,7 +106,7 @@ def test_other_runtimes_do_without_executorch(tmp_path: Path) -> None:
     checks = {check["name"]: check for check in found["checks"]}
     assert (code, found["ready"]) == (0, True)
     assert checks["executorch"]["state"] == "note"
-    assert checks["models"]["found"] == "ready for .tflite (LiteRT), .onnx (ONNX Runtime)"
+    assert checks["models"]["found"] == "ready for .tflite (LiteRT), .onnx (ONNX Runtime), .xml (OpenVINO)"
     assert checks["acceleration switch"]["state"] in {"ok", "note"}
 
 

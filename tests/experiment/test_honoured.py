@@ -104,7 +104,8 @@ def test_a_setting_of_processes_is_one_of_experiments() -> None:
 
 def test_all_settings_with_a_usual_value_are_known() -> None:
     """A new field of a job is declared by each runner, or is one that any runner needs."""
-    needed = {"traced", "warmup", "switch", "counter", "process"}  # who counts is said by Capabilities.backend
+    # who counts is said by Capabilities.backend; the runtime is who runs it
+    needed = {"traced", "warmup", "switch", "counter", "process", "runtime"}
     fields = (*msgspec.structs.fields(Job), *msgspec.structs.fields(Variant))
     usual = {field.name for field in fields if not field.required}
     assert usual == set(SETTINGS_OF_A_JOB) | needed

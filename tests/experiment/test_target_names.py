@@ -20,11 +20,19 @@ from opscope.workflows.measure.running import read_experiments, run
 from opscope.workflows.measure.targets import target_running
 from programs import write_tiny_program
 
-WRITTEN = ("auto", "native", "local", "runner:PATH", "ssh:HOST", "adb[:SERIAL]", "qemu-aarch64")
-GOOD = ("auto", "native", "local", "ssh:pi@board:2222", "adb", "adb:R5CT30ABCDE?power=boost", "qemu-aarch64")
+WRITTEN = ("auto", "native[:PYTHON]", "local[:PYTHON]", "runner:PATH", "ssh:HOST", "adb[:SERIAL]", "qemu-aarch64")
+GOOD = (
+    "auto",
+    "native",
+    "local",
+    "local:/opt/other/bin/python",
+    "ssh:pi@board:2222",
+    "adb",
+    "adb:R5CT30ABCDE?power=boost",
+    "qemu-aarch64",
+)
 BAD = (
     "lokal",
-    "local:x",
     "auto:x",
     "qemu-aarch64:x",
     "ssh",
@@ -47,7 +55,7 @@ def configured(target: str, directory: Path) -> str:
 def test_kinds_are_written_as_the_help_shows_them() -> None:
     """What must stand behind the colon, and what may."""
     assert tuple(kind.form for kind in KINDS) == WRITTEN
-    assert forms(KINDS) == "auto, native, local, runner:PATH, ssh:HOST, adb[:SERIAL] or qemu-aarch64"
+    assert forms(KINDS) == "auto, native[:PYTHON], local[:PYTHON], runner:PATH, ssh:HOST, adb[:SERIAL] or qemu-aarch64"
 
 
 @pytest.mark.parametrize("name", GOOD)

@@ -55,8 +55,8 @@ def test_ways_to_ask_exclude_each_other(tmp_path: Path) -> None:
         ({"good": "1.20.0", "versions": ["1.20.0"]}, "exclude each other"),
         ({"good": "runner:old"}, "needs both builds"),
         ({"options": {"graph_optimization_level": "never"}}, "never"),
-        ({"good": "1.20.0", "bad": "1.21.0", "runtime": "litert"}, "litert does not run this program"),
-        ({"good": "1.20.0", "bad": "1.21.0", "runtime": "torch"}, "no runtime 'torch'"),
+        ({"good": "1.20.0", "bad": "1.21.0", "settings": Settings(runtime="litert")}, "LiteRT does not run"),
+        ({"good": "1.20.0", "bad": "1.21.0", "settings": Settings(runtime="torch")}, "no runtime 'torch'"),
         ({"good": "1.20.0", "bad": "1.21.0", "settings": Settings(threads=(1, 2))}, "one thread count"),
         ({"good": "1.20.0", "bad": "1.21.0", "disk": "much"}, "not a usable size"),
     ):

@@ -14,7 +14,18 @@ from opscope.core.printable import shell_command
 if TYPE_CHECKING:
     from opscope.analysis.bisection import Bisection
 
-_SETTINGS = ("threads", "rounds", "runs", "input", "inputs", "dim", "guess_inputs", "methods", "session_options")
+_SETTINGS = (
+    "runtime",
+    "threads",
+    "rounds",
+    "runs",
+    "input",
+    "inputs",
+    "dim",
+    "guess_inputs",
+    "methods",
+    "session_options",
+)
 _WHAT = "What is compared"
 
 
@@ -35,9 +46,6 @@ def command(
     options: Annotated[
         list[str] | None,
         typer.Option(metavar="KEY=VALUE", help="Add session options one by one, in this order.", rich_help_panel=_WHAT),
-    ] = None,
-    runtime: Annotated[
-        str | None, typer.Option(metavar="NAME", help="The runtime. [default: that of the file]", rich_help_panel=_WHAT)
     ] = None,
     work: Annotated[
         bool, typer.Option("--work/--no-work", help="Count exact work where it can be counted.", rich_help_panel=_WHAT)
@@ -79,7 +87,6 @@ def command(
                 bad=bad,
                 versions=split_words(versions),
                 options=pairs(options or (), "--options", "intra_op.allow_spinning=0"),
-                runtime=runtime,
                 work=work,
                 disk=disk,
                 settings=asked.settings(),

@@ -36,7 +36,9 @@ class TargetName(NamedTuple):
         return self._options.get(_RUNNER, "") if self.kind.builds else ""
 
     def beside(self, directory: Path) -> TargetName:
-        """The same, with the path of its build taken as relative to a directory."""
+        """The same, with the path of its build or of its Python taken as relative to a directory."""
+        if self.kind.here and self.address:
+            return self._replace(address=str(directory / self.address))
         return self.running(str(directory / self.runner)) if self.runner else self
 
     def running(self, path: str) -> TargetName:

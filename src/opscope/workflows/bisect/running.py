@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from opscope.core.errors import UsageError
+from opscope.core.errors import NotFoundError, UsageError
 from opscope.core.json import to_json
 from opscope.core.outputs import marked_markdown, write_outputs
 from opscope.core.printable import shell_command
@@ -18,8 +18,9 @@ from opscope.measurements.results import BisectionResult
 from opscope.reports.bisection import bisection_document
 from opscope.reports.document.html import html_document
 from opscope.reports.document.markdown import markdown_document
+from opscope.runtimes.registry import runtime_of
 from opscope.workflows.bisect.bisecting import RESULT, BisectRequest, bisected
-from opscope.workflows.bisect.states import build_states, names_build, option_states, release_states, runtime_named
+from opscope.workflows.bisect.states import build_states, names_build, option_states, release_states
 from opscope.workflows.measure.experiments import Means
 from opscope.workflows.measure.profiling import checked_settings, default_directory
 
@@ -41,7 +42,6 @@ def bisect(  # noqa: PLR0913 - all but the model are by name
     bad: str | None = None,
     versions: Sequence[str] = (),
     options: Mapping[str, str] | None = None,
-    runtime: str | None = None,
     work: bool = True,
     disk: str = DISK,
     settings: Settings | None = None,
@@ -61,7 +61,6 @@ def bisect(  # noqa: PLR0913 - all but the model are by name
         bad: one that is slow, likewise.
         versions: releases to measure side by side, all of them, in place of both ends.
         options: session options, in place of releases: each is added to those before it.
-        runtime: name of the one that runs the program; None: as the file says.
         work: whether exact work is counted, where it can be; it leads to the release where it tells of the change.
         disk: limit for all environments that are kept, as ``10GiB``.
         settings: how each is measured.
@@ -79,7 +78,9 @@ def bisect(  # noqa: PLR0913 - all but the model are by name
     chosen = checked_settings(settings or Settings())
     if len(chosen.thread_counts) != 1:
         raise UsageError("releases are compared at one thread count", where="--threads", hint="give one number")
-    found, clock = runtime_named(str(model), runtime), SystemClock()
+    if not Path(model).is_file():
+        raise NotFoundError("no such program", where=model, hint="bisect runs a .pte, .tflite or .onnx as it is")
+    found, clock = runtime_of(model, chosen.runtime), SystemClock()
     kind, states = _states(found, Path(model), good, bad, versions, options, parse_size(disk, "--disk"))
     place = default_directory(str(model), clock.now()) if out is None else Path(out)
     means = Means(progress, clock=clock, lock=chosen.lock, lock_limit=chosen.lock_limit)

@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from opscope.analysis.bisection import BisectedState
-from opscope.core.errors import NotFoundError, UsageError, did_you_mean
+from opscope.core.errors import UsageError
 from opscope.core.system.stages import enter
 from opscope.experiment.target_names import TargetName, parse_target
 from opscope.hosts.target_kinds import LOCAL, NATIVE, RUNNER
-from opscope.runtimes.registry import RUNTIMES, runtime_of
+from opscope.runtimes.registry import RUNTIMES
 from opscope.runtimes.runtime import AskedCalls
 from opscope.workflows.bisect.bisecting import RunState
 from opscope.workflows.bisect.releases import between, chosen, environment_of, installed_pythons, releases
@@ -23,25 +23,6 @@ if TYPE_CHECKING:
     from opscope.workflows.bisect.releases import Release
 
 _FEWEST = 2
-
-
-def runtime_named(model: str, name: str | None) -> Runtime:
-    """The runtime of a program, which must be the named one where one is.
-
-    Raises:
-        NotFoundError: there is no such program.
-        UsageError: the runtime does not run it, or is none.
-    """
-    if not Path(model).is_file():
-        raise NotFoundError("no such program", where=model, hint="bisect runs a .pte, .tflite or .onnx as it is")
-    found, names = runtime_of(model), [one.name for one in RUNTIMES]
-    if name is not None and name not in names:
-        raise UsageError(f"no runtime {name!r}", where="--runtime", hint=did_you_mean(name, names) or ", ".join(names))
-    if name not in {None, found.name}:
-        raise UsageError(
-            f"{name} does not run this program", where="--runtime", hint=f"leave it out: {found.name} does"
-        )
-    return found
 
 
 def release_states(
