@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import msgspec
 
-from opscope.assistants import measuring, tools
+from opscope.assistants import tools
 from opscope.assistants.roots import Roots
 from opscope.assistants.tools import Desk, ToolAnswer
 from opscope.core.errors import InterruptedRunError, MissingDependencyError, OpscopeError, UsageError, did_you_mean
@@ -56,8 +56,8 @@ TOOLS: dict[str, Tool] = {
     "compare": Tool(tools.Compare, tools.compare),
     "check": Tool(tools.CheckMeasured, tools.check),
     "preflight": Tool(tools.PreflightProgram, tools.preflight),
-    "count": Tool(measuring.CountProgram, measuring.count, runs=True),
-    "profile": Tool(measuring.ProfileProgram, measuring.profile, runs=True),
+    "count": Tool(tools.CountProgram, tools.count, runs=True),
+    "profile": Tool(tools.ProfileProgram, tools.profile, runs=True),
 }
 _INSTRUCTIONS = (
     "opscope tells where the time of an on-device model goes. Begin with list_bundles and read_bundle, or with "

@@ -21,7 +21,7 @@ WHERE = Path("run.litert.json")
 
 def read(*inferences: LitertInference) -> EventTable:
     """The table of some inferences."""
-    data = msgspec.json.encode(LitertTrace(SCHEMA, "2.3.0", "xnnpack", 1, "serving_default", list(inferences)))
+    data = msgspec.json.encode(LitertTrace(SCHEMA, "2.3.0", "xnnpack", "serving_default", list(inferences)))
     assert LitertTraceReader().sniff(data[:64])
     return LitertTraceReader().read(data, WHERE)
 
@@ -109,7 +109,7 @@ def interpreted(unit_ns: int = 1, interface: str = INTERPRETER) -> bytes:
         EventRow("CUMSUM", 2, 3_500, 1_400, 0, 1, 0),
     ]
     call = LitertInference(4_000, events, 1_000)
-    trace = LitertTrace(SCHEMA, "2.3.0", "xnnpack", 1, "serving_default", [call], unit_ns, interface)
+    trace = LitertTrace(SCHEMA, "2.3.0", "xnnpack", "serving_default", [call], unit_ns, interface)
     return msgspec.json.encode(trace)
 
 
