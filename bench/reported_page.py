@@ -30,8 +30,8 @@ def sections() -> Iterator[str]:
     yield (
         f"Run on {told['date']}, {told['machine']}, one thread, by `python bench/reported.py`. The stopwatch is a "
         "process without opscope for each release and round; its release is that of the largest step, of 4 % at least. "
-        "Each operator stands between two others that copy as much data. Inputs lie between 0 and 1 (Softplus: 10), whole "
-        "numbers between 1 and 99.\n"
+        "Each operator stands between two others that copy as much data. Inputs lie between 0 and 1 (Softplus: 10), "
+        "whole numbers between 1 and 99.\n"
     )
     yield "| issue | operator | reported | stopwatch | bisect | named | latency | measured | by |"
     yield "|---|---|---|---|---|---|---|---|---|"
