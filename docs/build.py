@@ -146,6 +146,7 @@ def pages() -> dict[Path, str]:
         REFERENCE / "rules.md": rule_list(),
         DESIGN / "zoo.md": zoo(),
         DESIGN / "corpus.md": corpus(),
+        DESIGN / "bisect.md": reported(),
         DESIGN / "published-documents.md": _page(
             "The published documents, row by row", "docs/promises.toml", *promises.sections()
         ),
@@ -369,6 +370,12 @@ def _of_repository(name: str) -> ModuleType:
     """A module of the repository, which is not of the installation."""
     sys.path.append(str(ROOT))
     return importlib.import_module(name)
+
+
+def reported() -> str:
+    """Regressions that others reported, and what a bisection answers, from the results of the run that is committed."""
+    page = _of_repository("bench.reported_page")
+    return _page("Reported regressions", "bench/data/reported.json, which bench/reported.py writes", *page.sections())
 
 
 def zoo() -> str:

@@ -7,8 +7,10 @@ from collections.abc import Sequence
 import pytest
 
 from opscope.analysis.bisection import (
+    BisectedState,
     GraphChange,
     StateLevel,
+    elsewhere,
     graph_changes,
     level_of,
     level_of_work,
@@ -89,6 +91,17 @@ def test_a_state_belongs_to_the_end_that_it_is_nearer_to() -> None:
     assert level_of(end(None), ends) is level_of(end(0.5), end(None)) is StateLevel.UNDECIDED
     assert level_of_work(141, 100, 200) is StateLevel.GOOD
     assert level_of_work(142, 100, 200) is StateLevel.BAD
+
+
+def test_further_changes_are_told_and_the_step_is_not() -> None:
+    """Between states that follow each other among the measured; of those that span the step nothing is told."""
+    ratios = {"a": 1.0, "b": 1.0, "c": 1.3, "d": None, "e": 2.0, "f": 2.0}
+    states = [
+        BisectedState(name, ratio=ratio, ci95=ratio and (ratio * 0.99, ratio * 1.01)) for name, ratio in ratios.items()
+    ]
+    assert elsewhere(states, "d", "e") == [("b", "c", pytest.approx(1.3))]
+    assert elsewhere(states, "b", "c") == [("c", "e", pytest.approx(2.0 / 1.3))]
+    assert elsewhere([states[0], states[3], states[5]], "a", "d") == []
 
 
 def test_the_part_of_a_step_adds_up() -> None:

@@ -240,9 +240,12 @@ def elsewhere(states: Sequence[BisectedState], last_good: str, first_bad: str) -
     """
     known = [one for one in states if one.ratio is not None and one.ci95 is not None]
     whole = abs(math.log(known[-1].ratio or 1.0)) if known else 0.0
+    names = [one.name for one in states]
+    good, bad = names.index(last_good), names.index(first_bad)
     found = []
     for before, after in pairwise(known):
-        if {before.name, after.name} == {last_good, first_bad} or not (before.ratio and after.ratio):
+        over = names.index(before.name) <= good and names.index(after.name) >= bad  # the step itself is in it
+        if over or not (before.ratio and after.ratio):
             continue
         ratio = after.ratio / before.ratio
         apart = before.ci95 and after.ci95 and (after.ci95[0] > before.ci95[1] or after.ci95[1] < before.ci95[0])

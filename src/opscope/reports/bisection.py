@@ -50,6 +50,7 @@ if TYPE_CHECKING:
 _MOST = 8
 _LEAST = 0.02
 """Operators whose change is less than this part of the step are not named."""
+_BY = {"time": "time, interleaved with both ends", "work": "exact work"}
 _LEVELS = {
     StateLevel.GOOD: "good",
     StateLevel.BAD: "bad",
@@ -133,7 +134,7 @@ def state_table(found: Bisection) -> TableBlock:
         column(found.kind, Format.NAME, lambda one: one.name),
         column("", Format.TEXT, lambda one: _level(found, one)),
         column("ms", Format.MS, lambda one: one.latency_ns),
-        column("ratio", Format.RATIO, lambda one: one.ratio),
+        column(f"of {found.states[0].name}", Format.RATIO, lambda one: one.ratio),
         column("95 % interval", Format.RATIO, lambda one: one.ci95 if one.ratio != 1.0 else None),
         column("instructions", Format.LARGE, lambda one: one.instructions) if counted else None,
         column("operators", Format.COUNT, lambda one: one.operators),
@@ -172,9 +173,12 @@ def _moved(found: Bisection) -> Iterator[str]:
         yield f"{counted_text(len(found.graph) - _MOST, 'more group')} of nodes in other operators than before"
     if found.work is not None:
         more = found.work.candidate.instructions / (found.work.baseline.instructions or 1) - 1
-        same = counted_text(found.work.equal, "operator")
+        same = f"; {counted_text(found.work.equal, 'operator')} unchanged" if found.work.equal else ""
         told = "as many instructions" if not found.work.changed else f"{signed_share_text(more)} instructions"
-        yield f"Exact work: {told}; {same} unchanged ({found.work.processor})"
+        yield f"Exact work: {told}{same} ({found.work.processor})"
+    if len(found.states) > 2:  # noqa: PLR2004 - more than both ends
+        many = counted_text(len(found.states), found.kind)
+        yield f"Found by {_BY[found.by]}: {found.measured} of {many}, both ends not counted"
 
 
 def _graph(one: GraphChange) -> str:
