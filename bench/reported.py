@@ -232,7 +232,7 @@ def main() -> None:
     inside = between(PACKAGE, listed, OLDEST, NEWEST)
     every = {}
     for one in inside:
-        every[one.version] = environment_of(PACKAGE, one, PACKAGE, 100 * GIB, []).python.executable
+        every[one.version] = environment_of(PACKAGE, one, PACKAGE, 100 * GIB).python.executable
         print(f"{one.version} is ready", flush=True)
     with tempfile.TemporaryDirectory() as place:
         for report in REPORTS:

@@ -20,12 +20,14 @@ def sections() -> Iterator[str]:
     rows: list[dict[str, Any]] = told["rows"]
     confirmed = [row for row in rows if row["first"]]
     right = [row for row in confirmed if is_right(row)]
-    wrong = [row for row in confirmed if row["answer"] and not is_right(row)]
+    alone = [row for row in confirmed if row["answer"] == row["first"] and not row["named"]]
+    wrong = [row for row in confirmed if row["answer"] and row not in right and row not in alone]
     open_ones = [row for row in confirmed if not row["answer"]]
     yield (
         f"Of {len(rows)} regressions that others reported for ONNX Runtime, a stopwatch confirms {len(confirmed)} on "
-        f"this machine. Of these `opscope bisect` names release and operator right in **{len(right)}**, wrong in "
-        f"{len(wrong)}, and gives no answer in {len(open_ones)}.\n"
+        f"this machine. Of these `opscope bisect` names release and operator right in **{len(right)}**, the "
+        f"release alone in {len(alone)}, where the trace of so short a run is not split into operators. One is wrong in "
+        f"{len(wrong)}, and there is no answer in {len(open_ones)}.\n"
     )
     yield (
         f"Run on {told['date']}, {told['machine']}, one thread, by `python bench/reported.py`. The stopwatch is a "

@@ -214,13 +214,18 @@ def test_links_of_an_entry_are_kept_and_what_they_lead_to_is_not_touched(tmp_pat
 
 
 def test_the_oldest_entries_make_room(tmp_path: Path) -> None:
-    """Until all take at most the limit; none to keep goes, and nothing that the cache did not make."""
+    """Until all take at most the limit; none that was just used goes, and nothing that the cache did not make."""
     for number, name in enumerate(("a", "b", "c", "d")):
         make(tmp_path / name, "x" * 1000)
         os.utime(tmp_path / name, (number, number))
     (tmp_path / "foreign").mkdir()
     (tmp_path / "foreign" / "file").write_text("y" * 1000)
     os.utime(tmp_path / "foreign", (0.0, 0.0))
-    remove_beyond(tmp_path, 3500, [tmp_path / "a"])
+    os.utime(tmp_path / "a")
+    remove_beyond(tmp_path, 3500, 1000.0)
     left = sorted(path.name for path in tmp_path.iterdir())
     assert left == ["a", "a.sha256", "d", "d.sha256", "foreign"]
+    for name in ("d", "foreign"):
+        os.utime(tmp_path / name)
+    remove_beyond(tmp_path, 0, 1000.0)
+    assert sorted(path.name for path in tmp_path.iterdir()) == left

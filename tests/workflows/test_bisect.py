@@ -10,6 +10,7 @@ import pytest
 from bisections import asked, found, state
 from fakes import FakeClock, FakeTarget
 from opscope.analysis.bisection import Bisection, SearchResult, StateLevel, most_tried, search
+from opscope.analysis.work.work import CountedOperator, RestWork, Work
 from opscope.api import to_json
 from opscope.core.errors import InterruptedRunError, UsageError
 from opscope.core.json import from_json
@@ -18,6 +19,7 @@ from opscope.reports.bisection import bisection_document
 from opscope.reports.document.html import html_document
 from opscope.reports.document.markdown import markdown_document
 from opscope.reports.document.terminal import terminal_document
+from opscope.workflows.bisect import bisecting
 from opscope.workflows.bisect.bisecting import bisected
 from opscope.workflows.measure.experiments import Means
 from terminal_text import text_of
@@ -136,6 +138,32 @@ def test_a_second_change_is_told(tmp_path: Path) -> None:
     result = found(tmp_path, [state(number, factor) for number, factor in enumerate(factors)])
     assert result.first_bad == "1.5"
     assert any("1.2" in one or "1.1" in one or "1.3" in one for one in result.notes)
+
+
+@pytest.mark.parametrize(("place", "by"), [(5, "work"), (2, "time")])
+def test_exact_work_leads_only_where_time_agrees(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: int, by: str
+) -> None:
+    """Time changes at the sixth release; counts that change elsewhere are told of, and time is asked."""
+
+    def counted(_: Path, *, target: str, **__: object) -> Work:
+        count = 140 if int(target.partition(".")[2]) >= place else 100
+        operator = CountedOperator(
+            "forward", 0, 0, "Conv", None, "Convolution", "convolution", count, {}, 0, 0, 0, 0, 1
+        )
+        return Work("tiny.pte", "00", "Fake", "x86-64", "counter", [], [], [operator], RestWork(0, 0, 0))
+
+    monkeypatch.setattr(bisecting, "count", counted)
+    states = [state(number, 1.4 if number >= 5 else 1.0)._replace(counted=f"1.{number}") for number in range(9)]
+    request = asked(tmp_path, states)._replace(work=True)
+    means = Means(clock=FakeClock(), sleep=lambda _: None)
+    result = bisected(request, tmp_path / "out", means)
+    assert (result.by, result.last_good, result.first_bad) == (by, "1.4", "1.5")
+    assert result.is_found
+    assert any("elsewhere" in one for one in result.notes) == (by == "time")
+    assert result.work is not None
+    assert [one.more for one in result.work.changed] == ([] if by == "time" else [40])
+    assert bisected(request, tmp_path / "out", means, resume=True) == result
 
 
 def test_a_list_is_measured_side_by_side(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import numpy as np
@@ -99,7 +100,7 @@ def test_environments_are_made_once_and_make_room(tmp_path: Path, monkeypatch: p
     monkeypatch.setenv("OPSCOPE_CACHE", str(tmp_path / "cache"))
     every = releases(PACKAGE, installed_pythons())
     first, second = chosen(PACKAGE, every, ["1.20.1", "1.21.0"])
-    made = environment_of(PACKAGE, first, PACKAGE, 10 * GIB, [])
+    made = environment_of(PACKAGE, first, PACKAGE, 10 * GIB)
     assert made.wheel.startswith("onnxruntime-1.20.1-")
     assert made.sha256[:12] in made.home.name
     assert made.python.version(PACKAGE) == "1.20.1"
@@ -110,8 +111,11 @@ def test_environments_are_made_once_and_make_room(tmp_path: Path, monkeypatch: p
     assert done.content.manifest.environment.versions[PACKAGE] == "1.20.1"
     assert done.content.manifest.target.address == made.python.executable
     assert is_whole(made.home)
-    assert environment_of(PACKAGE, first, PACKAGE, 10 * GIB, []) == made
-    other = environment_of(PACKAGE, second, PACKAGE, 1, [])
+    assert environment_of(PACKAGE, first, PACKAGE, 10 * GIB) == made
+    other = environment_of(PACKAGE, second, PACKAGE, 1)
+    assert made.home.exists()  # it may be in use
+    os.utime(made.home, (1.0, 1.0))
+    assert environment_of(PACKAGE, second, PACKAGE, 1) == other
     assert other.home.exists()
     assert not made.home.exists()
     assert len(list((cache_directory() / "environments").iterdir())) == 2

@@ -47,13 +47,12 @@ class BisectedState(msgspec.Struct, frozen=True):
     Attributes:
         name: of the state.
         level: to which end it is nearer.
-        latency_ns: on the scale of the good end: its latency there, times ``ratio``; null where it was not measured.
         ratio: latency over that of the good end in the same rounds; null where it is withheld, or was not measured.
         ci95: 95 % interval of ``ratio``.
         operators: how many ran, of the traced runs; null where none are known.
         instructions: of one inference, counted; null where they were not.
         outputs_agree: whether it computes what the good end computes; null where that was not compared.
-        problem: why it could not be measured or counted, as one sentence; null where nothing failed.
+        problem: why it could not be measured, as one sentence; null where nothing failed.
         wheel: name of the file that it was installed from; null for states that are no release.
         sha256: of that file.
         python: version of Python that ran it; likewise.
@@ -62,7 +61,6 @@ class BisectedState(msgspec.Struct, frozen=True):
 
     name: str
     level: StateLevel = StateLevel.UNTESTED
-    latency_ns: float | None = None
     ratio: float | None = None
     ci95: tuple[float, float] | None = None
     operators: int | None = None
@@ -108,7 +106,6 @@ class Bisection(msgspec.Struct, frozen=True, tag_field="schema", tag=BISECTION_S
         step: comparison of these two, in turns with nothing else; null where nothing was found.
         work: exact work of both; null where it was not counted.
         graph: nodes of the model that the first bad state computes in other operators than the last good one.
-        explained: part of the change between the ends that the step makes, on the scale of logarithms; null likewise.
         notes: what limits the answer, one sentence each.
     """
 
@@ -126,9 +123,17 @@ class Bisection(msgspec.Struct, frozen=True, tag_field="schema", tag=BISECTION_S
     measured: int
     step: Comparison | None
     work: WorkEvidence | None
-    explained: float | None
     notes: list[str] = []
     graph: list[GraphChange] = []
+
+    @property
+    def explained(self) -> float | None:
+        """The part of the change between the ends that the step makes; None without a step, or without its ratio."""
+        return None if self.step is None else part_of(self.step.end_to_end, self.ends)
+
+    def latency_ns(self, state: BisectedState) -> float | None:
+        """Latency of a state on the scale of the good end; None where it was not measured."""
+        return None if state.ratio is None else state.ratio * self.ends.baseline_ns
 
     @property
     def between(self) -> list[BisectedState]:

@@ -10,6 +10,7 @@ import typer
 from opscope.cli.output import STANDARD_OUTPUT, JsonOption, QuietOption, notice, say, show, split_words, write_json
 from opscope.cli.shared.measuring import Asked, pairs, with_settings
 from opscope.core.printable import shell_command
+from opscope.core.system.cache import KEPT
 
 if TYPE_CHECKING:
     from opscope.analysis.bisection import Bisection
@@ -53,7 +54,7 @@ def command(
     disk: Annotated[
         str,
         typer.Option(metavar="SIZE", help="Disk that kept environments may take.", rich_help_panel=_WHAT, hidden=True),
-    ] = "10GiB",
+    ] = KEPT,
     out: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Directory of the results. [default: opscope-out/MODEL-TIME]")
     ] = None,

@@ -109,7 +109,8 @@ def _times(speedup: float, ci95: tuple[float, float] | None) -> str:
 
 def _first(found: Bisection) -> Iterator[Block]:
     good, bad = found.states[0], found.states[-1]
-    shown = [HeadlineFigure(one.name, time_text(one.latency_ns), "") for one in (good, bad) if one.latency_ns]
+    latencies = [(one.name, found.latency_ns(one)) for one in (good, bad)]
+    shown = [HeadlineFigure(name, time_text(latency), "") for name, latency in latencies if latency is not None]
     yield Figures(shown, facts((one.label, one.value) for one in shown))
     if found.step is not None:
         yield Bullets(list(_moved(found)))
@@ -133,7 +134,7 @@ def state_table(found: Bisection) -> TableBlock:
         rows,
         column(found.kind, Format.NAME, lambda one: one.name),
         column("", Format.TEXT, lambda one: _level(found, one)),
-        column("ms", Format.MS, lambda one: one.latency_ns),
+        column("ms", Format.MS, found.latency_ns),
         column(f"of {found.states[0].name}", Format.RATIO, lambda one: one.ratio),
         column("95 % interval", Format.RATIO, lambda one: one.ci95 if one.ratio != 1.0 else None),
         column("instructions", Format.LARGE, lambda one: one.instructions) if counted else None,

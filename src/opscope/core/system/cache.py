@@ -29,9 +29,11 @@ from opscope.core.errors import OpscopeError, StorageError
 from opscope.core.files import sha256_of, storage_errors
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator
+    from collections.abc import Iterator
 
 VARIABLE = "OPSCOPE_CACHE"
+KEPT = "10GiB"
+"""What kept environments may take, unless another limit is named."""
 
 
 class Cache(NamedTuple):
@@ -123,11 +125,11 @@ def remove_unused(directory: Path, seconds: float) -> None:
             _seal(entry).unlink(missing_ok=True)
 
 
-def remove_beyond(directory: Path, limit: int, kept: Collection[Path]) -> None:
+def remove_beyond(directory: Path, limit: int, seconds: float) -> None:
     """Remove entries of a directory of the cache until all together take at most so many bytes.
 
     Those go first whose last use, which touches them, is longest ago. Only entries that are as they were made are
-    removed, and none of those to keep.
+    removed, and none that was used within so many seconds.
     """
     entries = sorted(
         (one for one in directory.iterdir() if one.is_dir()) if directory.is_dir() else (),
@@ -138,7 +140,7 @@ def remove_beyond(directory: Path, limit: int, kept: Collection[Path]) -> None:
     for entry in entries:
         if taken <= limit:
             return
-        if entry not in kept and is_whole(entry):
+        if entry.lstat().st_mtime < time.time() - seconds and is_whole(entry):
             shutil.rmtree(entry)
             _seal(entry).unlink(missing_ok=True)
             taken -= sizes[entry]

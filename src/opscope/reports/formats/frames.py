@@ -196,7 +196,7 @@ def bisection_frame(found: Bisection) -> pl.DataFrame:
     """States from the good end to the bad one."""
     rows = (
         (
-            *(one.name, one.level.value, one.latency_ns, one.ratio),
+            *(one.name, one.level.value, found.latency_ns(one), one.ratio),
             *(one.ci95 or (None, None)),
             *(one.operators, one.instructions, one.outputs_agree, one.wheel, one.sha256),
         )

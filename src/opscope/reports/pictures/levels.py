@@ -27,7 +27,8 @@ _WIDTH, _NAME = 640, 24
 def bisection_levels(found: Bisection) -> str | None:
     """Latency of every measured state with its interval, along all states; None where none was measured."""
     names = [plain(one.name, _NAME) for one in found.states]
-    rows = [_row(name, one) for name, one in zip(names, found.states, strict=True) if one.latency_ns and one.ratio]
+    scale = found.ends.baseline_ns / 1e6
+    rows = [_row(name, one, scale) for name, one in zip(names, found.states, strict=True) if one.ratio is not None]
     if not rows:
         return None
     shown = list(dict.fromkeys(row["level"] for row in rows))
@@ -52,8 +53,7 @@ def bisection_levels(found: Bisection) -> str | None:
     return drawn(alt.layer(*layers).properties(width=_WIDTH, height=220))
 
 
-def _row(name: str, state: BisectedState) -> dict[str, Any]:
-    scale = (state.latency_ns or 0.0) / (state.ratio or 1.0) / 1e6
+def _row(name: str, state: BisectedState, scale: float) -> dict[str, Any]:
     low, high = state.ci95 or (state.ratio, state.ratio)
     return {
         "state": name,

@@ -20,15 +20,16 @@ from opscope.analysis.bisection import (
     search,
 )
 from opscope.analysis.work.gate import work_decision
+from opscope.analysis.work.work import Work
 from opscope.bundle.bundle import Bundle, check_free, is_bundle
 from opscope.bundle.manifest import Role
 from opscope.bundle.settings import MORE_ROUNDS
-from opscope.core.errors import InterruptedRunError, OpscopeError, StorageError, UsageError
+from opscope.core.errors import MissingDependencyError, OpscopeError, RunError, UsageError
 from opscope.core.files import sha256_of, storage_errors, write_atomically
-from opscope.core.json import to_json
+from opscope.core.json import from_json, to_json
 from opscope.core.stats.effect import Verdict
 from opscope.core.system.stages import enter
-from opscope.core.units import counted_text, ratio_text
+from opscope.core.units import ratio_text
 from opscope.experiment.planned import Experiment, PlannedVariant
 from opscope.experiment.variant_targets import VariantTargets
 from opscope.workflows.measure.counting import count
@@ -42,14 +43,13 @@ if TYPE_CHECKING:
     from opscope.analysis.bisection import GraphChange
     from opscope.analysis.compare.compare import Comparison, EndToEnd
     from opscope.analysis.operators.operators import Operator
-    from opscope.analysis.work.work import Work
     from opscope.experiment.planned import Settings
     from opscope.experiment.target import RunTarget
     from opscope.reports.content.content import ReportContent
     from opscope.workflows.measure.experiments import Means
 
-ENDS, STEP = "ends", "step"
-"""Directories of the bundle of both ends, or of all states of a list, and of that of the two neighbours."""
+ENDS = "ends"
+"""Directory of the bundle of both ends, or of all states of a list."""
 RESULT = "bisection.json"
 
 
@@ -155,10 +155,8 @@ class _Bisecting:
         while True:
             try:
                 content = self.measured(name, [good, state, bad], rounds)
-            except (InterruptedRunError, StorageError, KeyboardInterrupt):
-                raise
-            except OpscopeError as error:
-                self.tell(state.name, level=StateLevel.FAILED, problem=str(error))
+            except (MissingDependencyError, RunError) as error:  # it cannot be installed, or nothing of it runs
+                self.tell(state.name, level=StateLevel.FAILED, problem=error.problem)
                 return StateLevel.FAILED
             own, ends = (_against(content, one.name) for one in (state, bad))
             if own is None or ends is None:
@@ -173,29 +171,34 @@ class _Bisecting:
 
     def _learn(self, bundle: str, content: ReportContent, name: str, level: StateLevel) -> None:
         """Keep what a bundle tells of a state beside its good end."""
-        first = self.told[self.names[0]].latency_ns
         found = _against(content, name)
         if found is None:
+            self.tell(name, level=StateLevel.FAILED, problem=_failure(self.out / bundle, name), bundle=bundle)
             return
         end = found.end_to_end
-        ratio = None if end.speedup is None else 1 / end.speedup
         self.tell(
             name,
             level=level,
-            ratio=ratio,
+            ratio=None if end.speedup is None else 1 / end.speedup,
             ci95=None if end.ci95 is None else (1 / end.ci95[1], 1 / end.ci95[0]),
-            latency_ns=first * ratio if first and ratio else None,
             operators=_ran(content, name),
             outputs_agree=found.outputs.agree if found.outputs else None,
-            problem=found.outputs.problem if found.outputs else None,
             bundle=bundle,
         )
+
+    def neighbours(self, found: SearchResult) -> ReportContent:
+        """The two states beside the change, in a bundle of their own unless they are the ends."""
+        before, after = (self.asked.states[place] for place in (found.last_good, found.first_bad))
+        if len(self.asked.states) == 2:  # noqa: PLR2004 - the ends
+            return self.measured(ENDS, [before, after])
+        self.means.notify(f"measuring {before.name} and {after.name}")
+        return self.measured(f"{before.name}-to-{after.name}", [before, after])
 
     def listed(self) -> Comparison:
         """All states side by side; the last one against the first."""
         states = self.asked.states
-        ends = self._ends(self.measured(ENDS, states))
         content = self.measured(ENDS, states)
+        ends = self._ends(content)
         for state in states[1:]:
             found = _against(content, state.name)
             level = level_of(found.end_to_end, ends.end_to_end) if found else StateLevel.FAILED
@@ -219,7 +222,6 @@ class _Bisecting:
             level=StateLevel.GOOD,
             ratio=1.0,
             ci95=(1.0, 1.0),
-            latency_ns=found.end_to_end.baseline_ns,
             operators=_ran(content, good.name),
             bundle=ENDS,
         )
@@ -230,14 +232,17 @@ class _Bisecting:
         """Exact work of a state; None where it cannot be counted."""
         if state.name not in self._counted:
             state = self.ready(state)
-            self._counted[state.name] = self._count(state) if self.asked.work and state.counted else None
+            found = self._count(state) if self.asked.work and state.counted else None
+            self._counted[state.name] = found
+            if found is not None:
+                self.tell(state.name, instructions=found.instructions, operators=len(found.operators))
         return self._counted[state.name]
 
     def _count(self, state: RunState) -> Work | None:
         settings = self.asked.settings
         file = self.out / "work" / f"{state.name}.json"
-        if file.exists():
-            return _kept_work(file)
+        if kept := _kept_work(file):
+            return kept
         enter(f"counting {state.name}")
         try:
             found = count(
@@ -254,15 +259,15 @@ class _Bisecting:
         with storage_errors(file.parent):
             file.parent.mkdir(exist_ok=True)
         write_atomically(file, to_json(found))
-        self.tell(state.name, instructions=found.instructions)
         return found
 
 
-def _kept_work(file: Path) -> Work:
-    from opscope.analysis.work.work import Work
-    from opscope.core.json import from_json
-
-    return from_json(file.read_bytes(), Work)
+def _kept_work(file: Path) -> Work | None:
+    """What was counted before an interruption; None where nothing was, or it cannot be read."""
+    try:
+        return from_json(file.read_bytes(), Work)
+    except (OSError, msgspec.MsgspecError):
+        return None
 
 
 def bisected(asked: BisectRequest, out: Path, means: Means, *, resume: bool = False) -> Bisection:
@@ -292,7 +297,7 @@ def bisected(asked: BisectRequest, out: Path, means: Means, *, resume: bool = Fa
         by, found = _found(work, ends.end_to_end)
     elif slower and not asked.listed:
         found = SearchResult(0, 1, 0)
-    step, graph = _step(work, found, ends) if found else (None, [])
+    step, graph = _step(work, found) if found else (None, [])
     return _result(work, ends.end_to_end, found, step, by, graph)
 
 
@@ -302,11 +307,12 @@ def _found(work: _Bisecting, ends: EndToEnd) -> tuple[str, SearchResult]:
     first, last = work.counted(states[0]), work.counted(states[-1])
     if first is not None and last is not None and _tells(first, last, ends):
         found = search(len(states), lambda one: _level_by_work(work, states[one], first, last))
-        step = work.measured(STEP, [states[found.last_good], states[found.first_bad]])
-        own = _against(step, states[found.first_bad].name)
+        own = _against(work.neighbours(found), states[found.first_bad].name)
         if own and (part_of(own.end_to_end, ends) or 0.0) >= EXPLAINED:
             return "work", found
         work.notes.append("exact work changes elsewhere than time does")
+        for state in states[1:-1]:
+            work.tell(state.name, level=StateLevel.UNTESTED)
     return "time", search(len(states), work.placed)
 
 
@@ -322,20 +328,15 @@ def _level_by_work(work: _Bisecting, state: RunState, first: Work, last: Work) -
     if found is None:
         return StateLevel.FAILED
     level = level_of_work(found.instructions, first.instructions, last.instructions)
-    work.tell(state.name, level=level, operators=len(found.operators))
+    work.tell(state.name, level=level)
     return level
 
 
-def _step(work: _Bisecting, found: SearchResult, ends: Comparison) -> tuple[Comparison | None, list[GraphChange]]:
+def _step(work: _Bisecting, found: SearchResult) -> tuple[Comparison | None, list[GraphChange]]:
     """The two states beside the change, measured in turns with nothing else; and how their graphs differ."""
-    states = work.asked.states
-    before, after = states[found.last_good], states[found.first_bad]
-    alone = len(states) == 2  # noqa: PLR2004 - the ends are the neighbours
-    if not alone:
-        work.means.notify(f"measuring {before.name} and {after.name}")
-    content = work.measured(ENDS if alone else STEP, [before, after])
-    sides = [_operators(content, one.name) for one in (before, after)]
-    return ends if alone else _against(content, after.name), graph_changes(*sides)
+    content = work.neighbours(found)
+    before, after = (work.names[place] for place in (found.last_good, found.first_bad))
+    return _against(content, after), graph_changes(_operators(content, before), _operators(content, after))
 
 
 def _result(
@@ -357,9 +358,8 @@ def _result(
     if sides and step:
         others = elsewhere(known, sides[0].name, sides[1].name)
         notes += [f"{after} is {ratio_text(ratio)} the latency of {before}, too" for before, after, ratio in others]
-    failed = [one.name for one in known if one.level is StateLevel.FAILED]
-    if failed:
-        notes.append(f"{counted_text(len(failed), asked.kind)} could not be measured: {', '.join(failed)}")
+    failed = [one for one in known if one.level is StateLevel.FAILED]
+    notes += [f"{one.name} could not be measured: {one.problem or 'no reason is known'}" for one in failed]
     environment = manifest.environment
     return Bisection(
         model=asked.model,
@@ -376,7 +376,6 @@ def _result(
         measured=found.tried if found else 0,
         step=step,
         work=evidence,
-        explained=part_of(step.end_to_end, ends) if step else None,
         notes=notes,
         graph=graph,
     )

@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 GIB = 1 << 30
 _SECONDS = 1800
 _FOLDER = "environments"
+_WHEELS = "--only-binary=:all:"
+_IN_USE = 86_400.0
+"""Seconds since its last use from which on an environment makes room: a bisection elsewhere may still use it."""
 _LISTED = re.compile(r"^Available versions: (.+)$", re.MULTILINE)
 # Modules that were built for the first main version of numpy run with no other, those for the second with both; there
 # is none of the first for the newest Pythons.
@@ -86,20 +89,29 @@ def releases(package: str, pythons: Sequence[Python]) -> list[Release]:
     Raises:
         MissingDependencyError: pip is missing, or reaches no index.
     """
-    listed = {python: _versions(package, python) for python in pythons}
+    told = {python: _pip("index", "versions", package, "--python-version", python.text, _WHEELS) for python in pythons}
+    listed = {python: _versions(done.stdout) for python, done in told.items()}
     every = sorted({one for own in listed.values() for one in own}, key=Version)
     if not every:
-        problem = f"pip finds no release of {package}"
+        reason = next(filter(None, (last_line(done.stderr) for done in told.values())), "it lists none")
+        problem = f"pip finds no release of {package}: {reason}"
         raise MissingDependencyError(problem, hint="see what `pip index versions` and `pip config list` say")
     # One Python for all, where there is one: what differs should be the release alone.
     order = sorted(pythons, key=lambda one: -len(listed[one]))
     return [Release(one, tuple(python for python in order if one in listed[python])) for one in every]
 
 
-def _versions(package: str, python: Python) -> list[str]:
-    done = _pip("index", "versions", package, "--python-version", python.text, "--only-binary=:all:")
-    found = _LISTED.search(done.stdout)
-    return [one for one in found[1].split(", ") if not Version(one).is_prerelease] if found else []
+def _versions(listed: str) -> list[str]:
+    """Releases of what pip lists, without pre-releases and what is no version."""
+    found = _LISTED.search(listed)
+    return [one for one in found[1].split(", ") if _is_release(one)] if found else []
+
+
+def _is_release(text: str) -> bool:
+    try:
+        return not Version(text).is_prerelease
+    except InvalidVersion:
+        return False
 
 
 def between(package: str, every: Sequence[Release], good: str, bad: str) -> list[Release]:
@@ -134,17 +146,14 @@ def _place(package: str, every: Sequence[Release], text: str, where: str) -> int
     return found
 
 
-def environment_of(
-    package: str, release: Release, importable: str, limit: int, kept: Sequence[Path]
-) -> ReleaseEnvironment:
+def environment_of(package: str, release: Release, importable: str, limit: int) -> ReleaseEnvironment:
     """An environment with a release of a package, made once for each wheel and kept.
 
     Args:
         package: in the index.
         release: of it.
         importable: module that runs programs; empty for a package that is not imported.
-        limit: bytes that all environments may take; those not used for longest make room.
-        kept: directories of environments that are not to go.
+        limit: bytes that all environments may take; those not used for longest make room, and none of the last day.
 
     Raises:
         MissingDependencyError: the wheel cannot be had, or does not work with the Pythons that it is for.
@@ -158,7 +167,7 @@ def environment_of(
             problem = problem or error
             continue
         os.utime(home)
-        remove_beyond(home.parent, limit, [*kept, home])
+        remove_beyond(home.parent, limit, _IN_USE)
         wheel, sha256 = (home / _WHEEL).read_text(encoding="utf-8").split()
         return ReleaseEnvironment(home, python_at(str(home)), release.version, wheel, sha256)
     raise problem or MissingDependencyError(f"no Python here can install {package} {release.version}")
@@ -185,7 +194,7 @@ def _made(package: str, version: str, python: Python, importable: str) -> Path:
     folder.mkdir(mode=0o700, exist_ok=True)
     with scratch_directory(folder / f".download-{os.getpid()}") as work:
         exact = f"{package}=={version}"
-        options = ["--no-deps", "--only-binary=:all:", "--python-version", python.text, "--dest", str(work)]
+        options = ["--no-deps", _WHEELS, "--python-version", python.text, "--dest", str(work)]
         done = _pip("download", *options, exact)
         wheel = next(work.glob("*.whl"), None)
         if done.returncode or wheel is None:
@@ -203,7 +212,7 @@ def _build(home: Path, wheel: Path, python: Python, importable: str) -> None:
     """Make an environment: the wheel and what opscope's processes need, and the wheel's own needs if it wants them."""
     _run([python.executable, "-I", "-m", "venv", "--without-pip", str(home)], f"cannot make {home.name}")
     numpy = _NUMPY_1 if python.numbers <= _LAST_NUMPY_1 else "numpy"
-    inside = ("--python", str(python_in(home)), "install", "--only-binary=:all:")
+    inside = ("--python", str(python_in(home)), "install", _WHEELS)
     problem = f"cannot install {wheel.name}"
     _run(_pip_command(*inside, numpy, *_CHILD), problem)
     _run(_pip_command(*inside, "--no-deps", str(wheel)), problem)

@@ -12,6 +12,7 @@ from opscope.core.errors import NotFoundError, UsageError
 from opscope.core.json import to_json
 from opscope.core.outputs import marked_markdown, write_outputs
 from opscope.core.printable import shell_command
+from opscope.core.system.cache import KEPT
 from opscope.core.system.memory import parse_size
 from opscope.core.system.stages import enter
 from opscope.experiment.engine import silent
@@ -38,9 +39,6 @@ if TYPE_CHECKING:
     from opscope.runtimes.runtime import Runtime
     from opscope.workflows.bisect.releases import Release
 
-DISK = "10GiB"
-"""What kept environments may take, unless another limit is named."""
-
 
 def bisect(  # noqa: PLR0913 - all but the model are by name
     model: str | Path,
@@ -50,7 +48,7 @@ def bisect(  # noqa: PLR0913 - all but the model are by name
     versions: Sequence[str] = (),
     options: Mapping[str, str] | None = None,
     work: bool = True,
-    disk: str = DISK,
+    disk: str = KEPT,
     settings: Settings | None = None,
     out: str | Path | None = None,
     resume: bool = False,
@@ -88,7 +86,8 @@ def bisect(  # noqa: PLR0913 - all but the model are by name
     if not Path(model).is_file():
         raise NotFoundError("no such program", where=model, hint="bisect runs a .pte, .tflite or .onnx as it is")
     found, clock = runtime_of(model, chosen.runtime), SystemClock()
-    kind, states = _states(found, Path(model), good, bad, versions, options, parse_size(disk, "--disk"))
+    limit, usual = parse_size(disk, "--disk"), chosen.session_options or {}
+    kind, states = _states(found, Path(model), good, bad, versions, options, usual, limit)
     place = default_directory(str(model), clock.now()) if out is None else Path(out)
     means = Means(progress, clock=clock, lock=chosen.lock, lock_limit=chosen.lock_limit)
     command = ["opscope", "bisect", str(model), "--runtime", found.name]
@@ -121,6 +120,7 @@ def _states(  # noqa: PLR0913, PLR0917 - the three ways to ask
     bad: str | None,
     versions: Sequence[str],
     options: Mapping[str, str] | None,
+    usual: Mapping[str, str],
     limit: int,
 ) -> tuple[str, list[RunState]]:
     """What is bisected, and its states."""
@@ -131,7 +131,7 @@ def _states(  # noqa: PLR0913, PLR0917 - the three ways to ask
         problem = excluded if given else "name both ends, or a list, or options"
         raise UsageError(problem, where=given[-1] if given else "--good", hint="for example --good 1.20.1 --bad 1.24.1")
     if options:
-        return "option", option_states(runtime, program, options)
+        return "option", option_states(runtime, program, options, usual)
     if names_build(good) or names_build(bad):
         if not (good and bad):
             raise UsageError("needs both builds", where="--bad" if good else "--good", hint="runner:PATH")
@@ -140,6 +140,8 @@ def _states(  # noqa: PLR0913, PLR0917 - the three ways to ask
 
 
 _FEWEST = 2
+_LONGEST = 60
+"""Of the name of a state: it is that of a directory."""
 
 
 def release_states(
@@ -166,15 +168,13 @@ def release_states(
         )
     if len(found) < _FEWEST:
         raise UsageError("needs two releases at least", where="--versions", hint="for example --versions 1.20.1,1.22.0")
-    used: list[Path] = []
-    return [_release_state(runtime, package, one, limit, used) for one in found]
+    return [_release_state(runtime, package, one, limit) for one in found]
 
 
-def _release_state(runtime: Runtime, package: str, release: Release, limit: int, used: list[Path]) -> RunState:
+def _release_state(runtime: Runtime, package: str, release: Release, limit: int) -> RunState:
     def made() -> RunState:
         enter(f"preparing {package} {release.version}")
-        environment = environment_of(package, release, runtime.importable, limit, used)
-        used.append(environment.home)
+        environment = environment_of(package, release, runtime.importable, limit)
         address = environment.python.executable
         kind = LOCAL if runtime.importable else NATIVE
         told = BisectedState(
@@ -185,8 +185,10 @@ def _release_state(runtime: Runtime, package: str, release: Release, limit: int,
     return RunState(BisectedState(release.version), made=made)
 
 
-def option_states(runtime: Runtime, program: Path, options: Mapping[str, str]) -> list[RunState]:
-    """No option, then one more of them in each state, in their order.
+def option_states(
+    runtime: Runtime, program: Path, options: Mapping[str, str], usual: Mapping[str, str]
+) -> list[RunState]:
+    """The options that every state has, then one more of the others in each state, in their order.
 
     Raises:
         UsageError: the runtime has none of these options.
@@ -194,13 +196,14 @@ def option_states(runtime: Runtime, program: Path, options: Mapping[str, str]) -
     if not runtime.has_options:
         able = " or ".join(one.title for one in RUNTIMES if one.has_options)
         raise UsageError(f"{runtime.title} has no options", where="--options", hint=f"{able} has")
-    runtime.check_options(options)
+    runtime.check_options({**usual, **options})
     target = runtime.target_for(parse_target("auto"), [program], lambda _: AskedCalls((), ()))
-    states, taken = [RunState(BisectedState("default"), target)], dict[str, str]()
-    for key, value in options.items():
+    taken = dict(usual)
+    states = [RunState(BisectedState("without"), target, dict(taken))]
+    for number, (key, value) in enumerate(options.items(), 1):
         taken[key] = value
-        name = re.sub(r"[^\w.+-]", "-", f"{key}-{value}")
-        states.append(RunState(BisectedState(name), target, dict(taken)))
+        name = re.sub(r"[^\w.+-]", "-", f"{number}-{key}-{value}")
+        states.append(RunState(BisectedState(name[:_LONGEST]), target, dict(taken)))
     return states
 
 
