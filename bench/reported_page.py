@@ -25,9 +25,9 @@ def sections() -> Iterator[str]:
     open_ones = [row for row in confirmed if not row["answer"]]
     yield (
         f"Of {len(rows)} regressions that others reported for ONNX Runtime, a stopwatch confirms {len(confirmed)} on "
-        f"this machine. Of these `opscope bisect` names release and operator right in **{len(right)}**, the "
-        f"release alone in {len(alone)}, where the trace of so short a run is not split into operators. One is wrong in "
-        f"{len(wrong)}, and there is no answer in {len(open_ones)}.\n"
+        f"this machine. Of these `opscope bisect` names release and operator right in **{len(right)}**, the release "
+        f"alone in {len(alone)}, where the trace of so short a run is not split into operators. Wrong: {len(wrong)}. "
+        f"No answer: {len(open_ones)}.\n"
     )
     yield (
         f"Run on {told['date']}, {told['machine']}, one thread, by `python bench/reported.py`. The stopwatch is a "

@@ -5,16 +5,19 @@ from __future__ import annotations
 import tempfile
 from abc import ABC, abstractmethod
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import msgspec
+import numpy as np
 
 from opscope.bundle.manifest import Mechanism, Target
-from opscope.core.errors import DeviceError, FeatureError
+from opscope.core.errors import DeviceError, FeatureError, RunError
 from opscope.core.files import storage_errors
 from opscope.core.system.interpreter import module_command, path_variables
 from opscope.core.system.pythons import HERE
-from opscope.experiment.protocol import LOG, OUTPUTS, CeilingsRequest, RunRequest
+from opscope.experiment.guesses import USUAL_SIZES, guessed, input_words
+from opscope.experiment.inputs import made_inputs
+from opscope.experiment.protocol import AS_IT_IS, LOG, OUTPUTS, CeilingsRequest, Job, RunRequest
 from opscope.experiment.target import Capabilities, SwitchOffer
 from opscope.hosts.host import GuardedCommand, ProcessSettings
 from opscope.hosts.target_kinds import LOCAL
@@ -39,13 +42,16 @@ if TYPE_CHECKING:
 
     from opscope.bundle.manifest import Environment
     from opscope.core.system.pythons import Python
-    from opscope.experiment.protocol import Job, ProbeAnswer
+    from opscope.experiment.protocol import ProbeAnswer
     from opscope.experiment.target import JobOutcome
     from opscope.hosts.host import Host
     from opscope.machine.switch.switch import PreparedSwitch
     from opscope.program.ceilings import Ceilings
+    from opscope.program.structure.exported import Signature
 
 REQUEST, ANSWER = "request.json", "answer.json"
+_ONCE_SECONDS = 300.0
+Left = TypeVar("Left")
 
 
 class ChildTarget(HostedTarget, ABC):
@@ -240,6 +246,37 @@ class PackageTarget(ChildTarget):
         """Whole paths: its process works in another directory."""
         values = str(Path(job.values).resolve()) if job.values else None
         return msgspec.structs.replace(job, program=str(Path(job.program).resolve()), values=values)
+
+
+def run_once(
+    target: PackageTarget,
+    title: str,
+    program: Path,
+    signature: Signature,
+    limits: Mapping[str, int],
+    read: Callable[[Path], Left],
+) -> tuple[Left, str]:
+    """What a program leaves that runs once, unmeasured, and the inputs that it had, in words.
+
+    Sizes that it leaves open are guessed, until it runs with some. ``limits`` are rows of tables that inputs are
+    indices into; ``read`` is given the directory of what it left.
+    """
+    named = [(one.name, one) for one in signature.inputs]
+    problem = ""
+    for usual in USUAL_SIZES:
+        asked = guessed(named, [], {}, limits, usual)
+        made = made_inputs([value for _, value in named], asked, 0)
+        with tempfile.TemporaryDirectory(prefix="opscope-") as place:
+            directory, values = Path(place), None
+            if made.arrays:
+                values = str(directory / "inputs.npz")
+                np.savez(values, **{f"arr_{number}": array for number, array in made.arrays.items()})  # type: ignore[arg-type]
+            job = Job(str(program), AS_IT_IS, 1, 0, _ONCE_SECONDS, inputs=tuple(made.planned), values=values)
+            outcome = target.execute(job, directory)
+            if outcome.failure is None:
+                return read(directory), ", ".join(input_words(named, asked))
+            problem = problem or outcome.failure.message
+    raise RunError(f"{title} cannot run it: {problem}", where=program)
 
 
 def _features() -> list[str] | None:

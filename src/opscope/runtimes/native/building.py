@@ -77,6 +77,16 @@ def compile_to(path: Path, compiler: Compiler, flags: Sequence[str]) -> None:
     _must([*compiler.command, *flags, "-o", str(path)], _COMPILE_SECONDS, "cannot build the native runner")
 
 
+def built_library(source: Path, flags: Sequence[str], name: str, cache: Path | None = None) -> Path:
+    """A library of one source file; built when there is none of this source and compiler."""
+    compiler = find_compiler()
+    path = (cache or cache_directory()) / "native" / build_key(compiler, source, flags) / name
+    if not is_whole(path):
+        with made_in_place(path) as built:
+            compile_to(built, compiler, flags)
+    return path
+
+
 def _must(command: Sequence[str], seconds: float, problem: str) -> None:
     hint = COMPILER_HINT
     try:

@@ -10,21 +10,13 @@ table on CPUs with and without each group of features.
 
 from __future__ import annotations
 
-import tempfile
-from pathlib import Path
 from typing import TYPE_CHECKING
-
-import msgspec
-import numpy as np
 
 from opscope.analysis.preflight.operators import Planned
 from opscope.analysis.preflight.parts import DelegateBoundaries
 from opscope.analysis.preflight.preflight import Partition, Preflight, method_preflight
-from opscope.core.errors import FeatureError, RunError
+from opscope.core.errors import FeatureError
 from opscope.core.files import sha256_of
-from opscope.experiment.guesses import USUAL_SIZES, guessed, input_words
-from opscope.experiment.inputs import made_inputs
-from opscope.experiment.protocol import AS_IT_IS, Job
 from opscope.machine.switch.switch import fields_here
 from opscope.program.operators.kinds import Category
 from opscope.program.operators.taxonomy import classify
@@ -35,15 +27,14 @@ from opscope.runtimes.onnxruntime.graph import GRAPH, read_session_graph
 from opscope.runtimes.onnxruntime.onnx_file import read_onnx
 from opscope.runtimes.onnxruntime.signatures import METHOD, index_limits, signature_of
 from opscope.runtimes.onnxruntime.target import onnxruntime_here
+from opscope.runtimes.package_target import run_once
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
+    from pathlib import Path
     from typing import TypeAlias
 
-    from opscope.experiment.inputs import MadeInputs
-    from opscope.program.structure.exported import Signature
     from opscope.runtimes.onnxruntime.attribution import NodeFacts
-    from opscope.runtimes.onnxruntime.graph import SessionGraph
     from opscope.runtimes.onnxruntime.onnx_file import OnnxNode
 
     _Rule: TypeAlias = "tuple[tuple[str, ...], str]"
@@ -128,7 +119,10 @@ def onnx_preflight(path: Path, *, installed: bool) -> Preflight:
     model = read_onnx(path)
     signature, given = signature_of(model, path), model.graph
     if installed:
-        session, words = _session(path, signature)
+        here, limits = onnxruntime_here(), index_limits(path)
+        session, words = run_once(
+            here, "ONNX Runtime", path, signature, limits, lambda left: read_session_graph(left / GRAPH)
+        )
         ran = f"one unmeasured inference ran to get tensor shapes, with {words}"
         operators = [_planned(one) for one in node_facts(given, session) if one.node.written]
     else:
@@ -144,30 +138,6 @@ def onnx_preflight(path: Path, *, installed: bool) -> Preflight:
         borders=DelegateBoundaries(0, 0, 0, 0, 0),
     )
     return Preflight(str(path), sha256_of(path), TABLE, "", [found], ran)
-
-
-def _session(path: Path, signature: Signature) -> tuple[SessionGraph, str]:
-    """The graph of a session that ran once, and the inputs that it had, in words."""
-    named = [(one.name, one) for one in signature.inputs]
-    problem = ""
-    for usual in USUAL_SIZES:
-        asked = guessed(named, [], {}, index_limits(path), usual)
-        with tempfile.TemporaryDirectory(prefix="opscope-") as directory:
-            job = _job(path, made_inputs([value for _, value in named], asked, 0), Path(directory))
-            outcome = onnxruntime_here().execute(job, Path(directory))
-            if outcome.failure is None:
-                return read_session_graph(Path(directory) / GRAPH), ", ".join(input_words(named, asked))
-            problem = problem or outcome.failure.message
-    raise RunError(f"ONNX Runtime cannot run it: {problem}", where=path)
-
-
-def _job(path: Path, made: MadeInputs, directory: Path) -> Job:
-    job = Job(str(path), AS_IT_IS, 1, 0, _SECONDS, traced=True, inputs=tuple(made.planned))
-    if not made.arrays:
-        return job
-    values = directory / "inputs.npz"
-    np.savez(values, **{f"arr_{number}": array for number, array in made.arrays.items()})  # type: ignore[arg-type]
-    return msgspec.structs.replace(job, values=str(values))
 
 
 def _planned(one: NodeFacts) -> Planned:

@@ -7,6 +7,7 @@ kernels were chosen. One process serves one variant once.
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import sys
 import time
 from functools import partial
@@ -27,7 +28,6 @@ from opscope.runtimes.openvino.graph import GRAPH, SCHEMA, ModelNode, NodeTensor
 from opscope.runtimes.openvino.installed import PACKAGE, imported_openvino, installed_openvino
 from opscope.runtimes.openvino.options import properties
 from opscope.runtimes.openvino.programs import read_sides
-from opscope.runtimes.openvino.recorder import FineClock
 from opscope.runtimes.openvino.trace import SCHEMA as TRACE_SCHEMA
 from opscope.runtimes.openvino.trace import OpenVinoTrace, TracedCall, TracedNode
 
@@ -43,6 +43,18 @@ if TYPE_CHECKING:
 _DEVICE = "CPU"
 _CONSTANT = "Const"
 _FINE, _COARSE = 1, 1_000
+
+
+class FineClock:
+    """The clock in this process; OpenVINO must not be loaded yet."""
+
+    def __init__(self, library: str) -> None:
+        self._library = ctypes.CDLL(library, mode=ctypes.RTLD_GLOBAL)
+        self._library.opscope_asked.restype = ctypes.c_int64
+
+    def is_read(self) -> bool:
+        """Whether anything has read it: else the counters have their usual unit."""
+        return bool(self._library.opscope_asked())
 
 
 class OpenVinoRun(ProgramRun[int]):

@@ -6,21 +6,12 @@ that this CPU gets.
 
 from __future__ import annotations
 
-import tempfile
-from pathlib import Path
 from typing import TYPE_CHECKING
-
-import msgspec
-import numpy as np
 
 from opscope.analysis.preflight.operators import Planned
 from opscope.analysis.preflight.parts import DelegateBoundaries
 from opscope.analysis.preflight.preflight import Partition, Preflight, method_preflight
-from opscope.core.errors import RunError
 from opscope.core.files import sha256_of
-from opscope.experiment.guesses import USUAL_SIZES, guessed, input_words
-from opscope.experiment.inputs import made_inputs
-from opscope.experiment.protocol import AS_IT_IS, Job
 from opscope.program.operators.kinds import Category
 from opscope.program.operators.taxonomy import classify
 from opscope.program.partition.verdicts import Eligibility, Form, SmeSupport
@@ -28,12 +19,13 @@ from opscope.program.structure.exported import Tensor
 from opscope.runtimes.openvino.attribution import NODE_TYPES, facts_of
 from opscope.runtimes.openvino.graph import GRAPH, read_graph
 from opscope.runtimes.openvino.target import OpenVinoTarget
+from opscope.runtimes.package_target import run_once
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from pathlib import Path
 
     from opscope.analysis.operators.operator_facts import OperatorFacts
-    from opscope.experiment.inputs import MadeInputs
     from opscope.program.structure.exported import Signature
     from opscope.runtimes.openvino.graph import OpenVinoGraph, RunNode
 
@@ -46,7 +38,9 @@ _CONTROL = frozenset({"If", "Loop", "TensorIterator"})
 
 def openvino_preflight(path: Path, signature: Signature, limits: Mapping[str, int]) -> Preflight:
     """What the model of a file tells; ``limits`` are rows of tables that inputs are indices into."""
-    graph, words = _run(path, signature, limits)
+    graph, words = run_once(
+        OpenVinoTarget(), "OpenVINO", path, signature, limits, lambda left: read_graph(left / GRAPH)
+    )
     ran = [
         (one, facts)
         for one, facts in zip(graph.ran, facts_of(graph), strict=True)
@@ -72,30 +66,6 @@ _FUSED = "undef"
 def _outputs(graph: OpenVinoGraph) -> list[Tensor]:
     results = [one.node.outputs[0] for one in graph.ran if one.node.type == "Output" and one.node.outputs]
     return [Tensor(list(one.shape or ()), NODE_TYPES.get(one.dtype, one.dtype)) for one in results]
-
-
-def _run(path: Path, signature: Signature, limits: Mapping[str, int]) -> tuple[OpenVinoGraph, str]:
-    """The graphs of a model that ran once, and the inputs that it had, in words."""
-    named = [(one.name, one) for one in signature.inputs]
-    problem = ""
-    for usual in USUAL_SIZES:
-        asked = guessed(named, [], {}, limits, usual)
-        with tempfile.TemporaryDirectory(prefix="opscope-") as directory:
-            job = _job(path, made_inputs([value for _, value in named], asked, 0), Path(directory))
-            outcome = OpenVinoTarget().execute(job, Path(directory))
-            if outcome.failure is None:
-                return read_graph(Path(directory) / GRAPH), ", ".join(input_words(named, asked))
-            problem = problem or outcome.failure.message
-    raise RunError(f"OpenVINO cannot run it: {problem}", where=path)
-
-
-def _job(path: Path, made: MadeInputs, directory: Path) -> Job:
-    job = Job(str(path), AS_IT_IS, 1, 0, _SECONDS, traced=True, inputs=tuple(made.planned))
-    if not made.arrays:
-        return job
-    values = directory / "inputs.npz"
-    np.savez(values, **{f"arr_{number}": array for number, array in made.arrays.items()})  # type: ignore[arg-type]
-    return msgspec.structs.replace(job, values=str(values))
 
 
 def _planned(one: RunNode, facts: OperatorFacts) -> Planned:

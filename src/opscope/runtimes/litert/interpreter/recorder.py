@@ -6,11 +6,10 @@ import ctypes
 from pathlib import Path
 
 from opscope.core.errors import RunError
-from opscope.core.system.cache import cache_directory, is_whole, made_in_place
 from opscope.core.units import counted_text
 from opscope.runtimes.litert.tflite import BUILTIN_OPERATORS
 from opscope.runtimes.litert.trace import INVOKE, INVOKE_TYPES, EventRow
-from opscope.runtimes.native.building import build_key, compile_to, find_compiler
+from opscope.runtimes.native.building import built_library
 
 SOURCE = Path(__file__).with_name("cpp") / "recorder.cpp"
 _FLAGS = ("-O2", "-std=c++17", "-shared", "-fPIC", str(SOURCE))
@@ -30,12 +29,7 @@ class _Event(ctypes.Structure):
 
 def recorder_library(cache: Path | None = None) -> Path:
     """The library; built when there is none of this source and compiler."""
-    compiler = find_compiler()
-    path = (cache or cache_directory()) / "native" / build_key(compiler, SOURCE, _FLAGS) / "librecorder.so"
-    if not is_whole(path):
-        with made_in_place(path) as built:
-            compile_to(built, compiler, _FLAGS)
-    return path
+    return built_library(SOURCE, _FLAGS, "librecorder.so", cache)
 
 
 class Recorder:
