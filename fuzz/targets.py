@@ -598,7 +598,7 @@ def _openvino_traces() -> list[bytes]:
 
 
 def _read_openvino_ir(data: bytes) -> object:
-    from opscope.runtimes.openvino.ir_file import decode_ir
+    from opscope.runtimes.openvino.program_files import decode_ir
 
     return decode_ir(data, WHERE)
 
@@ -664,7 +664,7 @@ TARGETS = (
         (b"\x1a\x00", b"\x0a\x00", b"\xff" * 9),
     ),
     Target("openvino-trace", "opscope.runtimes.openvino.trace", _read_openvino_trace, _openvino_traces, _JSON),
-    Target("openvino-ir", "opscope.runtimes.openvino.ir_file", _read_openvino_ir, _irs, (b"<layer", b'"', b"?,")),
+    Target("openvino-ir", "opscope.runtimes.openvino.program_files", _read_openvino_ir, _irs, (b"<layer", b'"', b"?,")),
     Target("litert-trace", "opscope.runtimes.litert.trace", _read_litert_trace, _litert_traces, _JSON),
     Target("inputs", "opscope.experiment.inputs", _read_inputs, _arrays, (b"PK\1\2", b"\x93NUMPY", b"'shape': ")),
     Target("attribution", "opscope.program.xnnpack.attribution", _follow_graph, _payloads, (b"XN01", b"\0" * 8)),

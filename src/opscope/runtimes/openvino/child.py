@@ -27,7 +27,7 @@ from opscope.runtimes.child import ProgramRun, answer_request, input_arrays, run
 from opscope.runtimes.openvino.graph import GRAPH, SCHEMA, ModelNode, NodeTensor, OpenVinoGraph, RunNode
 from opscope.runtimes.openvino.installed import PACKAGE, imported_openvino, installed_openvino
 from opscope.runtimes.openvino.options import properties
-from opscope.runtimes.openvino.programs import read_sides
+from opscope.runtimes.openvino.program_files import read_sides
 from opscope.runtimes.openvino.trace import SCHEMA as TRACE_SCHEMA
 from opscope.runtimes.openvino.trace import OpenVinoTrace, TracedCall, TracedNode
 

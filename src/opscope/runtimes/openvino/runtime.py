@@ -59,7 +59,7 @@ class OpenVino(Runtime):
 
     def holds(self, path: Path) -> bool:
         """By the first element of its XML."""
-        from opscope.runtimes.openvino.ir_file import is_ir
+        from opscope.runtimes.openvino.program_files import is_ir
 
         return is_ir(path)
 
@@ -82,7 +82,7 @@ class OpenVino(Runtime):
 
     def files(self, program: Path, data: Path | None) -> list[Path]:
         """The program, and the file with its weights."""
-        from opscope.runtimes.openvino.ir_file import weights_file
+        from opscope.runtimes.openvino.program_files import weights_file
 
         if other := self._other(program):
             return other.files(program, data)
@@ -91,7 +91,7 @@ class OpenVino(Runtime):
 
     def signatures(self, program: Path) -> Sequence[Signature]:
         """Of an IR its one function."""
-        from opscope.runtimes.openvino.ir_file import read_ir_signature
+        from opscope.runtimes.openvino.program_files import read_ir_signature
 
         other = self._other(program)
         return other.signatures(program) if other else (read_ir_signature(program),)
@@ -104,7 +104,7 @@ class OpenVino(Runtime):
     def weight_bits(self, program: Path) -> frozenset[int]:
         """Of the weights that are stored."""
         from opscope.program.structure.dtypes import used_bits
-        from opscope.runtimes.openvino.ir_file import read_ir
+        from opscope.runtimes.openvino.program_files import read_ir
 
         if other := self._other(program):
             return other.weight_bits(program)
@@ -123,6 +123,6 @@ class OpenVino(Runtime):
         return with_nodes(side, graph_of(side))
 
     def _other(self, path: Path) -> Runtime | None:
-        from opscope.runtimes.openvino.programs import other_runtime
+        from opscope.runtimes.openvino.program_files import other_runtime
 
         return other_runtime(path)
