@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+import opscope
 from bisections import asked, found, state
 from fakes import FakeClock, FakeTarget
 from opscope.analysis.bisection import Bisection, SearchResult, StateLevel, most_tried, search
@@ -22,7 +23,10 @@ from opscope.reports.document.terminal import terminal_document
 from opscope.workflows.bisect import bisecting
 from opscope.workflows.bisect.bisecting import bisected
 from opscope.workflows.measure.experiments import Means
+from programs import write_tiny_program
+from runners import INFERENCE, write_runner
 from terminal_text import text_of
+from traces import etdump
 
 
 @pytest.mark.parametrize("count", range(2, 33))
@@ -73,7 +77,7 @@ def test_the_release_and_the_operator_are_named(tmp_path: Path, place: int) -> N
     assert f"the latency of 1.{place - 1}" in document.answer
     text = text_of(terminal_document(document))
     assert "Convolution" in text
-    assert "1 other operator" in text
+    assert "between the ends" in text
 
 
 def test_its_files_are_whole(tmp_path: Path) -> None:
@@ -173,6 +177,27 @@ def test_a_list_is_measured_side_by_side(tmp_path: Path) -> None:
     assert result.first_bad is None
     assert {one.bundle for one in result.states} == {"ends"}
     assert "slower" in bisection_document(result).answer
+
+
+def test_two_builds_of_a_runner_are_told_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Real processes, each with the trace of its build: the convolution of the bad one takes longer."""
+    monkeypatch.chdir(tmp_path)
+    program = write_tiny_program(tmp_path)
+    write_runner(tmp_path / "old")
+    bad = write_runner(tmp_path / "new")
+    slow = INFERENCE.replace("execute 100", "execute 150").replace("@0 80", "@0 130").replace("#1 50", "#1 100")
+    for runs in range(1, 6):
+        (bad.parent / "prepared" / f"{runs}.etdump").write_bytes(etdump(slow, repeat=runs))
+    settings = opscope.Settings(rounds=6, runs=3, warmup=1)
+    result = opscope.bisect(
+        program, good="runner:old/runner", bad="runner:new/runner", settings=settings, out=tmp_path / "out"
+    )
+    assert (result.last_good, result.first_bad, result.kind) == ("good", "bad", "build")
+    assert result.is_found
+    assert result.step is not None
+    assert min(result.step.operators, key=lambda one: one.saved_ns).name.startswith("Convolution")
+    assert "--good runner:old/runner --bad runner:new/runner" in result.command
+    assert "bad made it slower: 1.5" in (tmp_path / "out" / "report.md").read_text("utf-8")
 
 
 def test_what_was_measured_is_not_measured_again(tmp_path: Path) -> None:

@@ -50,6 +50,7 @@ if TYPE_CHECKING:
 _MOST = 8
 _LEAST = 0.02
 """Operators whose change is less than this part of the step are not named."""
+_CHANGED = {Verdict.SLOWER, Verdict.FASTER}
 _BY = {"time": "time, interleaved with both ends", "work": "exact work"}
 _LEVELS = {
     StateLevel.GOOD: "good",
@@ -164,11 +165,12 @@ def _moved(found: Bisection) -> Iterator[str]:
     whole = step.candidate.headline_ns - step.baseline.headline_ns
     named = [one for one in sorted(own, key=lambda one: one.saved_ns) if _matters(one, whole)]
     yield from (_operator(one, found) for one in named[:_MOST])
-    rest = len(own) - len(named[:_MOST])
-    if rest and own:
-        left = sum(-one.saved_ns for one in own) - sum(-one.saved_ns for one in named[:_MOST])
-        share = signed_share_text(left / step.baseline.headline_ns) if step.baseline.headline_ns else ""
-        yield f"{counted_text(rest, 'other operator')}: {share} of the latency together"
+    rest = [one for one in own if one not in named[:_MOST]]
+    unchanged = sum(one.is_judged and one.verdict not in _CHANGED for one in rest)
+    if unchanged:
+        yield f"{counted_text(unchanged, 'operator')}: no change shown"
+    if len(rest) > unchanged:
+        yield f"{counted_text(len(rest) - unchanged, 'more operator')} changed, each by less"
     yield from map(_graph, found.graph[:_MOST])
     if len(found.graph) > _MOST:
         yield f"{counted_text(len(found.graph) - _MOST, 'more group')} of nodes in other operators than before"
@@ -178,8 +180,7 @@ def _moved(found: Bisection) -> Iterator[str]:
         told = "as many instructions" if not found.work.changed else f"{signed_share_text(more)} instructions"
         yield f"Exact work: {told}{same} ({found.work.processor})"
     if len(found.states) > 2:  # noqa: PLR2004 - more than both ends
-        many = counted_text(len(found.states), found.kind)
-        yield f"Found by {_BY[found.by]}: {found.measured} of {many}, both ends not counted"
+        yield f"Found by {_BY[found.by]}: {found.measured} of {len(found.states) - 2} between the ends"
 
 
 def _graph(one: GraphChange) -> str:
@@ -196,7 +197,7 @@ def _graph(one: GraphChange) -> str:
 
 def _matters(one: OperatorChange, whole: float) -> bool:
     """Whether an operator makes a part of the step that is worth a line."""
-    judged = one.verdict in {Verdict.SLOWER, Verdict.FASTER} or not one.is_judged
+    judged = one.verdict in _CHANGED or not one.is_judged
     return judged and abs(one.saved_ns) > _LEAST * abs(whole)
 
 

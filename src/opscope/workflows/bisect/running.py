@@ -135,7 +135,7 @@ def _states(  # noqa: PLR0913, PLR0917 - the three ways to ask
     if names_build(good) or names_build(bad):
         if not (good and bad):
             raise UsageError("needs both builds", where="--bad" if good else "--good", hint="runner:PATH")
-        return "build", build_states(runtime, good, bad)
+        return "build", build_states(runtime, program, good, bad)
     return "release", release_states(runtime, good, bad, versions, limit)
 
 
@@ -207,7 +207,7 @@ def option_states(
     return states
 
 
-def build_states(runtime: Runtime, good: str, bad: str) -> list[RunState]:
+def build_states(runtime: Runtime, program: Path, good: str, bad: str) -> list[RunState]:
     """Two builds of a user's runner.
 
     Raises:
@@ -216,7 +216,10 @@ def build_states(runtime: Runtime, good: str, bad: str) -> list[RunState]:
     sides = [parse_target(text).beside(Path.cwd()) for text in (good, bad)]
     if sides[0] == sides[1]:
         raise UsageError("the good and the bad build are the same", where="--bad", hint="name two builds")
-    return [RunState(BisectedState(name), runtime.build(own)) for name, own in zip(_BUILDS, sides, strict=True)]
+    return [
+        RunState(BisectedState(name), runtime.build(own, program=program))
+        for name, own in zip(_BUILDS, sides, strict=True)
+    ]
 
 
 def names_build(text: str | None) -> bool:
