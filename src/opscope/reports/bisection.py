@@ -17,6 +17,7 @@ from opscope.core.units import (
     time_text,
 )
 from opscope.program.operators.taxonomy import FRAMEWORK
+from opscope.reports.comparison import not_split
 from opscope.reports.document.blocks import (
     Block,
     Bullets,
@@ -114,6 +115,8 @@ def _first(found: Bisection) -> Iterator[Block]:
     shown = [HeadlineFigure(name, time_text(latency), "") for name, latency in latencies if latency is not None]
     yield Figures(shown, facts((one.label, one.value) for one in shown))
     if found.step is not None:
+        if not found.step.has_split:
+            yield not_split(found.step)
         yield Bullets(list(_moved(found)))
     yield picture("latency by state", lambda: _levels(found))
     yield state_table(found)

@@ -106,13 +106,18 @@ def _first(comparison: Comparison) -> Iterator[Block]:
     ]
     yield Figures(figures, facts(shown))
     if not comparison.has_split:
-        reason = comparison.no_split.message if comparison.no_split else "nothing was traced"
-        yield Sentence(f"The difference is not split into operators: {reason}.")
+        yield not_split(comparison)
     else:
         yield changes_table(comparison)
         yield Bullets(shift_sentences(comparison) if comparison.operators else [])
     if comparison.notes:
         yield Messages([note(one) for one in comparison.notes])
+
+
+def not_split(comparison: Comparison) -> Sentence:
+    """Why there is no split of the change."""
+    reason = comparison.no_split.message if comparison.no_split else "nothing was traced"
+    return Sentence(f"The difference is not split into operators: {reason}.")
 
 
 def _sections(comparison: Comparison) -> Iterator[Section]:

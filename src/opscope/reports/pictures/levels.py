@@ -21,7 +21,7 @@ _COLOURS = {
     StateLevel.FAILED: "#9d9d9d",
     StateLevel.UNTESTED: "#9d9d9d",
 }
-_WIDTH, _NAME = 640, 24
+_WIDTH, _NAME = 640, 16
 
 
 def bisection_levels(found: Bisection) -> str | None:
