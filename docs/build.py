@@ -177,9 +177,8 @@ def commands() -> str:
         [f"[`opscope {name}`](cli/{name}.md)", title, said[name]] for title, names in GROUPS.items() for name in names
     ]
     intro = (
-        "`--help` (`-h`) of a command shows its common options, `--help-all` all of them, as these pages do. With "
-        "`--quiet` (`-q`) a command prints nothing but errors. It "
-        "reads files and executes none of them, unless its page says what it runs.\n"
+        "`--help` (`-h`) of a command shows its common options, `--help-all` all of them, as these pages do. A "
+        "command reads files and executes none of them, unless its page says what it runs.\n"
     )
     table = _table(["command", "group", "does"], rows)
     before = _help().partition(f"\n\n{next(iter(GROUPS))}:")[0].partition("Options:\n")[2]
@@ -196,7 +195,7 @@ def command_page(name: str) -> str:
     return _page(f"opscope {name}", f"src/opscope/cli/{name}.py", first, *sections)
 
 
-_EVERYWHERE = re.compile(r"^ +(?:-q, --quiet|--help-all|-h, --help) .*\n?", re.MULTILINE)
+_EVERYWHERE = re.compile(r"^ +(?:--help-all|-h, --help) .*\n?", re.MULTILINE)
 _RUNS_NOTHING = re.compile(r"\s+Runs none of your code: reads files and\s+never executes them\.")
 
 
