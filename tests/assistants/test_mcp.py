@@ -24,6 +24,7 @@ from mcp_types import CallToolResult
 
 import kit_files
 from opscope.assistants.server import TOOLS
+from texts import NO_SUCH_PROGRAM
 
 ROOT = Path(__file__).parents[2]
 DATA = ROOT / "tests" / "data"
@@ -286,7 +287,7 @@ def test_a_profile_ends_with_its_budget_and_is_finished_later(tmp_path: Path) ->
     assert not again.is_error, again.structured_content
     assert taken.structured_content["exit_code"] == 8
     assert "outside of the directories" in outside.structured_content["error"]
-    assert "no such program" in code.structured_content["error"]
+    assert NO_SUCH_PROGRAM in code.structured_content["error"]
 
 
 def test_a_bundle_that_began_elsewhere_is_not_gone_on_with(tmp_path: Path) -> None:

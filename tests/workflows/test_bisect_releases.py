@@ -23,6 +23,7 @@ from opscope.workflows.bisect.releases import (
     installed_pythons,
     releases,
 )
+from texts import NO_SUCH_PROGRAM
 
 PACKAGE = "onnxruntime"
 LISTED = [Release(f"1.{number}.0", (HERE,)) for number in range(9, 21)]
@@ -63,7 +64,7 @@ def test_ways_to_ask_exclude_each_other(tmp_path: Path) -> None:
     ):
         with pytest.raises(UsageError, match=said):
             opscope.bisect(file, out=tmp_path / "out", **words)  # type: ignore[arg-type]
-    with pytest.raises(NotFoundError, match="no such program"):
+    with pytest.raises(NotFoundError, match=NO_SUCH_PROGRAM):
         opscope.bisect(tmp_path / "none.onnx", good="1.20.0", bad="1.21.0")
     assert not (tmp_path / "out").exists()
 

@@ -9,6 +9,7 @@ import msgspec
 from opscope.bundle.manifest import MaskProof, Measurement, PlannedInput, Variant
 from opscope.hosts.host import PRINTED, ProcessSettings
 from opscope.program.ceilings import Ceilings
+from opscope.program.structure.exported import Tensor
 
 if TYPE_CHECKING:
     from opscope.core.errors import OpscopeError
@@ -94,6 +95,15 @@ SETTINGS_OF_A_JOB = {
 """Fields of a :class:`Job` or its variant that not every runner honours, and the setting that each comes from."""
 
 
+class ProgramSides(msgspec.Struct, frozen=True):
+    """What is given to a program and what it gives, as who asks for a run knows it."""
+
+    method: str  # that is called
+    tensors: list[Tensor]  # its inputs as the program declares them
+    inputs: list[str] | None  # names of tensors, in this order; null: in the order of the runtime
+    outputs: list[str] | None  # likewise
+
+
 class RunRequest(msgspec.Struct, frozen=True, kw_only=True):
     """What a process is asked to run."""
 
@@ -103,6 +113,7 @@ class RunRequest(msgspec.Struct, frozen=True, kw_only=True):
     outputs: str | None
     answer: str  # where to write the RunAnswer
     kernels: tuple[str, ...] = ()  # modules to import, which register further kernels
+    sides: ProgramSides | None = None  # for a runtime whose processes do not read the program themselves
     recorder: str | None = None  # library that times operators for a runtime without a profiler; null for none
     # of the switch that the process was started with, see switch; null: fields of `cpuinfo_isa` are cleared
     record: str | None = None

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
     from opscope.bundle.manifest import Environment
     from opscope.core.system.pythons import Python
-    from opscope.experiment.protocol import ProbeAnswer
+    from opscope.experiment.protocol import ProbeAnswer, ProgramSides
     from opscope.experiment.target import JobOutcome
     from opscope.hosts.host import Host
     from opscope.machine.switch.switch import PreparedSwitch
@@ -82,6 +82,7 @@ class ChildTarget(HostedTarget, ABC):
                 outputs=OUTPUTS,
                 answer=ANSWER,
                 kernels=self._kernels(job),
+                sides=self._sides(job),
                 recorder=self._recorder(job),
                 record=record_of(switch),
             )
@@ -125,6 +126,10 @@ class ChildTarget(HostedTarget, ABC):
     def _kernels(self, job: Job) -> tuple[str, ...]:  # noqa: ARG002 - for those that have some
         """Modules with further kernels that a job's program needs."""
         return ()
+
+    def _sides(self, job: Job) -> ProgramSides | None:  # noqa: ARG002 - likewise
+        """What is given to a job's program and what it gives, where its process does not read that itself."""
+        return None
 
     def _recorder(self, job: Job) -> str | None:  # noqa: ARG002 - likewise
         """A library that times operators; None where the runtime has a profiler."""

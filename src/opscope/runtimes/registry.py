@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 _HEAD = 8
 EXPORTER = ExecuTorch()
 """The one for which models are exported; it runs the programs that no other claims."""
-RUNTIMES: list[Runtime] = [EXPORTER, LiteRt(), OnnxRuntime(), OpenVino()]
+_LITERT, _ONNXRUNTIME = LiteRt(), OnnxRuntime()
+RUNTIMES: list[Runtime] = [EXPORTER, _LITERT, _ONNXRUNTIME, OpenVino(_ONNXRUNTIME, _LITERT)]
 """In the order in which they are asked and told of."""
 
 

@@ -255,6 +255,12 @@ class Runtime:
         """Methods that a caller can name; never empty."""
         raise NotImplementedError(self.title, program)
 
+    def tensor_names(self, program: Path) -> tuple[list[str], list[str]]:
+        """Names of the tensors that the first signature takes and gives, as the file has them."""
+        own = self.signatures(program)[0]
+        inputs, outputs = ([one.name for one in side] for side in (own.inputs, own.outputs))
+        return inputs, outputs
+
     def methods(self, program: Path) -> list[str]:
         """Names of all methods."""
         return [one.name for one in self.signatures(program)]

@@ -21,8 +21,8 @@ from opscope.readers.registry import read_trace
 from opscope.runtimes.openvino.graph import GRAPH, read_graph
 from opscope.runtimes.openvino.options import USUAL
 from opscope.runtimes.openvino.runtime import OpenVino
-from opscope.runtimes.openvino.target import OpenVinoTarget
 from opscope.runtimes.openvino.trace import TRACE, OpenVinoTrace
+from opscope.runtimes.registry import runtime_of
 from opscope.workflows.measure.experiments import Means
 from opscope.workflows.measure.profiling import profile
 from opscope.workflows.measure.running import run
@@ -55,7 +55,7 @@ def job(program: Path, **more: object) -> Job:
 def measured(asked: Job, directory: Path) -> Measurement:
     """What a run gave; its failure fails the test."""
     directory.mkdir(exist_ok=True)
-    outcome = OpenVinoTarget().execute(asked, directory)
+    outcome = runtime_of(asked.program, "openvino").target_here().execute(asked, directory)
     assert outcome.measurement is not None, outcome.failure
     return outcome.measurement
 

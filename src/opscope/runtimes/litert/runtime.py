@@ -124,6 +124,17 @@ class LiteRt(Runtime):
 
         return read_callable(program).signatures
 
+    def tensor_names(self, program: Path) -> tuple[list[str], list[str]]:
+        """Of the tensors that the arguments of a signature stand for."""
+        from opscope.runtimes.litert.tflite import read_tflite
+
+        model, method = read_tflite(program), self.signatures(program)[0].name
+        named = next((one for one in model.signatures if one.key == method), None)
+        graph = model.subgraphs[named.subgraph if named else 0]
+        sides = [[number for _, number in side] for side in (named.inputs, named.outputs)] if named else []
+        inputs, outputs = sides or (list(graph.inputs), list(graph.outputs))
+        return [graph.tensors[number].name for number in inputs], [graph.tensors[number].name for number in outputs]
+
     def is_program(self, head: bytes) -> bool:
         """By the identifier of its FlatBuffer."""
         from opscope.runtimes.litert.tflite import is_tflite_program

@@ -27,7 +27,6 @@ from opscope.runtimes.child import ProgramRun, answer_request, input_arrays, run
 from opscope.runtimes.openvino.graph import GRAPH, SCHEMA, ModelNode, NodeTensor, OpenVinoGraph, RunNode
 from opscope.runtimes.openvino.installed import PACKAGE, imported_openvino, installed_openvino
 from opscope.runtimes.openvino.options import properties
-from opscope.runtimes.openvino.program_files import read_sides
 from opscope.runtimes.openvino.trace import SCHEMA as TRACE_SCHEMA
 from opscope.runtimes.openvino.trace import OpenVinoTrace, TracedCall, TracedNode
 
@@ -65,7 +64,9 @@ class OpenVinoRun(ProgramRun[int]):
         # It must come first: what OpenVINO finds when it is loaded is what it keeps.
         self._clock = FineClock(request.recorder) if request.recorder else None
         self._version = installed_openvino().version
-        self._sides = read_sides(Path(self._job.program))
+        if request.sides is None:
+            raise RunError("the request does not say what the program takes")
+        self._sides = request.sides
         self._properties = {
             **properties(self._job.variant.options),
             "INFERENCE_NUM_THREADS": str(self._job.threads),
@@ -92,7 +93,7 @@ class OpenVinoRun(ProgramRun[int]):
         if job.inputs:
             tensors = [Tensor(list(one.shape or ()), one.dtype) for one in job.inputs]
         else:
-            tensors = [Tensor(list(one.sizes), one.dtype.name) for one in self._sides.signature.inputs]
+            tensors = self._sides.tensors
         # The request reads them where they are: these names keep them there until the last call.
         self._arrays = [np.asarray(array, order="C") for array in input_arrays(job.values, job.seed, tensors)]
         self._values = [self._package.Tensor(array, shared_memory=True) for array in self._arrays]
@@ -154,7 +155,7 @@ class OpenVinoRun(ProgramRun[int]):
         trace = OpenVinoTrace(
             TRACE_SCHEMA,
             self._version,
-            self._sides.signature.name,
+            self._sides.method,
             unit,
             [TracedNode(one.node_name, one.node_type, one.exec_type) for one in nodes],
             calls,

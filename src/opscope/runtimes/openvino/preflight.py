@@ -18,7 +18,6 @@ from opscope.program.partition.verdicts import Eligibility, Form, SmeSupport
 from opscope.program.structure.exported import Tensor
 from opscope.runtimes.openvino.attribution import NODE_TYPES, facts_of
 from opscope.runtimes.openvino.graph import GRAPH, read_graph
-from opscope.runtimes.openvino.target import OpenVinoTarget
 from opscope.runtimes.package_target import run_once
 
 if TYPE_CHECKING:
@@ -28,6 +27,7 @@ if TYPE_CHECKING:
     from opscope.analysis.operators.operator_facts import OperatorFacts
     from opscope.program.structure.exported import Signature
     from opscope.runtimes.openvino.graph import OpenVinoGraph, RunNode
+    from opscope.runtimes.openvino.target import OpenVinoTarget
 
 _TABLE = "OpenVINO 2026.4"
 _SECONDS = 300.0
@@ -36,11 +36,11 @@ _SILENT = frozenset({"Input", "Output", "Const"})
 _CONTROL = frozenset({"If", "Loop", "TensorIterator"})
 
 
-def openvino_preflight(path: Path, signature: Signature, limits: Mapping[str, int]) -> Preflight:
+def openvino_preflight(
+    path: Path, signature: Signature, limits: Mapping[str, int], target: OpenVinoTarget
+) -> Preflight:
     """What the model of a file tells; ``limits`` are rows of tables that inputs are indices into."""
-    graph, words = run_once(
-        OpenVinoTarget(), "OpenVINO", path, signature, limits, lambda left: read_graph(left / GRAPH)
-    )
+    graph, words = run_once(target, "OpenVINO", path, signature, limits, lambda left: read_graph(left / GRAPH))
     ran = [
         (one, facts)
         for one, facts in zip(graph.ran, facts_of(graph), strict=True)

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from opscope.analysis.preflight.preflight import Preflight
+    from opscope.experiment.protocol import ProgramSides
     from opscope.experiment.target import RunTarget
     from opscope.experiment.target_names import TargetName
     from opscope.program.structure.exported import Signature
@@ -35,6 +36,9 @@ class OpenVino(Runtime):
     names_kernels = True
     preflight_runs = True
 
+    def __init__(self, *others: Runtime) -> None:
+        self._others = others  # whose programs it takes, too
+
     def target(self, named: TargetName) -> RunTarget:
         """Python on this machine, which may be that of another environment."""
         from opscope.core.system.pythons import python_at
@@ -42,14 +46,14 @@ class OpenVino(Runtime):
         from opscope.runtimes.openvino.target import OpenVinoTarget
 
         if named.kind is LOCAL:
-            return OpenVinoTarget(python_at(named.address))
+            return OpenVinoTarget(self._sides, python_at(named.address))
         return super().target(named)
 
     def target_here(self) -> RunTarget:
         """The installed package."""
         from opscope.runtimes.openvino.target import OpenVinoTarget
 
-        return OpenVinoTarget()
+        return OpenVinoTarget(self._sides)
 
     def version(self) -> str:
         """Of the installed package."""
@@ -113,8 +117,10 @@ class OpenVino(Runtime):
     def preflight(self, program: Path, record: Path | None = None) -> Preflight:  # noqa: ARG002 - it has none
         """By one run of it."""
         from opscope.runtimes.openvino.preflight import openvino_preflight
+        from opscope.runtimes.openvino.target import OpenVinoTarget
 
-        return openvino_preflight(program, self.signatures(program)[0], self.index_limits(program))
+        target = OpenVinoTarget(self._sides)
+        return openvino_preflight(program, self.signatures(program)[0], self.index_limits(program), target)
 
     def attributed(self, side: Side, program: Path, record: Path | None) -> AttributedSide:  # noqa: ARG002 - it has none
         """By the graphs that are kept beside the traces."""
@@ -123,6 +129,14 @@ class OpenVino(Runtime):
         return with_nodes(side, graph_of(side))
 
     def _other(self, path: Path) -> Runtime | None:
-        from opscope.runtimes.openvino.program_files import other_runtime
+        """The runtime whose program a file is; None for an IR, and for anything else."""
+        return None if self.holds(path) else next((one for one in self._others if one.holds(path)), None)
 
-        return other_runtime(path)
+    def _sides(self, program: Path) -> ProgramSides:
+        """A program of several signatures is called by its first; of an IR the order is OpenVINO's."""
+        from opscope.experiment.protocol import ProgramSides
+        from opscope.program.structure.exported import Tensor
+
+        own, other = self.signatures(program)[0], self._other(program)
+        tensors = [Tensor(list(one.sizes), one.dtype.name) for one in own.inputs]
+        return ProgramSides(own.name, tensors, *(other.tensor_names(program) if other else (None, None)))

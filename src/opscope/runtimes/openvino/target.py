@@ -18,9 +18,11 @@ from opscope.runtimes.package_target import PackageModules, PackageTarget
 from opscope.runtimes.switching import LibrarySwitch
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from opscope.bundle.manifest import Mechanism
     from opscope.core.system.pythons import Python
-    from opscope.experiment.protocol import Job
+    from opscope.experiment.protocol import Job, ProgramSides
     from opscope.experiment.target import SwitchOffer
     from opscope.machine.ceilings_cache import MachineIdentity
     from opscope.program.ceilings import Ceilings
@@ -41,7 +43,8 @@ _FLAGS = ("-x", "c", "-std=gnu11", "-O2", "-shared", "-fPIC", str(_CLOCK))
 class OpenVinoTarget(PackageTarget):
     """Runs models with the installed package."""
 
-    def __init__(self, python: Python = HERE) -> None:
+    def __init__(self, sides: Callable[[Path], ProgramSides], python: Python = HERE) -> None:
+        self._sides_of = sides
         found, self._asking = installed_openvino(python), asking_libraries(python)
         super().__init__(MODULES, TRACE, lambda: found.library, lambda: {PACKAGE: found.version}, python=python)
 
@@ -54,6 +57,9 @@ class OpenVinoTarget(PackageTarget):
             return str(built_library(_CLOCK, _FLAGS, "libclock.so"))
         except MissingDependencyError:
             return None
+
+    def _sides(self, job: Job) -> ProgramSides:
+        return self._sides_of(Path(job.program))
 
     def _recorder(self, job: Job) -> str | None:
         return self._clock if job.traced else None

@@ -161,7 +161,7 @@ def _warnings(trace: OpenVinoTrace, times: NDArray[np.int64], walls: NDArray[np.
     found = []
     if trace.unit_ns > 1:
         text = "OpenVINO tells averages in whole microseconds: every inference but the first has the same node times"
-        hint = "install a C++ compiler, with which opscope times every inference"
+        hint = "install a C++ compiler, with which every inference is timed"
         found.append(TraceWarning("averages_only", text, hint))
     share = float(np.median(times.sum(axis=1) / np.maximum(walls, 1)))
     if share < _ADDS_UP:

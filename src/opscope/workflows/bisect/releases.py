@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from packaging.version import InvalidVersion, Version
 
 from opscope.core.errors import MissingDependencyError, NotFoundError, UsageError
-from opscope.core.files import scratch_directory, sha256_of
+from opscope.core.files import scratch_directory, sha256_of, write_atomically
 from opscope.core.system.cache import cache_directory, is_whole, made_in_place, remove_beyond
 from opscope.core.system.interpreter import module_command
 from opscope.core.system.pythons import HERE, Python, python_at, python_in
@@ -204,7 +204,7 @@ def _made(package: str, version: str, python: Python, importable: str) -> Path:
         home = _home(package, version, python, sha256)
         with made_in_place(home) as parts:
             _build(parts, wheel, python, importable)
-            (parts / _WHEEL).write_text(f"{wheel.name} {sha256}\n", encoding="utf-8")
+            write_atomically(parts / _WHEEL, f"{wheel.name} {sha256}\n".encode())
     return home
 
 
