@@ -88,7 +88,7 @@ def test_tokens_per_second_come_from_calls_without_tracing(tmp_path: Path) -> No
     assert decode.latency.samples_ns == [90, 110]
     assert decode.tokens_per_second == pytest.approx(1e9 / 100)
     assert decode.latency.source == "untraced"
-    assert (prefill.tokens, prefill.tokens_per_second) == (None, None)
+    assert (prefill.phase, prefill.tokens_per_second) == (None, None)
 
 
 def test_one_method_without_tokens_needs_no_rows(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ import msgspec
 from opscope.analysis.latency.latency import Latency, latency_of
 from opscope.analysis.latency.timing import Untraced
 from opscope.analysis.operators.operators import UNKNOWN_METHOD, CategoryTime, Operator, categories
+from opscope.program.phases import Phase, phase_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -32,8 +33,8 @@ class MethodTime(msgspec.Struct, frozen=True):
         latency: of its calls without event tracing where there are any, else of the traced ones.
         traced: Method::execute of its traced calls, where ``latency`` is not of these; else null.
         categories: self time per call of this method, and share of it.
-        tokens: tokens that a call reads or produces; null where that is not known.
-        tokens_per_second: tokens by the median of ``latency``; null likewise.
+        phase: what a call does for a language model, with its tokens; null where it stands for no phase.
+        tokens_per_second: tokens by the median of ``latency``; null where they are not known.
         tokens_ci95: 95 % interval of it; null where the median has none.
     """
 
@@ -43,7 +44,7 @@ class MethodTime(msgspec.Struct, frozen=True):
     latency: Latency
     traced: Latency | None
     categories: list[CategoryTime]
-    tokens: int | None
+    phase: Phase | None
     tokens_per_second: float | None
     tokens_ci95: tuple[float, float] | None
 
@@ -53,13 +54,14 @@ def method_times(
 ) -> list[MethodTime]:
     """Every method that was called, in the order of their first calls; empty where one method stands for all."""
     measured = _durations(table)
-    if len(measured) < 2 and not tokens:  # noqa: PLR2004 - one method is the whole
+    phases = {name: phase_of(name, tokens.get(name)) for name in measured}
+    if len(measured) < 2 and not any(phases.values()):  # noqa: PLR2004 - one method is the whole
         return []
     total = sum(sum(map(sum, own)) for own in measured.values())
     count = sum(len(one) for own in measured.values() for one in own)
     without = _untraced(calls) if calls else {}
     return [
-        _method(name, own, without.get(name), _shares(operators, name, count, own), total, tokens.get(name))
+        _method(name, own, without.get(name), _shares(operators, name, count, own), total, phases[name])
         for name, own in measured.items()
     ]
 
@@ -70,11 +72,11 @@ def _method(
     without: Latency | None,
     parts: list[CategoryTime],
     total: int,
-    tokens: int | None,
+    phase: Phase | None,
 ) -> MethodTime:
     traced = latency_of("traced", measured, [[]] * len(measured), [None] * len(measured))
     used = without or traced
-    interval = used.ci95_median_ns
+    interval, tokens = used.ci95_median_ns, phase.tokens if phase else None
     return MethodTime(
         method=name,
         calls=traced.n,
@@ -82,7 +84,7 @@ def _method(
         latency=used,
         traced=traced if without else None,
         categories=parts,
-        tokens=tokens,
+        phase=phase,
         tokens_per_second=_rate(tokens, used.median_ns),
         tokens_ci95=_rates(tokens, interval) if interval else None,
     )

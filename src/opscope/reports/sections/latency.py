@@ -343,7 +343,7 @@ def methods_table(
         column("baseline ms", Format.MS, judged(lambda end: end.baseline_ns), absent=NOT_KNOWN) if compared else None,
         column("speedup", Format.FIGURE, judged(_method_speedup), absent=NOT_KNOWN) if compared else None,
         column("verdict", Format.VERDICT, judged(lambda end: end.verdict), absent=NOT_KNOWN) if compared else None,
-        column("tokens per call", Format.COUNT, lambda row: row.tokens, absent="-"),
+        column("tokens per call", Format.COUNT, lambda row: row.phase.tokens if row.phase else None, absent="-"),
         column("tokens per second", Format.FIGURE, tokens_text),
     )
 

@@ -1,0 +1,72 @@
+"""Phases of a language model: reading a prompt, making one token after another, and what comes before and between.
+
+A call that stands for a phase is named by it: ``prefill_128`` reads 128 tokens, ``decode_at_10`` makes the token at
+position 10, ``decode_at_10_of_4096`` does so with 4,096 places allocated for keys and values.
+"""
+
+from __future__ import annotations
+
+import enum
+import re
+
+import msgspec
+
+_NAME = re.compile(
+    r"(?:prefill(?:_(?P<prompt>[1-9]\d{0,6}))?|decode(?:_at_(?P<position>0|[1-9]\d{0,6}))?)"
+    r"(?:_of_(?P<cache>[1-9]\d{0,6}))?\Z"
+)
+_PREFILL = "prefill"
+
+
+class PhaseKind(str, enum.Enum):
+    """What a language model does in a call."""
+
+    LOAD = "load"
+    """The program is loaded, with its weights."""
+    PREFILL = "prefill"
+    """Tokens of the prompt are read, all at once."""
+    DECODE = "decode"
+    """One token is made from those before it."""
+    SAMPLING = "sampling"
+    """A token is chosen by its score."""
+
+
+class Phase(msgspec.Struct, frozen=True):
+    """What a call of a language model does.
+
+    Attributes:
+        kind: the phase.
+        tokens: that a call reads or makes; null where it is not known.
+        position: of the first of them, which is the number of tokens before it; null likewise.
+        cache: places that are allocated for keys and values of tokens; null likewise.
+    """
+
+    kind: PhaseKind
+    tokens: int | None = None
+    position: int | None = None
+    cache: int | None = None
+
+
+def phase_of(name: str, tokens: int | None = None) -> Phase | None:
+    """The phase that a call is named by; ``tokens`` of a call where more is known than its name. None: no phase.
+
+    A name without a number says too little: image models have methods called ``decode``, too. A call of known tokens
+    and any other name makes one token or reads several.
+    """
+    form = _NAME.match(name)
+    numbers = form.group("prompt", "position", "cache") if form else (None, None, None)
+    prompt, position, cache = (int(text) if text else None for text in numbers)
+    if tokens is None and prompt is None and position is None:
+        return None
+    reads = name.startswith(_PREFILL) if form else (tokens or 1) > 1
+    if reads:
+        return Phase(PhaseKind.PREFILL, tokens or prompt, 0 if form else None, cache)
+    return Phase(PhaseKind.DECODE, tokens or 1, position, cache)
+
+
+def phase_name(phase: Phase) -> str:
+    """The name of a call that stands for a phase of reading or making tokens."""
+    cache = f"_of_{phase.cache}" if phase.cache else ""
+    if phase.kind is PhaseKind.PREFILL:
+        return f"{_PREFILL}_{phase.tokens}{cache}"
+    return f"decode_at_{phase.position}{cache}"
