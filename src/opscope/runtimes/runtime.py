@@ -287,16 +287,21 @@ class Runtime:
         """Rows of the table that an input is an index into, by the name of the input, as far as it is known."""
         return {}
 
-    def calls(self, program: Path, asked: Sequence[str]) -> list[str]:
+    def calls(self, program: Path, asked: Sequence[str], *, phases: bool = True) -> list[str]:  # noqa: ARG002 - where one graph has phases
         """The methods that a process calls over and over; empty for a program with one method.
 
-        ``asked`` are ``NAME`` or ``NAME:COUNT``, in order; without any each method is called once.
+        ``asked`` are ``NAME`` or ``NAME:COUNT``, in order; without any each method is called once. The one graph of a
+        language model is called for its phases; not with ``phases`` False, since somebody gives its inputs.
 
         Raises:
             UsageError: the program has no such method, or the count is not a number.
         """
         names = self.methods(program)
         return asked_calls(asked, names) or (names if len(names) > 1 else [])
+
+    def fills(self, program: Path, calls: Sequence[str]) -> Sequence[str | None]:  # noqa: ARG002 - where calls are phases
+        """What fills the inputs of these calls, in the words of ``--input``, where that follows from the calls."""
+        return ()
 
     def is_program(self, head: bytes) -> bool:  # noqa: ARG002 - where programs are read
         """Whether a file that starts with these bytes (at least 8) is a program that ``read`` takes."""

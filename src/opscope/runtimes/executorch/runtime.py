@@ -145,7 +145,7 @@ class ExecuTorch(Runtime):
         """None: a program states the largest sizes."""
         return []
 
-    def calls(self, program: Path, asked: Sequence[str]) -> list[str]:
+    def calls(self, program: Path, asked: Sequence[str], *, phases: bool = True) -> list[str]:  # noqa: ARG002 - its methods are those of the file
         """As a decode loop does, where the record of the export tells of one."""
         from opscope.runtimes.executorch.program_files import planned_calls
 
