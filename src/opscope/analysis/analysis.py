@@ -66,6 +66,7 @@ if TYPE_CHECKING:
     from opscope.analysis.operators.attribution import Attributions
     from opscope.core.table import EventTable
     from opscope.core.table.places import OperatorKey
+    from opscope.program.phases import Phase
 
 
 NO_SPLIT = frozenset({"parallel_nodes", "nodes_do_not_add_up"})
@@ -226,7 +227,7 @@ def analyse(  # noqa: PLR0913 - all but the first two are what a bundle knows be
     variant: str | None = None,
     known: ProgramKnowledge | None = None,
     calls: CallTimes | None = None,
-    tokens: Mapping[str, int] | None = None,
+    phases: Mapping[str, Phase] | None = None,
     *,
     disturbed: str | None = None,
 ) -> Analysis:
@@ -239,7 +240,7 @@ def analyse(  # noqa: PLR0913 - all but the first two are what a bundle knows be
     rows = known_operators(table, known.attributions.operators if known else None, scale)
     timing = untraced(calls) if calls else None
     methods: list[MethodTime] = part(
-        "the split into methods", lambda: method_times(table, rows, calls, tokens or {}), []
+        "the split into methods", lambda: method_times(table, rows, calls, phases or {}), []
     )
     judged = timed_by_method(variant or source.path, measured, timing, methods)
     analysis = Analysis(

@@ -18,9 +18,9 @@ from opscope.program.structure.plan import Dynamism, PlannedTensor
 from opscope.runtimes.runtime import asked_calls
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
-    from opscope.program.structure.plan import NamedValue
+    from opscope.program.structure.plan import NamedValue, Value
 
 _TOKENS = re.compile(r"(?:^|[_.])(?:input_ids|input_tokens|tokens?|token_ids)$")
 _POSITIONS = re.compile(r"(?:^|[_.])(?:position_ids|input_pos(?:itions?)?|cache_position)$")
@@ -100,7 +100,7 @@ class LanguageModel(NamedTuple):
     def words(self, name: str) -> list[str | None]:
         """What fills each input of a phase, as a person would write it; None for random numbers."""
         phase = self.phase(name)
-        return [self._fill(own, phase) for own, _ in self.inputs]
+        return [phase_fill(own, value, phase, self.vocabulary) for own, value in self.inputs]
 
     def _sized(self, name: str, value: object, phase: Phase) -> PlannedTensor:
         assert isinstance(value, PlannedTensor)  # noqa: S101 - as :func:`language_model` found it
@@ -111,17 +111,8 @@ class LanguageModel(NamedTuple):
             if any(value.symbols[-1:]) and self.width:
                 sizes[-1] = self.width
         else:
-            sizes = [1, before + tokens if _MASK.search(name) else tokens]
+            sizes = [*[1] * (len(value.sizes) - 1), before + tokens if _MASK.search(name) else tokens]
         return msgspec.structs.replace(value, sizes=tuple(sizes), symbols=(), dynamism=Dynamism.STATIC)
-
-    def _fill(self, name: str, phase: Phase) -> str | None:
-        if _TOKENS.search(name):
-            return f"random(0,{self.vocabulary})" if self.vocabulary else None
-        if _MASK.search(name):
-            return "ones"
-        if _POSITIONS.search(name):
-            return str(phase.position) if phase.tokens == 1 else "range"
-        return None
 
 
 def language_model(
@@ -138,13 +129,57 @@ def language_model(
     caches = [name for name, value in tensors if _CACHE.search(name) and len(value.sizes) == _CACHE_RANK]
     others = [
         name
-        for name, value in tensors
-        if name not in {*tokens, *caches}
-        and not (len(value.sizes) == _TOKENS_RANK and (_MASK.search(name) or _POSITIONS.search(name)))
+        for name, _ in tensors
+        if name not in {*tokens, *caches} and not (_MASK.search(name) or _POSITIONS.search(name))
     ]
     if len(tokens) != 1 or not caches or others or len(tensors) != len(inputs):
         return None
     return LanguageModel(inputs, tokens[0], vocabulary, context, shared, width)
+
+
+def phase_fill(name: str, value: Value, phase: Phase, vocabulary: int | None = None) -> str | None:
+    """What fills an input of a phase, as a person would write it; None for random numbers."""
+    if _TOKENS.search(name):
+        return f"random(0,{vocabulary})" if vocabulary else None
+    if _MASK.search(name):
+        floating = isinstance(value, PlannedTensor) and "float" in value.dtype.name
+        return "zeros" if floating else "ones"
+    if _POSITIONS.search(name):
+        return str(phase.position) if phase.tokens == 1 else "range"
+    return None
+
+
+def declared_phases(methods: Mapping[str, Sequence[NamedValue]]) -> dict[str, Phase]:
+    """The phases that methods of fixed sizes stand for, by their inputs; empty unless all are of one language model.
+
+    A method of one token makes it behind the longest prompt that another one reads.
+    """
+    models = {
+        name: language_model(inputs, vocabulary=None, context=None, shared=True) for name, inputs in methods.items()
+    }
+    if not models or any(model is None for model in models.values()):
+        return {}
+    sizes = {name: _sizes(inputs) for name, inputs in methods.items()}
+    longest = max(tokens for tokens, _ in sizes.values())
+    return {
+        name: Phase(PhaseKind.PREFILL, tokens, 0, places)
+        if tokens > 1
+        else Phase(PhaseKind.DECODE, 1, min(longest, places - 1), places)
+        for name, (tokens, places) in sizes.items()
+    }
+
+
+def _sizes(inputs: Sequence[NamedValue]) -> tuple[int, int]:
+    """Tokens of a call, and places of its cache."""
+    tensors = [(name, value.sizes) for name, value in inputs if isinstance(value, PlannedTensor)]
+    tokens = next(sizes[-1] for name, sizes in tensors if _TOKENS.search(name))
+    kept = next(sizes for name, sizes in tensors if _CACHE.search(name))
+    return tokens, max(kept[1:3])
+
+
+def looped(phases: Mapping[str, Phase]) -> list[str]:
+    """The calls of a round: each prompt once, and a token as often as a loop would make it."""
+    return [name for name, one in phases.items() for _ in range(LOOP if one.kind is PhaseKind.DECODE else 1)]
 
 
 def is_cache(name: str) -> bool:

@@ -48,6 +48,8 @@ class Place(NamedTuple):
 
 
 _LAYER = re.compile(r"(?:^|[./_])(?:layers?|blocks?|h)[._](\d{1,4})(?=[./_]|$)", re.IGNORECASE)
+_NUMBERED = re.compile(r"(?:^|[./])(\d{1,4})(?=[./]|$)")
+"""A path that leaves out what holds the layers: ``module.3.atten_func``."""
 _FINAL = re.compile(r"final_?(?:layer_?)?norm", re.IGNORECASE)
 """ONNX Runtime's builder numbers the norm behind the last layer as one more."""
 _NORM = re.compile(r"norm|(?:^|_)ln(?:_|\d|$)", re.IGNORECASE)
@@ -66,7 +68,7 @@ _CACHE_NAMES = re.compile(r"update_cache|DYNAMIC_UPDATE_SLICE|past|present|kv_?c
 def place_of(operator: Operator, cache: CacheUse | None) -> Place:
     """Where an operator belongs; what it does with a cache says more than its path."""
     path = operator.module or ""
-    found = _LAYER.search(path)
+    found = _LAYER.search(path) or _NUMBERED.search(path)
     layer = int(found.group(1)) if found and not _FINAL.search(path) else None
     if operator.kind == "framework":
         return Place(None, TokenPart.FRAMEWORK)
