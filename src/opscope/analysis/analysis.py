@@ -293,9 +293,7 @@ def _ledgers(
     if known is None:
         return []
     facts = known.attributions.operators
-    works = by_operator(operator_work(rows, facts))
-    caches = {key: own.cache for key, own in facts.items() if own.cache is not None}
-    return token_ledgers(rows, methods, works, caches, known.ceilings)
+    return token_ledgers(rows, methods, by_operator(operator_work(rows, facts)), facts, known.ceilings)
 
 
 def headline_of(table: EventTable, calls: CallTimes | None, *, alone: bool) -> HeadlineScale:

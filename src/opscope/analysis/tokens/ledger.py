@@ -20,6 +20,7 @@ from opscope.analysis.operators.operators import FRAMEWORK_BACKEND
 from opscope.analysis.roofline import Bound, Interval, OperatorWork, place
 from opscope.analysis.tokens.parts import Place, TokenPart, place_of
 from opscope.core.grouping import grouped
+from opscope.core.stats.hierarchy import typical
 from opscope.core.table.places import operator_key
 from opscope.program.ceilings import KernelClass
 from opscope.program.phases import Phase, PhaseKind
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from opscope.analysis.latency.methods import MethodTime
+    from opscope.analysis.operators.operator_facts import OperatorFacts
     from opscope.analysis.operators.operators import Operator
     from opscope.core.table.places import OperatorKey
     from opscope.program.ceilings import Ceilings
@@ -120,7 +122,7 @@ class TokenLedger(msgspec.Struct, frozen=True):
     Attributes:
         method: that is called.
         phase: what it does.
-        time_ns: the median of the calls without event tracing, as in the table of methods; of traced ones else.
+        time_ns: what is typical of the medians of processes, as in a headline; of untraced calls where there are any.
         factor: how many of these a traced call takes, of which the split is.
         timed: whether rows have times, or only shares of the traced call.
         rows: by layer and part, in the order of the layers; the runtime's own time last.
@@ -159,19 +161,19 @@ def token_ledgers(
     rows: Sequence[Operator],
     methods: Sequence[MethodTime],
     works: Mapping[OperatorKey, OperatorWork],
-    caches: Mapping[OperatorKey, CacheUse],
+    facts: Mapping[OperatorKey, OperatorFacts],
     ceilings: Ceilings | None,
 ) -> list[TokenLedger]:
     """The ledger of every phase that reads or makes tokens, in the order of the calls; empty where none does.
 
-    ``rows`` and ``works`` are per call of any method, as an analysis has them; ``caches`` are of one call.
+    ``rows`` and ``works`` are per call of any method, as an analysis has them; ``facts`` are of one call of each.
     """
     count = sum(method.calls for method in methods)
     found = []
     for method in methods:
         own = [row for row in rows if row.method == method.method]
         if method.phase is not None and method.phase.kind in {PhaseKind.PREFILL, PhaseKind.DECODE} and own:
-            call = _Call(method, method.phase, count / method.calls, works, caches)
+            call = _Call(method, method.phase, count / method.calls, works, facts)
             found.append(call.ledger(own, ceilings))
     return found
 
@@ -185,18 +187,18 @@ class _Call:
         phase: Phase,
         times: float,
         works: Mapping[OperatorKey, OperatorWork],
-        caches: Mapping[OperatorKey, CacheUse],
+        facts: Mapping[OperatorKey, OperatorFacts],
     ) -> None:
         self._method, self._phase, self._times = method, phase, times
-        self._works, self._caches = works, caches
-        self._time_ns = method.latency.median_ns
+        self._works, self._facts = works, facts
+        self._time_ns = typical(method.latency.by_process())
 
     def ledger(self, rows: Sequence[Operator], ceilings: Ceilings | None) -> TokenLedger:
         """Of these operators and framework times."""
-        traced = self._method.traced or self._method.latency
+        traced = typical((self._method.traced or self._method.latency).by_process())
         whole = sum(row.share for row in rows) or 1.0
-        times = [row.share / whole * traced.median_ns for row in rows]
-        factor = traced.median_ns / self._time_ns if self._time_ns else 1.0
+        times = [row.share / whole * traced for row in rows]
+        factor = traced / self._time_ns if self._time_ns else 1.0
         timed = 0 < factor <= MOST_TRACED
         spent = _on_scale(rows, times, self._time_ns) if timed else times
         entries = _between([self._entry(row, time) for row, time in zip(rows, spent, strict=True)])
@@ -223,26 +225,27 @@ class _Call:
 
     def _entry(self, row: Operator, time: float) -> _Entry:
         key = operator_key(row)
-        cache = self._caches.get(key) if key else None
-        work, moved = self._worked(row, self._works.get(key) if key else None, cache, time)
-        return _Entry(place_of(row, cache), time, work, moved)
+        facts = self._facts.get(key) if key else None
+        work, moved = self._worked(row, self._works.get(key) if key else None, facts, time)
+        return _Entry(place_of(row, facts.cache if facts else None), time, work, moved)
 
     def _worked(
-        self, row: Operator, work: OperatorWork | None, cache: CacheUse | None, time: float
+        self, row: Operator, work: OperatorWork | None, facts: OperatorFacts | None, time: float
     ) -> tuple[OperatorWork | None, tuple[ByteCount, ...]]:
         """What an operator does in one call, and the bytes that it moves."""
-        if cache is not None and self._phase.position is not None:
-            return self._cached(row, cache, self._phase.position, time)
-        if work is None or cache is not None:
+        if facts is not None and facts.cache is not None and self._phase.position is not None:
+            return self._cached(row, facts.cache, self._phase.position, time)
+        if work is None or facts is None or facts.cost is None:
             return None, ()
+        calls, cost = row.calls * self._times, facts.cost
         one = msgspec.structs.replace(
             work,
-            macs=_scaled(work.macs, self._times),
-            flops=_scaled(work.flops, self._times),
-            elements=_scaled(work.elements, self._times),
-            activation_bytes=_scaled(work.activation_bytes, self._times),
-            weight_bytes=_scaled(work.weight_bytes, self._times),
-            calls=work.calls * self._times,
+            macs=round(cost.macs * calls),
+            flops=round(cost.flops * calls),
+            elements=None if facts.elements is None else round(facts.elements * calls),
+            activation_bytes=round((cost.read_bytes + cost.written_bytes) * calls),
+            weight_bytes=round(cost.weight_bytes * calls),
+            calls=calls,
             time_ns=time,
             uncertainty_ns=work.uncertainty_ns * self._times,
         )
@@ -306,10 +309,6 @@ def _on_scale(rows: Sequence[Operator], times: Sequence[float], latency: float) 
     left = max(0.0, framework - more)
     scales = (left / framework if framework else 0.0, (latency - left) / operators if operators else 0.0)
     return [time * scales[one] for time, one in zip(times, inside, strict=True)]
-
-
-def _scaled(count: int | None, times: float) -> int | None:
-    return None if count is None else round(count * times)
 
 
 def _plain(dtype: str | None) -> str | None:

@@ -141,11 +141,13 @@ class LiteRt(Runtime):
     def fills(self, program: Path, calls: Sequence[str]) -> Sequence[str | None]:
         """Of the signatures of a language model."""
         from opscope.runtimes.language import phase_fill
+        from opscope.runtimes.litert.signatures import table_rows
 
+        rows = table_rows(program)
         found, inputs = self.phases(program), self.inputs(program, calls)
         if not set(inputs) <= set(found):
             return ()
-        return [phase_fill(one, value, found[name]) for name, own in inputs.items() for one, value in own]
+        return [phase_fill(one, value, found[name], rows) for name, own in inputs.items() for one, value in own]
 
     def tensor_names(self, program: Path) -> tuple[list[str], list[str]]:
         """Of the tensors that the arguments of a signature stand for."""
