@@ -49,7 +49,7 @@ from opscope.analysis.quality.quality import evidence_of, examine_measurement
 from opscope.analysis.roofline import OperatorWork, Roofline, roofline
 from opscope.analysis.rules.evidence import Evidence
 from opscope.analysis.rules.rules import examine
-from opscope.analysis.tokens.growth import DecodeGrowth, decode_growth
+from opscope.analysis.tokens.growth import CacheCost, DecodeGrowth, cache_costs, decode_growth
 from opscope.analysis.tokens.ledger import TokenLedger, token_ledgers
 from opscope.core.errors import TraceFormatError
 from opscope.core.parts import explained, part
@@ -169,6 +169,7 @@ class Analysis(HeadlineSplit, msgspec.Struct, frozen=True, kw_only=True, tag_fie
         methods: the methods one by one, where several were called or calls stand for tokens; else empty.
         tokens: what a call costs by layer and part, for each phase of a language model; else empty.
         growth: how the time of decoding grows with the position, by size of the cache; likewise.
+        cache_costs: what more places of a cache cost, where several sizes were measured; likewise.
     """
 
     variant: str | None
@@ -194,6 +195,7 @@ class Analysis(HeadlineSplit, msgspec.Struct, frozen=True, kw_only=True, tag_fie
     methods: list[MethodTime] = []
     tokens: list[TokenLedger] = []
     growth: list[DecodeGrowth] = []
+    cache_costs: list[CacheCost] = []
 
     @property
     def has_split(self) -> bool:
@@ -272,6 +274,7 @@ def analyse(  # noqa: PLR0913 - all but the first two are what a bundle knows be
         methods=methods,
         tokens=part("the ledger of a token", lambda: _ledgers(rows, methods, known), []),
         growth=part("the growth with the position", lambda: decode_growth(methods), []),
+        cache_costs=part("the cost of a cache", lambda: cache_costs(methods), []),
     )
     nothing: tuple[list[Message], list[Message]] = [], []
     findings, ruled_out = part("findings", lambda: examine(_evidence(analysis, known, scale, disturbed)), nothing)

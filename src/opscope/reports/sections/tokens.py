@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from opscope.analysis.analysis import Analysis
-    from opscope.analysis.tokens.growth import DecodeGrowth
+    from opscope.analysis.tokens.growth import CacheCost, DecodeGrowth
     from opscope.analysis.tokens.ledger import LedgerRow, TokenLedger
     from opscope.reports.document.blocks import Block, TableBlock
 
@@ -132,10 +132,19 @@ def growth_sentence(growth: DecodeGrowth) -> str:
     )
 
 
+def cache_sentence(cost: CacheCost) -> str:
+    """What more places of a cache cost a token."""
+    fewer, more = cost.places
+    between = f" {interval_text(cost.ratio.ci95, ratio_text)}" if cost.ratio.ci95 else ""
+    took = f"takes {ratio_text(cost.ratio.value)}{between} as long"
+    return f"At position {cost.position:,} a token {took} with a cache of {more:,} places as with {fewer:,}."
+
+
 def token_blocks(shown: Analysis) -> list[Block]:
     """What a first screen says of a language model: what bounds a prompt and a token, and how that grows."""
     told = [sentence for one in _ends(shown.tokens) if (sentence := bound_sentence(one))]
     told += [growth_sentence(one) for one in shown.growth]
+    told += [cache_sentence(one) for one in shown.cache_costs]
     told += arithmetic_sentence(shown.tokens)
     return [Bullets(told)] if told else []
 
@@ -188,6 +197,7 @@ def ledger_section(shown: Analysis) -> Section | None:
     if any(one.phase.kind is PhaseKind.DECODE for one in shown.tokens):
         blocks.append(picture("decoding over the position", lambda: decode_over_position(shown.tokens, shown.growth)))
     blocks += [Sentence(growth_sentence(one)) for one in shown.growth]
+    blocks += [Sentence(cache_sentence(one)) for one in shown.cache_costs]
     for one in shown.tokens:
         blocks += _ledger(one)
     told = "What a token costs"
