@@ -105,7 +105,7 @@ _SHAPES: dict[KernelClass, list[Sequence[Sizes]]] = {
 _GEMVS = ((128, 128), (512, 512))
 _AROUND = frozenset({"Reorder", "FakeQuantize", "Transpose", "Subgraph", "Eltwise", "Convert"})
 """Nodes at either end of products in a row: layouts, and steps of int8."""
-_FUNCTIONS = frozenset({"Subgraph", "Eltwise"})
+_FUNCTIONS = frozenset({"Subgraph", "Eltwise", "Math"})
 """What functions run as, whichever they are."""
 _UNARY = {
     "Abs": "abs",
