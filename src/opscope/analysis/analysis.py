@@ -423,5 +423,6 @@ def _kernel(row: Operator) -> KernelUse | None:
 def _function(row: Operator) -> str | None:
     """What XNNPACK calls the operator, or the type of a node; None for a portable one."""
     if is_node(row):
-        return row.name.partition(": ")[0]
+        # What a node computes that is called after the generator of its kernel tells more than its name.
+        return row.computes[0] if len(row.computes) == 1 else row.name.partition(": ")[0]
     return None if row.backend == PORTABLE_BACKEND else operator_name(row.name)
