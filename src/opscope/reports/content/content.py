@@ -245,26 +245,34 @@ def _headline(content: ReportContent) -> Headline:
             return _of_nothing(content)
         if content.manifest.target.emulated:
             return _of_emulated(content)
-        firsts = {one.phase.kind: one for one in reversed(analysis.tokens)}
-        phases = [
-            f"{phase_text(one.phase)}: {time_text(one.time_ns)}" for one in analysis.tokens if one in firsts.values()
-        ]
-        told = "; ".join(phases) or f"{time_text(analysis.headline_ns)} per {unit_of(analysis)}"
+        told = _of_phases(analysis) or f"{time_text(analysis.headline_ns)} per {unit_of(analysis)}"
         return Headline(told, _why_alone(content))
     if comparison.methods:
-        known = {row.method: row.phase for row in content.shown.methods if row.phase} if content.shown else {}
-        speeds = [
-            f"{phase_text(known[one.method], known.values()) if one.method in known else plain(one.method, 60)}: "
-            f"{_speed(content, one.end_to_end, side_latencies(one.end_to_end))}"
-            for one in _told_methods(comparison, known)
-        ]
-        return Headline("; ".join(speeds), f"of all calls together: {trust_text(comparison)}")
+        return Headline(_of_methods(content, comparison), f"of all calls together: {trust_text(comparison)}")
     if len(rows := by_threads(content)) > 1:
         speeds = [_speed(content, one.end_to_end, side_latencies(one.end_to_end)) for one in rows.values()]
-        told = [f"{threads_text(count)}: {speed}" for count, speed in zip(rows, speeds, strict=True)]
-        return Headline("; ".join(told), f"{threads_text(next(iter(rows)))}: {trust_text(comparison)}")
+        each = [f"{threads_text(count)}: {speed}" for count, speed in zip(rows, speeds, strict=True)]
+        return Headline("; ".join(each), f"{threads_text(next(iter(rows)))}: {trust_text(comparison)}")
     speed = _speed(content, comparison.end_to_end, side_latencies(comparison.end_to_end))
     return Headline(speed, _within_processes(content) if one_process_a_side(content) else trust_text(comparison))
+
+
+def _of_phases(analysis: Analysis) -> str:
+    """The first prompt and the first token of a language model; empty for any other program."""
+    firsts = {one.phase.kind: one for one in reversed(analysis.tokens)}
+    shown = [one for one in analysis.tokens if one in firsts.values()]
+    return "; ".join(f"{phase_text(one.phase)}: {time_text(one.time_ns)}" for one in shown)
+
+
+def _of_methods(content: ReportContent, comparison: Comparison) -> str:
+    """Methods one by one, each with its verdict."""
+    phases = {row.method: row.phase for row in content.shown.methods if row.phase} if content.shown else {}
+    told = [
+        f"{phase_text(phases[one.method], phases.values()) if one.method in phases else plain(one.method, 60)}: "
+        f"{_speed(content, one.end_to_end, side_latencies(one.end_to_end))}"
+        for one in _told_methods(comparison, phases)
+    ]
+    return "; ".join(told)
 
 
 def _told_methods(comparison: Comparison, phases: Mapping[str, Phase]) -> list[MethodChange]:
