@@ -215,6 +215,7 @@ def test_litert_phases_have_ledgers(tmp_path: Path, name: str, dtype: str, bits:
     assert list(found) == ["prefill_16", "decode"]
     assert counted(found["decode"])["weights", dtype] == pytest.approx(WEIGHTS * bits // 8, rel=0.02)
     for one in found.values():
+        assert one["unknown"] == 0
         assert sum(row["share"] for row in one["rows"]) == pytest.approx(1)
 
 

@@ -17,6 +17,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from opscope.program.cost.cost import GraphCosts
+from opscope.program.cost.operator_cost import Cost
 from opscope.program.model import NamedLayer, ProgramModel, StayedOutside
 from opscope.program.partition.verdicts import Cause, PortableReason
 from opscope.program.structure.dtypes import NumberType
@@ -53,7 +54,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
-    from opscope.program.cost.operator_cost import Cost
     from opscope.program.xnnpack.graph import Attributes
     from opscope.runtimes.litert.composites import Decomposed
     from opscope.runtimes.litert.tflite import TfliteModel, TfliteOperator, TfliteSubgraph, TfliteTensor
@@ -128,6 +128,14 @@ _DATA = dict.fromkeys(
     """.split(),
     1,
 )
+_LOOKED_UP = frozenset({"EMBEDDING_LOOKUP", "GATHER", "GATHER_ND"})
+_MOVED = frozenset({"RESHAPE", "PACK", "UNPACK", "CAST", "SLICE", "SQUEEZE", "EXPAND_DIMS", "SELECT", "SELECT_V2"})
+_COMPARED = frozenset(
+    """
+    ADD SUB MUL LESS LESS_EQUAL GREATER GREATER_EQUAL EQUAL NOT_EQUAL LOGICAL_AND LOGICAL_OR LOGICAL_NOT REDUCE_ALL
+    """.split()
+)
+"""Operators outside of the delegate whose work their shapes tell."""
 _MOST_JOINED = 5
 _QUANTISED_AT_RUN_TIME = frozenset({"BATCH_MATMUL", "CONV_2D", "FULLY_CONNECTED", "TRANSPOSE_CONV"})
 """With stored weights of 8 or 4 bits."""
@@ -184,10 +192,30 @@ class _Lowering:
     def costs(self) -> Iterator[tuple[int, Callable[[], Cost | None]]]:
         """What gives the costs of operators outside, by number, as of the same work in the delegate.
 
-        Operators that the delegate would refuse have none: their shapes may be those of no graph of XNNPACK.
+        Of operators that the delegate would refuse those have one that only look up, move or compare: shapes of others
+        may be those of no graph of XNNPACK.
         """
         for number in sorted(self._outside - self._refused):
             yield number, partial(self._cost, number)
+        for number in sorted(self._refused):
+            if self._graph.operators[number].name in _LOOKED_UP | _MOVED | _COMPARED:
+                yield number, partial(self._plain_cost, number)
+
+    def _plain_cost(self, number: int) -> Cost | None:
+        """What is read and written once; of a table the rows that are looked up."""
+        operator, tensors = self._graph.operators[number], self._graph.tensors
+        given = [tensors[value] for value in operator.inputs if value >= 0]
+        made = [tensors[value] for value in operator.outputs]
+        sizes = {id(one): one.dtype.bytes_of(one.shape) for one in (*given, *made)}
+        if None in sizes.values():
+            return None
+        left = sum(sizes[id(one)] or 0 for one in made)
+        read = sum(sizes[id(one)] or 0 for one in given if not one.constant)
+        stored = sum(sizes[id(one)] or 0 for one in given if one.constant)
+        if operator.name in _LOOKED_UP:
+            read, stored = (min(read, 2 * left), min(stored, left))
+        others = sum(math.prod(one.shape) for one in made) if operator.name in _COMPARED else 0
+        return Cost(0, others, read, left, stored).if_possible()
 
     def _cost(self, number: int) -> Cost | None:
         graph = _GraphBuilder(self._graph, (number,)).graph()
