@@ -10,6 +10,7 @@ from opscope.program.phases import Phase, PhaseKind, phase_name, phase_of
     [
         Phase(PhaseKind.PREFILL, 128, 0),
         Phase(PhaseKind.PREFILL, 16, 0, 4096),
+        Phase(PhaseKind.PREFILL, 16, 10, 4096),
         Phase(PhaseKind.DECODE, 1, 0),
         Phase(PhaseKind.DECODE, 1, 1000, 1280),
     ],
@@ -32,6 +33,7 @@ def test_a_name_says_what_a_call_does(phase: Phase) -> None:
         ("forward", 1, Phase(PhaseKind.DECODE, 1)),
         ("forward", 8, Phase(PhaseKind.PREFILL, 8)),
         ("decode_at_10", 4, Phase(PhaseKind.DECODE, 4, 10)),
+        ("decode_at_10 n_threads=4", 4, Phase(PhaseKind.DECODE, 4, 10)),
     ],
 )
 def test_a_name_without_a_number_says_nothing_alone(name: str, tokens: int | None, found: Phase | None) -> None:

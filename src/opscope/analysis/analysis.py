@@ -66,7 +66,7 @@ if TYPE_CHECKING:
     from opscope.core.table.places import OperatorKey
 
 
-NO_SPLIT = frozenset({"parallel_nodes", "nodes_do_not_add_up"})
+NO_SPLIT = frozenset({"parallel_nodes", "nodes_do_not_add_up", "phases_only"})
 """Warnings that say that the operators of a trace do not tell where the time of its inferences goes."""
 _TYPES = {
     "fp32": "f32",

@@ -1,7 +1,8 @@
 """Phases of a language model: reading a prompt, making one token after another, and what comes before and between.
 
 A call that stands for a phase is named by it: ``prefill_128`` reads 128 tokens, ``decode_at_10`` makes the token at
-position 10, ``decode_at_10_of_4096`` does so with 4,096 places allocated for keys and values.
+position 10, ``decode_at_10_of_4096`` does so with 4,096 places allocated for keys and values, ``prefill_128_at_10``
+reads 128 tokens behind 10 others. What stands behind a blank tells settings apart: ``decode_at_0 n_threads=4``.
 """
 
 from __future__ import annotations
@@ -12,8 +13,9 @@ import re
 import msgspec
 
 _NAME = re.compile(
-    r"(?:prefill(?:_(?P<prompt>[1-9]\d{0,6}))?|decode(?:_at_(?P<position>0|[1-9]\d{0,6}))?)"
-    r"(?:_of_(?P<cache>[1-9]\d{0,6}))?\Z"
+    r"(?:prefill(?:_(?P<prompt>[1-9]\d{0,6}))?|decode)(?:_at_(?P<position>0|[1-9]\d{0,6}))?"
+    r"(?:_of_(?P<cache>[1-9]\d{0,6}))?(?: .+)?\Z",
+    re.DOTALL,
 )
 _PREFILL = "prefill"
 
@@ -60,7 +62,7 @@ def phase_of(name: str, tokens: int | None = None) -> Phase | None:
         return None
     reads = name.startswith(_PREFILL) if form else (tokens or 1) > 1
     if reads:
-        return Phase(PhaseKind.PREFILL, tokens or prompt, 0 if form else None, cache)
+        return Phase(PhaseKind.PREFILL, tokens or prompt, (position or 0) if form else None, cache)
     return Phase(PhaseKind.DECODE, tokens or 1, position, cache)
 
 
@@ -68,5 +70,6 @@ def phase_name(phase: Phase) -> str:
     """The name of a call that stands for a phase of reading or making tokens."""
     cache = f"_of_{phase.cache}" if phase.cache else ""
     if phase.kind is PhaseKind.PREFILL:
-        return f"{_PREFILL}_{phase.tokens}{cache}"
+        behind = f"_at_{phase.position}" if phase.position else ""
+        return f"{_PREFILL}_{phase.tokens}{behind}{cache}"
     return f"decode_at_{phase.position}{cache}"
