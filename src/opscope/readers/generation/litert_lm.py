@@ -29,24 +29,24 @@ _NUMBER = r"\d{1,15}(?:\.\d{1,15})?"
 _DURATION = rf"(?:\d{{1,9}}h)?(?:\d{{1,9}}m(?!s))?(?:{_NUMBER}(?:ns|us|ms|s))?"
 _PART = re.compile(rf"({_NUMBER})(ns|us|ms|s|m|h)")
 _UNITS = {"ns": 1.0, "us": 1e3, "ms": 1e6, "s": 1e9, "m": 60e9, "h": 3600e9}
-_BLOCK = re.compile(rb"^(?:[^\n]{0,200}\])?\s*BenchmarkInfo:\s*$", re.MULTILINE)
+_BLOCK = re.compile(rb"^(?:[^\n]{0,200}\])?[ \t]*BenchmarkInfo:[ \t\r]*$", re.MULTILINE)
 _COMMAND = re.compile(rb"^Benchmarking model: ", re.MULTILINE)
-_RESULTS = re.compile(r"^----- Results -----\s*$", re.MULTILINE)
-_INIT = re.compile(rf"^\s*(?:- )?(?P<name>[A-Z][\w .]{{0,80}}): (?P<ms>{_NUMBER}) ms\s*$", re.MULTILINE)
+_RESULTS = re.compile(r"^----- Results -----[ \t\r]*$", re.MULTILINE)
+_INIT = re.compile(rf"^[ \t]*(?:- )?(?P<name>[A-Z][\w .]{{0,80}}): (?P<ms>{_NUMBER}) ms[ \t\r]*$", re.MULTILINE)
 _TURN = re.compile(
-    r"^\s*(?P<kind>Prefill|Decode) Turn \d{1,9}: "
+    r"^[ \t]*(?P<kind>Prefill|Decode) Turn \d{1,9}: "
     rf"Processed (?P<tokens>\d{{1,12}}) tokens in (?P<time>{_DURATION}) duration",
     re.MULTILINE,
 )
-_TURN_BEGINS = re.compile(r"^\s*(?P<kind>Prefill|Decode) Turn \d{1,9}:", re.MULTILINE)
-_TOTAL = re.compile(r"^\s*(?P<kind>Prefill|Decode) Turns \(Total:? (?P<count>\d{1,9})(?: turns)?\):", re.MULTILINE)
-_TEXT = re.compile(rf"^\s*Turn \d{{1,9}}: (?P<time>{_DURATION}), \d{{1,12}} tokens\s*$", re.MULTILINE)
-_MARK = re.compile(rf"^\s*- (?P<name>\w{{1,80}}): (?P<time>{_DURATION})\s*$", re.MULTILINE)
-_FIRST = re.compile(rf"^\s*Time to first token: +(?P<s>{_NUMBER}) s\s*$", re.MULTILINE)
-_SPEED = re.compile(rf"^(?P<kind>Prefill|Decode) speed: +(?P<rate>{_NUMBER}) tokens/s\s*$", re.MULTILINE)
-_COUNT = re.compile(r"^Number of tokens in (?P<kind>prefill|decode) *: (?P<tokens>\d{1,12})\s*$", re.MULTILINE)
-_CACHE = re.compile(r"^Max number of tokens +: (?P<tokens>\d{1,12})\s*$", re.MULTILINE)
-_STARTED = re.compile(rf"^Init time: +(?P<s>{_NUMBER}) s\s*$", re.MULTILINE)
+_TURN_BEGINS = re.compile(r"^[ \t]*(?P<kind>Prefill|Decode) Turn \d{1,9}:", re.MULTILINE)
+_TOTAL = re.compile(r"^[ \t]*(?P<kind>Prefill|Decode) Turns \(Total:? (?P<count>\d{1,9})(?: turns)?\):", re.MULTILINE)
+_TEXT = re.compile(rf"^[ \t]*Turn \d{{1,9}}: (?P<time>{_DURATION}), \d{{1,12}} tokens[ \t\r]*$", re.MULTILINE)
+_MARK = re.compile(rf"^[ \t]*- (?P<name>\w{{1,80}}): (?P<time>{_DURATION})[ \t\r]*$", re.MULTILINE)
+_FIRST = re.compile(rf"^[ \t]*Time to first token: +(?P<s>{_NUMBER}) s[ \t\r]*$", re.MULTILINE)
+_SPEED = re.compile(rf"^(?P<kind>Prefill|Decode) speed: +(?P<rate>{_NUMBER}) tokens/s[ \t\r]*$", re.MULTILINE)
+_COUNT = re.compile(r"^Number of tokens in (?P<kind>prefill|decode) *: (?P<tokens>\d{1,12})[ \t\r]*$", re.MULTILINE)
+_CACHE = re.compile(r"^Max number of tokens +: (?P<tokens>\d{1,12})[ \t\r]*$", re.MULTILINE)
+_STARTED = re.compile(rf"^Init time: +(?P<s>{_NUMBER}) s[ \t\r]*$", re.MULTILINE)
 _RUNS = re.compile(r"^Running iteration \d{1,9} of (?P<runs>\d{1,9})", re.MULTILINE)
 _TOOL = "LiteRT-LM"
 _DAMAGED = "the output was truncated or edited: keep all that the program prints"

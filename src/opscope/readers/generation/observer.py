@@ -94,7 +94,7 @@ def _run(found: re.Match[bytes], path: Path) -> ObservedRun:
         raise TraceFormatError("a PyTorchObserver line is cut off", where=path, offset=found.start(), hint=_DAMAGED)
     try:
         run = from_json(whole[0], ObservedRun)
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         problem = f"not a PyTorchObserver line: {error}"
         raise TraceFormatError(problem, where=path, offset=found.start(), hint=_DAMAGED) from error
     if not run.possible:
