@@ -49,6 +49,8 @@ from opscope.analysis.quality.quality import evidence_of, examine_measurement
 from opscope.analysis.roofline import OperatorWork, Roofline, roofline
 from opscope.analysis.rules.evidence import Evidence
 from opscope.analysis.rules.rules import examine
+from opscope.analysis.tokens.growth import DecodeGrowth, decode_growth
+from opscope.analysis.tokens.ledger import TokenLedger, token_ledgers
 from opscope.core.errors import TraceFormatError
 from opscope.core.parts import explained, part
 from opscope.core.table import Clock, TraceWarning
@@ -64,6 +66,7 @@ if TYPE_CHECKING:
     from opscope.analysis.operators.attribution import Attributions
     from opscope.core.table import EventTable
     from opscope.core.table.places import OperatorKey
+    from opscope.program.phases import Phase
 
 
 NO_SPLIT = frozenset({"parallel_nodes", "nodes_do_not_add_up", "phases_only"})
@@ -164,6 +167,8 @@ class Analysis(HeadlineSplit, msgspec.Struct, frozen=True, kw_only=True, tag_fie
         ceilings: these ceilings.
         quality: how far these latencies can be trusted, by what they show themselves.
         methods: the methods one by one, where several were called or calls stand for tokens; else empty.
+        tokens: what a call costs by layer and part, for each phase of a language model; else empty.
+        growth: how the time of decoding grows with the position, by size of the cache; likewise.
     """
 
     variant: str | None
@@ -187,6 +192,8 @@ class Analysis(HeadlineSplit, msgspec.Struct, frozen=True, kw_only=True, tag_fie
     ceilings: Ceilings | None = None
     quality: Quality | None = None
     methods: list[MethodTime] = []
+    tokens: list[TokenLedger] = []
+    growth: list[DecodeGrowth] = []
 
     @property
     def has_split(self) -> bool:
@@ -220,7 +227,7 @@ def analyse(  # noqa: PLR0913 - all but the first two are what a bundle knows be
     variant: str | None = None,
     known: ProgramKnowledge | None = None,
     calls: CallTimes | None = None,
-    tokens: Mapping[str, int] | None = None,
+    phases: Mapping[str, Phase] | None = None,
     *,
     disturbed: str | None = None,
 ) -> Analysis:
@@ -233,7 +240,7 @@ def analyse(  # noqa: PLR0913 - all but the first two are what a bundle knows be
     rows = known_operators(table, known.attributions.operators if known else None, scale)
     timing = untraced(calls) if calls else None
     methods: list[MethodTime] = part(
-        "the split into methods", lambda: method_times(table, rows, calls, tokens or {}), []
+        "the split into methods", lambda: method_times(table, rows, calls, phases or {}), []
     )
     judged = timed_by_method(variant or source.path, measured, timing, methods)
     analysis = Analysis(
@@ -263,6 +270,8 @@ def analyse(  # noqa: PLR0913 - all but the first two are what a bundle knows be
         ceilings=known.ceilings if known else None,
         quality=explained("the quality", lambda: judge(examine_measurement(evidence_of(judged))), unjudged),
         methods=methods,
+        tokens=part("the ledger of a token", lambda: _ledgers(rows, methods, known), []),
+        growth=part("the growth with the position", lambda: decode_growth(methods), []),
     )
     nothing: tuple[list[Message], list[Message]] = [], []
     findings, ruled_out = part("findings", lambda: examine(_evidence(analysis, known, scale, disturbed)), nothing)
@@ -275,6 +284,16 @@ def _roofline(rows: Sequence[Operator], known: ProgramKnowledge | None) -> Roofl
         return None
     worked = operator_work(rows, known.attributions.operators)
     return roofline(worked, known.ceilings) if worked else None
+
+
+def _ledgers(
+    rows: Sequence[Operator], methods: Sequence[MethodTime], known: ProgramKnowledge | None
+) -> list[TokenLedger]:
+    """What the calls of phases cost; their parts are known by the program alone."""
+    if known is None:
+        return []
+    facts = known.attributions.operators
+    return token_ledgers(rows, methods, by_operator(operator_work(rows, facts)), facts, known.ceilings)
 
 
 def headline_of(table: EventTable, calls: CallTimes | None, *, alone: bool) -> HeadlineScale:

@@ -11,6 +11,7 @@ import msgspec
 
 from opscope.bundle.settings import USUAL, DelegateName, ExperimentSettings
 from opscope.core.system.usage import ProcessUsage
+from opscope.program.phases import Phase
 from opscope.program.structure.exported import Tensor
 
 Cpus: TypeAlias = Annotated[int, msgspec.Meta(ge=1)]
@@ -91,7 +92,7 @@ class Model(msgspec.Struct, frozen=True):
         planned_bytes: memory that the program plans for its tensors, all methods together; null when not known.
         delegate_bytes: payloads of its delegates, without weights that the file keeps in separate segments;
             likewise.
-        tokens: tokens that a call of a method reads or produces, by method, where the record of the export says so.
+        phases: what calls of methods do for a language model, by method, where the program or its record tells.
         etrecord_sha256: hash of the .etrecord as it lies in the bundle; null without one, and in older bundles.
         data: path within the bundle of the .ptd with weights that the program keeps apart; null without.
         data_sha256: its hash; likewise.
@@ -109,7 +110,7 @@ class Model(msgspec.Struct, frozen=True):
     backends: list[str]
     planned_bytes: int | None = None
     delegate_bytes: int | None = None
-    tokens: dict[str, int] = {}
+    phases: dict[str, Phase] = {}
     etrecord_sha256: str | None = None
     data: str | None = None
     data_sha256: str | None = None

@@ -290,7 +290,7 @@ def _analysis_of(side: Side) -> Analysis:
 
     source = TraceSource(side.path, side.format, side.files)
     name = side.variant.name if side.variant else None
-    found = analyse(side.table, source, name, side.known, side.calls, side.tokens, disturbed=withheld_because(side))
+    found = analyse(side.table, source, name, side.known, side.calls, side.phases, disturbed=withheld_because(side))
     if side.bundle and side.bundle.manifest.target.emulated:
         # What its times would say is left out, since an emulated CPU's say nothing.
         from opscope.analysis.quality.quality_machine import EMULATED, ON_THE_DEVICE

@@ -11,8 +11,7 @@ from opscope.core.files import sha256_of
 from opscope.core.parts import failures_heard, part
 from opscope.core.table import TraceWarning
 from opscope.program.ceilings import Ceilings, NoCeilings
-from opscope.runtimes.exports import recorded_tokens
-from opscope.runtimes.registry import runtime_attributing
+from opscope.runtimes.registry import runtime_attributing, runtime_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -51,9 +50,9 @@ def _with_named_program(side: Side, program: Path, etrecord: Path | None, *, ver
     named, found, etrecord, problem = runtime_attributing(side.format, program).attributed(side, program, etrecord)
     if found.conflict:
         raise MismatchError(f"the trace belongs to another program: {found.conflict}", where=program, hint=_OTHER)
-    tokens = side.tokens or recorded_tokens(program)
+    phases = side.phases or runtime_of(program).phases(program)
     called = set(named.table.inference_times().method.texts)
-    named = named._replace(tokens={method: count for method, count in tokens.items() if method in called})
+    named = named._replace(phases={method: phase for method, phase in phases.items() if method in called})
     return _attributed(named, found, _info(program, etrecord, problem, verified=verified), problem)
 
 

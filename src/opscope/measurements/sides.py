@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from opscope.analysis.latency.timing import CallTimes
     from opscope.bundle.manifest import Manifest, Repetition, Variant
     from opscope.core.table import EventTable
+    from opscope.program.phases import Phase
     from opscope.readers.registry import TraceRead
 
 
@@ -104,9 +105,9 @@ def _side(bundle: Bundle, variant: Variant, traces: Sequence[TraceRead], warmup:
         table = table.with_method(methods[0])
     files = [(repetition.trace or repetition.directory, repetition.data_sha256) for repetition in repetitions]
     path = str(bundle.path / VARIANTS / variant.name)
-    calls, tokens = _calls(bundle, variant, table), _tokens(bundle, variant)
+    calls, phases = _calls(bundle, variant, table), _phases(bundle, variant)
     form = traces[0].format if traces else CALLS_FORMAT
-    side = Side(table, path, form, files, variant.name, bundle, variant, calls=calls, tokens=tokens)
+    side = Side(table, path, form, files, variant.name, bundle, variant, calls=calls, phases=phases)
     return side if untraced else with_bundled_program(side)
 
 
@@ -130,11 +131,11 @@ def _of_calls(repetition: Repetition, reason: str) -> EventTable:
     return table_of_calls(measured.wall_ns if measured else [], measured.load_ns if measured else None, warning)
 
 
-def _tokens(bundle: Bundle, variant: Variant) -> dict[str, int]:
-    """Tokens of a call of the methods that were called."""
+def _phases(bundle: Bundle, variant: Variant) -> dict[str, Phase]:
+    """What calls of the methods that were called do for a language model."""
     plan, model = bundle.manifest.plan.of(variant.name), bundle.manifest.model_of(variant.name)
     called = plan.calls or model.methods or []
-    return {method: count for method, count in model.tokens.items() if method in called}
+    return {method: phase for method, phase in model.phases.items() if method in called}
 
 
 def _calls(bundle: Bundle, variant: Variant, table: EventTable) -> CallTimes | None:

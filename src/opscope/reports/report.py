@@ -22,6 +22,7 @@ from opscope.reports.sections.operator_kernels import kernel_section, kernels_fi
 from opscope.reports.sections.operators import bottlenecks_section, inference_section, operators_section
 from opscope.reports.sections.program import backends_section, layers_section, roofline_section
 from opscope.reports.sections.shift import acceleration_section
+from opscope.reports.sections.tokens import ledger_section
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -99,6 +100,7 @@ def _sections(content: ReportContent, kernels: KernelSection | None, *, first: b
         "the section on accuracy", lambda: accuracy_section(content.primary.accuracy) if content.primary else None
     )
     yield from _made("the table of methods", lambda: methods_section(content))
+    yield from _made("the ledger of a token", lambda: ledger_section(content.shown) if content.shown else None)
     yield from _made("the section on the change", lambda: acceleration_section(content))
     if shown is not None and content.has_split:
         yield from _split_sections(content, shown)

@@ -11,6 +11,7 @@ from opscope.core.errors import TraceFormatError, UsageError, did_you_mean
 from opscope.core.files import sha256_of
 from opscope.core.json import from_json
 from opscope.core.system.memory import file_bytes
+from opscope.program.phases import Phase, phase_of
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -43,11 +44,11 @@ def read_record(file: Path) -> ExportRecord:
         raise TraceFormatError(f"not an export record: {error}", where=file, hint="export again") from error
 
 
-def recorded_tokens(program: Path) -> dict[str, int]:
-    """Tokens of a call by method, as the record beside a program says; empty without one."""
+def recorded_phases(program: Path) -> dict[str, Phase]:
+    """What calls of methods do for a language model, as the record beside a program says; empty without one."""
     record = record_of_export(program)
     rows = [one.method for one in record.methods] if record else []
-    return {method.name: method.tokens for method in rows if method.tokens is not None}
+    return {own.name: found for own in rows if own.tokens and (found := phase_of(own.name, own.tokens))}
 
 
 def exported_file(path: Path) -> ExportedFile:

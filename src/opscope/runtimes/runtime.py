@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from opscope.experiment.target import RunTarget
     from opscope.experiment.target_names import TargetName
     from opscope.program.model import ProgramModel
+    from opscope.program.phases import Phase
     from opscope.program.structure.exported import Signature
     from opscope.program.structure.plan import NamedValue
     from opscope.runtimes.attribution import AttributedSide
@@ -249,6 +250,7 @@ class Runtime:
             data=f"{home}/{place_beside(weights[0], program)}" if weights else None,
             data_sha256=sha256_of(weights[0]) if weights else None,
             data_size=weights[0].stat().st_size if weights else None,
+            phases=dict(self.phases(program)),
         )
 
     def signatures(self, program: Path) -> Sequence[Signature]:
@@ -287,16 +289,25 @@ class Runtime:
         """Rows of the table that an input is an index into, by the name of the input, as far as it is known."""
         return {}
 
-    def calls(self, program: Path, asked: Sequence[str]) -> list[str]:
+    def calls(self, program: Path, asked: Sequence[str], *, phases: bool = True) -> list[str]:  # noqa: ARG002 - where one graph has phases
         """The methods that a process calls over and over; empty for a program with one method.
 
-        ``asked`` are ``NAME`` or ``NAME:COUNT``, in order; without any each method is called once.
+        ``asked`` are ``NAME`` or ``NAME:COUNT``, in order; without any each method is called once. The one graph of a
+        language model is called for its phases; not with ``phases`` False, since somebody gives its inputs.
 
         Raises:
             UsageError: the program has no such method, or the count is not a number.
         """
         names = self.methods(program)
         return asked_calls(asked, names) or (names if len(names) > 1 else [])
+
+    def phases(self, program: Path) -> Mapping[str, Phase]:  # noqa: ARG002 - where programs or their records tell
+        """What calls of its methods do for a language model, by method; empty for any other program."""
+        return {}
+
+    def fills(self, program: Path, calls: Sequence[str]) -> Sequence[str | None]:  # noqa: ARG002 - where calls are phases
+        """What fills the inputs of these calls, in the words of ``--input``, where that follows from the calls."""
+        return ()
 
     def is_program(self, head: bytes) -> bool:  # noqa: ARG002 - where programs are read
         """Whether a file that starts with these bytes (at least 8) is a program that ``read`` takes."""

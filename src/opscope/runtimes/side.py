@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from opscope.bundle.bundle import Bundle
     from opscope.bundle.manifest import Model, Variant
     from opscope.core.table import EventTable
+    from opscope.program.phases import Phase
 
 
 Warmup: TypeAlias = int | Literal["auto"] | None
@@ -22,7 +23,7 @@ Warmup: TypeAlias = int | Literal["auto"] | None
 class Side(NamedTuple):
     """One side of a question: its events, where they came from, what they are called, and what their program says.
 
-    ``tokens`` are those of a call by method, where the record of the export tells.
+    ``phases`` are what calls do for a language model, by method, where the program or its record tells.
     """
 
     table: EventTable
@@ -34,7 +35,7 @@ class Side(NamedTuple):
     variant: Variant | None
     known: ProgramKnowledge | None = None
     calls: CallTimes | None = None
-    tokens: Mapping[str, int] = {}
+    phases: Mapping[str, Phase] = {}
 
     @property
     def model(self) -> Model | None:

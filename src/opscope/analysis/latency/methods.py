@@ -50,11 +50,11 @@ class MethodTime(msgspec.Struct, frozen=True):
 
 
 def method_times(
-    table: EventTable, operators: Sequence[Operator], calls: CallTimes | None, tokens: Mapping[str, int]
+    table: EventTable, operators: Sequence[Operator], calls: CallTimes | None, known: Mapping[str, Phase]
 ) -> list[MethodTime]:
     """Every method that was called, in the order of their first calls; empty where one method stands for all."""
     measured = _durations(table)
-    phases = {name: phase_of(name, tokens.get(name)) for name in measured}
+    phases = {name: known.get(name) or phase_of(name) for name in measured}
     if len(measured) < 2 and not any(phases.values()):  # noqa: PLR2004 - one method is the whole
         return []
     total = sum(sum(map(sum, own)) for own in measured.values())

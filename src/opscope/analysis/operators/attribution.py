@@ -11,6 +11,8 @@ import msgspec
 from opscope.analysis.operators.operator_facts import GIVEN, LayoutChange, OperatorFacts, with_origin
 from opscope.core.parts import part
 from opscope.core.table.places import FIRST_INNER, OperatorKey
+from opscope.program.cost.cache import cache_use
+from opscope.program.cost.call import OperatorCall
 from opscope.program.cost.cost import GraphCosts, step_cost
 from opscope.program.cost.shapes import Shapes, is_dynamic, propagate, static_inputs
 from opscope.program.operators.kinds import Attribution
@@ -438,6 +440,7 @@ class _MethodWalk:
             shape=shape,
             elements=None if shape is None else math.prod(shape),
             attention=self._attention.get(instruction),
+            cache=part(COSTS, lambda: cache_use(OperatorCall(plan, step, self._sizes)), None),
         )
         if origin:
             known = with_origin(known, origin)
@@ -446,10 +449,15 @@ class _MethodWalk:
         wanted = _kernel_name(plan, step)
         return [known if name == wanted or len(names) == 1 else OperatorFacts() for _, name in sorted(names.items())]
 
+    @property
+    def _sizes(self) -> Mapping[int, Shape] | None:
+        """Shapes of values where those of the file do not hold."""
+        return None if self._known is None else self._known.sizes
+
     def _cost(self, instruction: int, step: PlannedStep) -> Cost | None:
         """Of a portable operator; those of the file do not hold where shapes differ between calls."""
         if self._method.costs is None:
-            return step_cost(self._method.plan, step, None if self._known is None else self._known.sizes)
+            return step_cost(self._method.plan, step, self._sizes)
         own = self._method.costs.get(instruction)
         return own() if own is not None and self._known is None else None
 

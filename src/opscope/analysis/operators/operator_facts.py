@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from opscope.program.cost.cache import CacheUse
 from opscope.program.cost.operator_cost import Cost
 from opscope.program.operators.kinds import AttentionPart, Attribution
 from opscope.program.operators.taxonomy import OperatorClass
@@ -60,6 +61,7 @@ class OperatorFacts(msgspec.Struct, frozen=True):
     # what it does for an attention as a kernel outside of delegates; None for all others
     attention: AttentionPart | None = None
     kernel: str | None = None  # that ran it, where the runtime names it
+    cache: CacheUse | None = None  # what it does with keys and values that are kept; None for all others
 
 
 def with_origin(facts: OperatorFacts, origin: OperatorOrigin, *, aten: bool = True) -> OperatorFacts:

@@ -33,6 +33,7 @@ from opscope.reports.content.content import (
 from opscope.reports.content.places import CATEGORY, is_delegated, layer_text
 from opscope.reports.document.blocks import (
     Beside,
+    Block,
     Bullets,
     Closing,
     Figures,
@@ -52,6 +53,7 @@ from opscope.reports.pictures.bars import category_shift
 from opscope.reports.pictures.drawing import picture
 from opscope.reports.sections.latency import variants_table
 from opscope.reports.sections.operators import INSTRUCTIONS, spread_column
+from opscope.reports.sections.tokens import token_blocks
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -59,7 +61,7 @@ if TYPE_CHECKING:
     from opscope.analysis.analysis import Analysis
     from opscope.analysis.findings.quality import Quality
     from opscope.reports.content.content import CategoryShift, ReportContent
-    from opscope.reports.document.blocks import Block, TableBlock
+    from opscope.reports.document.blocks import TableBlock
 
 _TOP = 10
 _FIRST = 4
@@ -72,6 +74,7 @@ def first_screen(content: ReportContent) -> list[Block]:
     blocks: list[Block] = [Sentence(line, Tone.BAD) for line in incomplete]
     figures = part("the figures of the first screen", lambda: _figures(content), list[HeadlineFigure]())
     blocks.append(Figures(figures, variants_table(content, brief=True)))
+    blocks += part("what a token costs", lambda: token_blocks(content.shown) if content.shown else [], list[Block]())
     blocks += part("the answer in short", lambda: _in_short(content), list[Bullets]())
     return [*blocks, Beside(split_blocks(content), [next_steps(content)])]
 

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from opscope.experiment.target import RunTarget
     from opscope.experiment.target_names import TargetName
     from opscope.program.model import ProgramModel
+    from opscope.program.phases import Phase
     from opscope.program.structure.plan import NamedValue
     from opscope.runtimes.exports import Choice
 
@@ -145,11 +146,17 @@ class ExecuTorch(Runtime):
         """None: a program states the largest sizes."""
         return []
 
-    def calls(self, program: Path, asked: Sequence[str]) -> list[str]:
+    def calls(self, program: Path, asked: Sequence[str], *, phases: bool = True) -> list[str]:  # noqa: ARG002 - its methods are those of the file
         """As a decode loop does, where the record of the export tells of one."""
         from opscope.runtimes.executorch.program_files import planned_calls
 
         return planned_calls(program, asked)
+
+    def phases(self, program: Path) -> Mapping[str, Phase]:
+        """As the record beside it says."""
+        from opscope.runtimes.executorch.program_files import phases_of
+
+        return phases_of(program)
 
     def is_program(self, head: bytes) -> bool:
         """By the identifier of its FlatBuffer."""

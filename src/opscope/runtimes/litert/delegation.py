@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from opscope.program.partition.verdicts import Cause, PortableReason
 from opscope.program.xnnpack.graph import QuantisationKind
+from opscope.runtimes.litert.composites import ATTENTION
 from opscope.runtimes.litert.tflite import MEDIAPIPE
 
 if TYPE_CHECKING:
@@ -114,7 +115,7 @@ def refusal(
         return _because(Cause.NO_RULE, "a TensorFlow operator, which only the Flex delegate runs", operator.name)
     if operator.custom and operator.name not in MEDIAPIPE:
         return _because(Cause.NO_RULE, "a custom operator, unknown to the delegate", operator.name)
-    if operator.name not in DELEGATED | MEDIAPIPE:
+    if operator.name not in DELEGATED | MEDIAPIPE | {ATTENTION}:
         return _because(Cause.NO_RULE, "not supported by the XNNPACK delegate", None)
     least = _LEAST_INPUTS.get(operator.name, 1)
     if len(operator.inputs) < least or min(operator.inputs[:least]) < 0 or not operator.outputs:

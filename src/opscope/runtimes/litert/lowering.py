@@ -44,6 +44,7 @@ from opscope.program.xnnpack.graph import (
     XnnNode,
     XnnValue,
 )
+from opscope.runtimes.litert.composites import ATTENTION, decomposed
 from opscope.runtimes.litert.delegation import RULES_OF, refusals, unpacked
 from opscope.runtimes.litert.tflite import IDENTIFIER, TfliteSignature, read_tflite
 
@@ -53,6 +54,7 @@ if TYPE_CHECKING:
 
     from opscope.program.cost.operator_cost import Cost
     from opscope.program.xnnpack.graph import Attributes
+    from opscope.runtimes.litert.composites import Decomposed
     from opscope.runtimes.litert.tflite import TfliteModel, TfliteOperator, TfliteSubgraph, TfliteTensor
 
 
@@ -144,12 +146,13 @@ def lowered(model: TfliteModel, *, delegated: bool = True) -> ProgramModel:
     costs: dict[tuple[str, int], Callable[[], Cost | None]] = {}
     layers: dict[tuple[str, int], str] = {}
     for signature in model.signatures or (TfliteSignature(UNSIGNED, 0, (), ()),):
-        lowering = _Lowering(signature.key, model.subgraphs[signature.subgraph], delegated=delegated)
+        whole = decomposed(model, model.subgraphs[signature.subgraph], delegated=delegated)
+        lowering = _Lowering(signature.key, whole, delegated=delegated)
         plans.append(lowering.plan())
         graphs += lowering.graphs
         reasons |= {(signature.key, number): reason for number, reason in lowering.reasons.items()}
         costs |= {(signature.key, number): cost for number, cost in lowering.costs()}
-        names = layer_names(model.subgraphs[signature.subgraph])
+        names = layer_names(whole.graph)
         layers |= {(signature.key, number): name for number, name in names.items()}
     executable = Executable(IDENTIFIER.decode(), model.version, tuple(plans), (), {}, None)
     return ProgramModel(executable, graphs, None, StayedOutside(RULES_OF, reasons), costs, layers)
@@ -158,16 +161,18 @@ def lowered(model: TfliteModel, *, delegated: bool = True) -> ProgramModel:
 class _Lowering:
     """One signature cut into calls of the delegate and operators outside, which without the delegate all are."""
 
-    def __init__(self, name: str, graph: TfliteSubgraph, *, delegated: bool) -> None:
+    def __init__(self, name: str, whole: Decomposed, *, delegated: bool) -> None:
+        graph, order = whole
         self._name, self._graph = name, graph
-        self.reasons = refusals(graph)
+        running = frozenset(order)
+        self.reasons = {number: reason for number, reason in refusals(graph).items() if number in running}
         self._refused = frozenset(self.reasons)
         if not delegated:
-            self.reasons = dict.fromkeys(range(len(graph.operators)), _OFF)
+            self.reasons = dict.fromkeys(order, _OFF)
         self._outside = frozenset(self.reasons)
-        self._parts = partitions(graph, self._outside)
-        whole = len(self._parts) == 1 and not self._outside
-        self._first = 0 if whole else len(graph.operators)
+        self._parts = partitions(graph, self._outside, order)
+        alone = len(self._parts) == 1 and not self._outside
+        self._first = 0 if alone else len(graph.operators)
         built = [_GraphBuilder(graph, members).graph() for members in self._parts]
         # A part that only unpacks weights has nothing left to run, and LiteRT's profiler does not count it.
         self.graphs = [
@@ -214,14 +219,16 @@ class _Lowering:
         return PlannedStep(InstructionKind.KERNEL, called.index(operator.name), arguments)
 
 
-def partitions(graph: TfliteSubgraph, outside: frozenset[int]) -> list[tuple[int, ...]]:
+def partitions(
+    graph: TfliteSubgraph, outside: frozenset[int], order: Sequence[int] | None = None
+) -> list[tuple[int, ...]]:
     """Numbers of the operators of each call of the delegate, in the order in which LiteRT makes the calls.
 
     Operators that are ready are taken as long as they are of one sort, delegated or not; then the other sort has its
     turn.
     """
-    made_by = {value: number for number, operator in enumerate(graph.operators) for value in operator.outputs}
-    left = list(range(len(graph.operators)))
+    left = list(range(len(graph.operators)) if order is None else order)
+    made_by = {value: number for number in left for value in graph.operators[number].outputs}
     done: set[int] = set()
     found: list[tuple[int, ...]] = []
     while left:
@@ -289,6 +296,9 @@ class _GraphBuilder:
         given = [value for value in operator.inputs if value >= 0]
         if number in self._once.values():
             return
+        if operator.name == ATTENTION:
+            self._attention(number, operator)
+            return
         if operator.name == "TRANSPOSE_CONV":
             given = [given[2], given[1], *given[3:]]
         if operator.name == "SPLIT":
@@ -300,6 +310,50 @@ class _GraphBuilder:
         if operator.name in _QUANTISED_AT_RUN_TIME and mixed:
             given[0] = self._quantised(number, given[0])
         self._node(number, kind, given, operator.outputs, operator)
+
+    def _attention(self, number: int, operator: TfliteOperator) -> None:
+        """What the delegate defines for an attention; heads that share keys are rows of one product."""
+        queries, keys, values, mask = operator.inputs
+        batch, rows, heads, width = self._shape(queries)
+        _, places, shared, deep = self._shape(keys)
+        wide = self._shape(values)[3]
+        joined = (batch, shared, heads // shared * rows)
+
+        def made(kind: str, given: Sequence[int], dims: tuple[int, ...], attributes: Attributes | None = None) -> int:
+            return self._made(number, kind, given, dims, attributes)
+
+        turn = (0, 2, 1, 3)
+        scale = self._made_value(self._graph.tensors[queries], (1,), constant=True)
+        scaled = made("Multiply", (queries, scale), (batch, rows, heads, width))
+        left = made("StaticTranspose", (scaled,), (batch, heads, rows, width), turn)
+        right = made("StaticTranspose", (keys,), (batch, shared, places, deep), turn)
+        left = made("StaticReshape", (left,), (*joined, width), (*joined, width))
+        right = made("StaticReshape", (right,), (batch, shared, places, deep), (batch, shared, places, deep))
+        scores = made("BatchMatrixMultiply", (left, right), (*joined, places))
+        scores = made("StaticReshape", (scores,), (batch, heads, rows, places), (batch, heads, rows, places))
+        scores = made("Add", (scores, mask), (batch, heads, rows, places))
+        shares = made("Softmax", (scores,), (batch, heads, rows, places))
+        right = made("StaticTranspose", (values,), (batch, shared, places, wide), turn)
+        left = made("StaticReshape", (shares,), (*joined, places), (*joined, places))
+        right = made("StaticReshape", (right,), (batch, shared, places, wide), (batch, shared, places, wide))
+        found = made("BatchMatrixMultiply", (left, right), (*joined, wide))
+        found = made("StaticReshape", (found,), (batch, heads, rows, wide), (batch, heads, rows, wide))
+        self._nodes.append(
+            XnnNode("StaticTranspose", 0, number, (found,), tuple(operator.outputs), None, None, 0, turn)
+        )
+
+    def _made(
+        self, number: int, kind: str, given: Sequence[int], dims: tuple[int, ...], attributes: Attributes | None
+    ) -> int:
+        """A node that the delegate adds for an operator, by the value that it leaves."""
+        name = self._made_value(self._graph.tensors[self._graph.operators[number].outputs[0]], dims)
+        self._nodes.append(XnnNode(kind, 0, number, tuple(given), (name,), None, None, 0, attributes))
+        return name
+
+    def _made_value(self, like: TfliteTensor, dims: tuple[int, ...], *, constant: bool = False) -> int:
+        name, plain = self._own + len(self._added), QuantisationScales(QuantisationKind.NONE)
+        self._added.append(XnnValue(name, number_type(like), dims, False, False, int(constant), plain))  # noqa: FBT003 - fields
+        return name
 
     def _kind(self, operator: TfliteOperator, given: int) -> str:
         if operator.name == "CONCATENATION":

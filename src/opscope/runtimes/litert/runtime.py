@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, ClassVar
 from opscope.runtimes.runtime import Runtime
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
     from opscope.experiment.target import RunTarget
     from opscope.experiment.target_names import TargetName
     from opscope.program.model import ProgramModel
+    from opscope.program.phases import Phase
     from opscope.program.structure.exported import Signature
     from opscope.runtimes.runtime import AskedCalls
     from opscope.runtimes.side import Side
@@ -123,6 +124,30 @@ class LiteRt(Runtime):
         from opscope.runtimes.litert.signatures import read_callable
 
         return read_callable(program).signatures
+
+    def calls(self, program: Path, asked: Sequence[str], *, phases: bool = True) -> list[str]:
+        """Of a language model as a loop that makes tokens does."""
+        from opscope.runtimes.language import looped
+
+        usual = looped(self.phases(program)) if phases and not asked else []
+        return usual or super().calls(program, asked)
+
+    def phases(self, program: Path) -> Mapping[str, Phase]:
+        """By the inputs of its signatures."""
+        from opscope.runtimes.language import declared_phases
+
+        return declared_phases({one.name: [(own.name, own) for own in one.inputs] for one in self.signatures(program)})
+
+    def fills(self, program: Path, calls: Sequence[str]) -> Sequence[str | None]:
+        """Of the signatures of a language model."""
+        from opscope.runtimes.language import phase_fill
+        from opscope.runtimes.litert.signatures import table_rows
+
+        rows = table_rows(program)
+        found, inputs = self.phases(program), self.inputs(program, calls)
+        if not set(inputs) <= set(found):
+            return ()
+        return [phase_fill(one, value, found[name], rows) for name, own in inputs.items() for one, value in own]
 
     def tensor_names(self, program: Path) -> tuple[list[str], list[str]]:
         """Of the tensors that the arguments of a signature stand for."""

@@ -143,6 +143,18 @@ def _names(model: CallableModel, calls: Sequence[str]) -> Sequence[str]:
     return tuple(dict.fromkeys(calls)) or (model.signatures[0].name,)
 
 
+def table_rows(path: Path) -> int | None:
+    """Rows of the smallest stored table that vectors are looked up in; None where there is none."""
+    graphs = read_tflite(path).subgraphs
+    tables = [
+        graph.tensors[operator.inputs[1]]
+        for graph in graphs
+        for operator in graph.operators
+        if operator.name == "EMBEDDING_LOOKUP" and len(operator.inputs) > 1 and operator.inputs[1] >= 0
+    ]
+    return min((table.shape[0] for table in tables if table.constant and table.shape), default=None)
+
+
 def check_without_delegate(path: Path) -> None:
     """Refuse a model that LiteRT's own kernels cannot run."""
     delegated = [name for name in read_callable(path).custom if name in MEDIAPIPE]

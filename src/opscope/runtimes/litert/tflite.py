@@ -141,7 +141,8 @@ class TfliteOptions(msgspec.Struct, frozen=True):
     # stands for, that are added, and that are dropped
     masks: tuple[int, int, int, int, int] = (0, 0, 0, 0, 0)
     offset: bool = False  # the end of a strided slice counts from its begin
-    subgraphs: tuple[int, ...] = ()  # that control flow runs
+    subgraphs: tuple[int, ...] = ()  # that control flow runs, or that a composite stands for
+    composite: str = ""  # what a composite is
 
 
 class TfliteOperator(msgspec.Struct, frozen=True):
@@ -397,6 +398,10 @@ _FIELDS: dict[int, dict[str, int | tuple[int, ...]]] = {
 }
 
 
+_FURTHER_OPTIONS, _COMPOSITE = 11, 21
+"""Slot of the union that later operators have their options in, and the number of a composite's in it."""
+
+
 def _options(tables: Tables) -> list[TfliteOptions]:
     found = [TfliteOptions()] * len(tables)
     for kind, rows, members in union(tables, 3):
@@ -407,6 +412,10 @@ def _options(tables: Tables) -> list[TfliteOptions]:
         for place, row in enumerate(rows):
             values = {name: column[place] for name, column in columns.items()}
             found[row] = msgspec.convert(values, TfliteOptions)
+    for kind, rows, members in union(tables, _FURTHER_OPTIONS):
+        if kind == _COMPOSITE:
+            for row, name, graph in zip(rows, texts(members, 0), numbers(members, 1, INT32), strict=True):
+                found[row] = TfliteOptions(subgraphs=(graph,), composite=name)
     return found
 
 

@@ -182,11 +182,13 @@ class _Graphs:
     def __init__(self) -> None:
         self._parts: dict[int, _Part] = {}
         self._called: dict[int, int] = {}
+        self._main: int | None = None  # the graph of the signature that is called; not known before it is invoked
 
     def begin(self, event: EventRow, row: int) -> None:
         """An event that others can lie in, as a row of the table."""
         if event.tag == INVOKE and event.type in INVOKE_TYPES:
             self._called[row] = self._of(event)
+            self._main = self._of(event) if self._main is None else self._main
             self._parts.pop(self._of(event), None)
 
     def enclosing(self, stack: list[int], rows: Sequence[TraceRow], event: EventRow) -> int:
@@ -209,7 +211,7 @@ class _Graphs:
             part = self._parts.get(graph, _Part()).after(event)
             self._parts[graph] = part
             own = part.number
-        if not graph or own < 0:
+        if graph == (self._main or 0) or own < 0:
             return own
         delegated = _DELEGATED if event.type == DELEGATE_OP else 0
         return FIRST_INNER + graph * _STRIDE + delegated + min(own, _DELEGATED - 1)

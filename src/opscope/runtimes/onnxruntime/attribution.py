@@ -14,6 +14,7 @@ from opscope.core.grouping import grouped
 from opscope.core.parts import part
 from opscope.core.table import Scope
 from opscope.core.table.places import OperatorKey
+from opscope.program.cost.cache import CacheUse
 from opscope.program.cost.operator_cost import Cost
 from opscope.program.operators.kinds import Attribution
 from opscope.program.operators.taxonomy import Category, classify, classify_node
@@ -21,6 +22,7 @@ from opscope.runtimes.attribution import AttributedSide
 from opscope.runtimes.onnxruntime.given import with_branches
 from opscope.runtimes.onnxruntime.graph import (
     GRAPH,
+    METHOD,
     SCHEMA,
     SessionGraph,
     SessionNode,
@@ -30,7 +32,6 @@ from opscope.runtimes.onnxruntime.graph import (
 from opscope.runtimes.onnxruntime.onnx_file import OnnxValue, read_onnx
 from opscope.runtimes.onnxruntime.origins import origins_of
 from opscope.runtimes.onnxruntime.passes import BLOCKED, MOVERS, PRODUCTS, family
-from opscope.runtimes.onnxruntime.signatures import METHOD
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -55,6 +56,11 @@ _PRODUCTS = frozenset(
 _RECURRENT = frozenset({"LSTM", "GRU", "RNN", "DynamicQuantizeLSTM"})
 _UNKNOWN = frozenset({"GroupQueryAttention", "If", "Loop", "Scan", "SparseAttention"})
 """What computes more than its shapes tell."""
+_GATHERING = frozenset({"Gather", "GatherElements", "GatherND", "GatherBlockQuantized"})
+"""They read the rows of a table that are asked for, and no others."""
+_FEW_BITS, _GROUPED = "MatMulNBits", "GroupQueryAttention"
+_PAST_KEYS = 3
+"""Place of the keys of earlier tokens among the inputs of an attention."""
 _MATRIX, _HEADS = 3, 4
 """Dimensions of data with all heads side by side, and with a dimension of heads."""
 
@@ -103,6 +109,7 @@ class SessionCosts:
         others = 0 if macs or _moves(node) else math.prod(node.written[0].shape)
         padding = sum(self._padding_of(self._given.nodes[number]) for number in self._own(place)) if macs else 0
         left = sum(size or 0 for size in written)
+        stored = min(stored, left) if node.op in _GATHERING else stored
         return Cost(macs, 2 * macs + others, moved, left, stored, padding).if_possible()
 
     def filter(self, main: OnnxNode | None) -> tuple[int, ...]:
@@ -375,20 +382,31 @@ def with_nodes(side: Side, program: Path, ran: SessionGraph) -> AttributedSide:
     Operators of variants whose graphs differ so have the same number where they compute the same nodes; nodes that a
     session added are numbered by the tensor that they lay out anew.
     """
-    named = _numbered(read_onnx(program).graph, ran.nodes, frozenset(), ran.shapes)
-    graphs = {owner: _unambiguous(own) for owner, own in grouped(named, lambda one: one.owner).items()}
-    last = 1 + max((one.instruction for one in named), default=-1)
-    seen = set(side.table.frame["method"].unique().to_list())
-    places = {owner: {name: one.instruction for name, one in own.items()} for owner, own in graphs.items()}
+    given, called = read_onnx(program).graph, ran.called()
+    each = {name: _numbered(given, call.nodes, frozenset(), call.shapes) for name, call in called.items()}
+    graphs = {name: _by_owner(own) for name, own in each.items()}
+    *_, numbers = graphs.values()  # the same nodes run in every call
+    last = 1 + max((one.instruction for own in each.values() for one in own), default=-1)
+    places = {owner: {name: one.instruction for name, one in own.items()} for owner, own in numbers.items()}
     enclosed = {owner: own for owner, own in places.items() if owner is not None}
     table = side.table.with_instructions(places.get(None, {}), enclosed, last)
-    table = table.with_method_names(dict.fromkeys(seen, METHOD))
-    known = [one for own in graphs.values() for one in own.values()]
-    operators = {OperatorKey(METHOD, one.instruction, 0): one.facts.of(one) for one in known}
+    if not ran.calls:
+        table = table.with_method_names(dict.fromkeys(side.table.frame["method"].unique().to_list(), METHOD))
+    operators = {
+        OperatorKey(name, one.instruction, 0): one.facts.of(one)
+        for name, owners in graphs.items()
+        for own in owners.values()
+        for one in own.values()
+    }
+    named = [one for own in each.values() for one in own]
     strange = bool(named) and all(one.origin.attribution is Attribution.NAME for one in named)
     conflict = "it has none of the nodes that ran" if strange else None
     found = Attributions(operators, [], conflict, [], {}, {})
     return AttributedSide(side._replace(table=table), found)
+
+
+def _by_owner(named: Sequence[_Named]) -> dict[int | None, dict[str, _Named]]:
+    return {owner: _unambiguous(own) for owner, own in grouped(named, lambda one: one.owner).items()}
 
 
 def _unambiguous(named: Sequence[_Named]) -> dict[str, _Named]:
@@ -462,6 +480,32 @@ def _number(node: SessionNode, origin: NodeOrigin, places: Mapping[str, int], fi
     return first + _PER_TENSOR * places[origin.moved] + kind
 
 
+def _cache_use(node: SessionNode) -> CacheUse | None:
+    """What an attention does with keys and values that are kept; None for other nodes.
+
+    Source: the operator ``GroupQueryAttention`` of com.microsoft. Keys and values of the call may be packed behind the
+    queries; those that are kept are (batch, heads, places, width), and are read as far as the call says.
+    """
+    names = [name for name in node.inputs if name]
+    read = dict(zip(names, node.read, strict=False))
+    if node.op != _GROUPED or len(node.inputs) <= _PAST_KEYS or len(node.written) < _PAST_KEYS - 1:
+        return None
+    queries, kept = read.get(node.inputs[0]), node.written[1]
+    width = _BYTES.get(kept.dtype)
+    if queries is None or width is None or len(queries.shape) != _MATRIX or len(kept.shape) != _HEADS:
+        return None
+    _, shared, places, size = kept.shape
+    packed = not node.inputs[1]
+    heads = queries.shape[2] // size - (2 * shared if packed else 0) if size else 0
+    return CacheUse(
+        reads=True,
+        places=places,
+        place_bytes=2 * shared * size * width,
+        place_macs=2 * heads * size,
+        tokens=queries.shape[1],
+    )
+
+
 class _Facts:
     """What the model says of nodes that ran."""
 
@@ -511,7 +555,20 @@ class _Facts:
             cost=part("costs of nodes", lambda: self._costs.of(named.place, self.computed), None),
             change=self._change(origin) if main is None else None,
             taps=math.prod(self._costs.filter(main)[2:]) or None,
+            weights=self._weights(node, main),
+            cache=_cache_use(node),
         )
+
+    def _weights(self, node: SessionNode, main: OnnxNode | None) -> str | None:
+        """Number type of the weights of a product; None for other nodes."""
+        if main is None or family(main.op) not in PRODUCTS:
+            return None
+        bits = main.attributes.get("bits")
+        if main.op == _FEW_BITS and isinstance(bits, int):
+            return f"int{bits}"
+        names = [name for name in node.inputs if name]
+        stored = (one.dtype for name, one in zip(names, node.read, strict=False) if name not in self.computed)
+        return next(stored, None)
 
     def _class(self, node: SessionNode, main: OnnxNode | None) -> OperatorClass:
         """By the type of the node; a convolution of one channel in each group is a depthwise one."""

@@ -11,7 +11,7 @@ import tempfile
 import time
 from functools import partial
 from importlib import import_module
-from itertools import repeat
+from itertools import cycle
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -22,17 +22,19 @@ from opscope.core.errors import RunError
 from opscope.core.files import write_atomically
 from opscope.core.system.launch import own_peak
 from opscope.experiment.protocol import RunRequest
+from opscope.program.phases import phase_of
 from opscope.program.structure.exported import Tensor
 from opscope.runtimes.child import ProgramRun, answer_request, input_arrays, run_program
-from opscope.runtimes.onnxruntime.graph import GRAPH, SCHEMA, SessionGraph
+from opscope.runtimes.onnxruntime.graph import GRAPH, METHOD, SCHEMA, SessionCall, SessionGraph
 from opscope.runtimes.onnxruntime.installed import PACKAGE, imported_onnxruntime, installed_onnxruntime
+from opscope.runtimes.onnxruntime.language import shared_outputs
 from opscope.runtimes.onnxruntime.onnx_file import read_onnx
 from opscope.runtimes.onnxruntime.options import session_choice
 from opscope.runtimes.onnxruntime.rows import session_nodes, tensors_of
 from opscope.runtimes.onnxruntime.signatures import read_signature
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from opscope.experiment.tensors import Array
     from opscope.runtimes.onnxruntime.graph import SessionNode, SessionTensor
@@ -49,15 +51,34 @@ _REFUSALS = ("Fail", "InvalidArgument", "InvalidGraph", "NotImplemented", "Runti
 """Errors of the package by which a session says that it cannot run a model."""
 
 
-class OnnxRun(ProgramRun[int]):
-    """An .onnx in a session, whose inputs and outputs are bound once: a call copies and makes nothing in Python."""
+class _Bound:
+    """What a call of the session is given and leaves, bound once: a call copies and makes nothing in Python."""
+
+    def __init__(self, name: str, binding: Any, values: Mapping[str, Any], left: Mapping[str, Any]) -> None:  # noqa: ANN401 - of the package
+        self.name, self.binding = name, binding
+        self.values = values  # by the name of the input
+        self.left = left  # buffers of inputs that outputs are written into, by the name of the output
+        self.misdeclared: bool | None = None  # not known before the first call
+
+    def bind_outputs(self, names: Sequence[str], binding: Any = None) -> None:  # noqa: ANN401 - likewise
+        """Each gets memory in the call, unless it is written into the buffer of an input; or of another binding."""
+        binding = binding or self.binding
+        binding.clear_binding_outputs()
+        for name in names:
+            if name in self.left:
+                binding.bind_ortvalue_output(name, self.left[name])
+            else:
+                binding.bind_output(name)
+
+
+class OnnxRun(ProgramRun[_Bound]):
+    """An .onnx in a session: its graph is called as it is, or for the phases of a language model."""
 
     def __init__(self, request: RunRequest) -> None:
         self._job, self._traced = request.job, request.trace is not None
         self._version = installed_onnxruntime().version
         self._signature = read_signature(Path(self._job.program))
         self._choice = session_choice(self._job.variant.options)
-        self._misdeclared: bool | None = None
         self._runtime = imported_onnxruntime()
         # The package would go on without providers that it does not have, and only say so.
         there = self._runtime.get_available_providers()
@@ -77,43 +98,46 @@ class OnnxRun(ProgramRun[int]):
     def fill(self) -> list[Tensor]:
         """As they are asked for, else as the model declares them."""
         job, signature = self._job, self._signature
+        names = list(dict.fromkeys(job.calls)) or [METHOD]
         if job.inputs:
             tensors = [Tensor(list(one.shape or ()), one.dtype) for one in job.inputs]
         else:
-            tensors = [Tensor(list(one.sizes), one.dtype.name) for one in signature.inputs]
+            tensors = [Tensor(list(one.sizes), one.dtype.name) for one in signature.inputs] * len(names)
         # The session reads them where they are: these names keep them there until the last call.
         self._arrays = [np.asarray(array, order="C") for array in input_arrays(job.values, job.seed, tensors)]
-        self._values = [self._runtime.OrtValue.ortvalue_from_numpy(array) for array in self._arrays]
-        self._binding = self._session.io_binding()
-        for one, value in zip(signature.inputs, self._values, strict=True):
-            self._binding.bind_ortvalue_input(one.name, value)
-        self._bind_outputs()
+        each = len(signature.inputs)
+        self._bound = {
+            name: self._bind(name, self._arrays[place * each : (place + 1) * each]) for place, name in enumerate(names)
+        }
         return tensors
 
-    def _bind_outputs(self) -> None:
-        self._binding.clear_binding_outputs()
-        for one in self._signature.outputs:
-            self._binding.bind_output(one.name)
+    def _bind(self, name: str, arrays: Sequence[Array]) -> _Bound:
+        """A call; keys and values of a phase with a cache stay in the buffers that it is given."""
+        inputs, outputs = ([one.name for one in side] for side in (self._signature.inputs, self._signature.outputs))
+        values = dict(zip(inputs, map(self._runtime.OrtValue.ortvalue_from_numpy, arrays), strict=True))
+        phase = phase_of(name)
+        kept = shared_outputs(inputs, outputs) if phase is not None and phase.cache is not None else {}
+        bound = _Bound(name, self._session.io_binding(), values, {own: values[into] for own, into in kept.items()})
+        for own, value in values.items():
+            bound.binding.bind_ortvalue_input(own, value)
+        bound.bind_outputs(outputs)
+        return bound
 
-    def calls(self) -> Iterator[int]:
-        """The one graph."""
-        return repeat(0)
+    def calls(self) -> Iterator[_Bound]:
+        """The phases in turn, or the one graph."""
+        return (self._bound[name] for name in cycle(self._job.calls or self._bound))
 
-    def call(self, called: int) -> tuple[int, int, None]:  # noqa: ARG002 - there is but one
+    def call(self, called: _Bound) -> tuple[int, int, None]:
         """Run the session."""
-        clock, run_model, binding = time.perf_counter_ns, self._session.run_with_iobinding, self._binding
-        if self._misdeclared:
-            self._bind_outputs()
+        clock, run_model, binding = time.perf_counter_ns, self._session.run_with_iobinding, called.binding
+        if called.misdeclared:
+            called.bind_outputs([one.name for one in self._signature.outputs])
         before = clock()
         run_model(binding)
         after = clock()
-        if self._misdeclared is None:
-            self._misdeclared = any(map(self._is_misdeclared, self._session.get_outputs(), binding.get_outputs()))
+        if called.misdeclared is None:
+            called.misdeclared = any(map(_is_misdeclared, self._session.get_outputs(), binding.get_outputs()))
         return before, after, None
-
-    def _is_misdeclared(self, declared: _Declared, value: _Value) -> bool:
-        """Whether an output has other dimensions than the model says, which a session refuses to fill again."""
-        return bool(value.is_tensor() and declared.shape and len(value.shape()) != len(declared.shape))
 
     def versions(self) -> dict[str, str]:
         """Of the package."""
@@ -125,12 +149,24 @@ class OnnxRun(ProgramRun[int]):
         Path(self._session.end_profiling()).replace(path)
         Path(self._traces).rmdir()
         choice = self._choice
-        nodes, shapes = self._saved(self._options(), path), self._given_tensors()
-        graph = SessionGraph(SCHEMA, self._version, choice.level, choice.providers, nodes, shapes)
+        order = self._job.calls or (METHOD,)
+        last = [order[number % len(order)] for number in reversed(range(self._job.inferences))]
+        called = {
+            name: SessionCall(self._saved(self._options(), path, bound, last.index(name)), self._given_tensors(bound))
+            for name, bound in self._bound.items()
+            if name in last
+        }
+        whole = called[last[0]]
+        graph = SessionGraph(SCHEMA, self._version, choice.level, choice.providers, whole.nodes, whole.shapes)
+        if self._job.calls:
+            graph = msgspec.structs.replace(graph, calls=called)
         write_atomically(Path(GRAPH), msgspec.json.encode(graph))
 
-    def _saved(self, options: Options, profile: Path | None) -> tuple[SessionNode, ...]:
-        """Nodes of the graph that a session of these options runs, with what a profile tells, or else a run of it."""
+    def _saved(self, options: Options, profile: Path | None, bound: _Bound, runs: int = 0) -> tuple[SessionNode, ...]:
+        """Nodes of the graph that a session of these options runs, with what a run of it tells.
+
+        It is one of a profile, so many before the last; without a profile the call is run again.
+        """
         program = Path(self._job.program)
         with tempfile.TemporaryDirectory(dir=".") as directory:
             file = Path(directory) / "saved.onnx"
@@ -140,12 +176,15 @@ class OnnxRun(ProgramRun[int]):
             options.profile_file_prefix = f"{directory}/profile"
             session = self._opened(options)
             if profile is None:
-                names = [one.name for one in self._signature.inputs]
-                session.run(None, dict(zip(names, self._arrays, strict=True)))
+                again = session.io_binding()
+                for name, value in bound.values.items():
+                    again.bind_ortvalue_input(name, value)
+                bound.bind_outputs([one.name for one in self._signature.outputs], again)
+                session.run_with_iobinding(again)
                 profile = Path(session.end_profiling())
-            return session_nodes(read_onnx(file).graph, profile, read_onnx(program).graph)
+            return session_nodes(read_onnx(file).graph, profile, read_onnx(program).graph, runs)
 
-    def _given_tensors(self) -> dict[str, SessionTensor]:
+    def _given_tensors(self, bound: _Bound) -> dict[str, SessionTensor]:
         """Tensors of the model as it was given: a session that changes nothing runs once, for their shapes.
 
         Kernels do not pack their weights for it, since a profile leaves packed ones out. A model that needs a pass of
@@ -158,13 +197,14 @@ class OnnxRun(ProgramRun[int]):
         options.execution_mode = self._runtime.ExecutionMode.ORT_SEQUENTIAL
         options.add_session_config_entry("session.disable_prepacking", "1")
         try:
-            return tensors_of(self._saved(options, None))
+            return tensors_of(self._saved(options, None, bound))
         except refused:
             return {}
 
     def outputs(self) -> list[Array]:
-        """Copied out of the binding."""
-        return [np.asarray(array, order="C") for array in self._binding.copy_outputs_to_cpu()]
+        """Copied out of the bindings."""
+        copied = (array for one in self._bound.values() for array in one.binding.copy_outputs_to_cpu())
+        return [np.asarray(array, order="C") for array in copied]
 
     def _options(self) -> Options:
         runtime, choice = self._runtime, self._choice
@@ -181,6 +221,11 @@ class OnnxRun(ProgramRun[int]):
 
     def _opened(self, options: Options) -> Session:
         return self._runtime.InferenceSession(self._job.program, options, providers=list(self._choice.providers))
+
+
+def _is_misdeclared(declared: _Declared, value: _Value) -> bool:
+    """Whether an output has other dimensions than the model says, which a session refuses to fill again."""
+    return bool(value.is_tensor() and declared.shape and len(value.shape()) != len(declared.shape))
 
 
 def main(arguments: Sequence[str]) -> int:

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
+METHOD = "main"
+"""What the only function of a model is called."""
 GRAPH = "graph.onnxruntime.json"
 """Its file, beside the trace."""
 SCHEMA = "opscope.onnxruntime-graph/1"
@@ -45,6 +47,13 @@ class SessionNode(msgspec.Struct, frozen=True):
     graphs: dict[str, tuple[SessionNode, ...]] = {}  # nodes of the graphs that it runs, by the name of the attribute
 
 
+class SessionCall(msgspec.Struct, frozen=True):
+    """The graph as a call ran it that is one of several: nodes have the tensors of that call."""
+
+    nodes: tuple[SessionNode, ...]
+    shapes: dict[str, SessionTensor] = {}  # as of the graph
+
+
 class SessionGraph(msgspec.Struct, frozen=True):
     """What ONNX Runtime made of a model."""
 
@@ -57,6 +66,11 @@ class SessionGraph(msgspec.Struct, frozen=True):
     shapes: dict[str, SessionTensor] = {}
     # of the process's clock, from which times of the profile count, in ns; 0 where that is not told
     started_ns: int = 0
+    calls: dict[str, SessionCall] = {}  # by name, where the graph is called for several phases; nodes are of the last
+
+    def called(self) -> dict[str, SessionCall]:
+        """The graph as every call ran it, by name; the only function of a model is called :data:`METHOD`."""
+        return self.calls or {METHOD: SessionCall(self.nodes, self.shapes)}
 
 
 def read_session_graph(path: Path) -> SessionGraph:
@@ -81,9 +95,10 @@ def every_node(nodes: Sequence[SessionNode]) -> Iterator[SessionNode]:
 
 
 def _every_tensor(graph: SessionGraph) -> Iterator[SessionTensor]:
-    yield from graph.shapes.values()
-    for node in every_node(graph.nodes):
-        yield from (*node.read, *node.written)
+    for call in graph.called().values():
+        yield from call.shapes.values()
+        for node in every_node(call.nodes):
+            yield from (*node.read, *node.written)
 
 
 def _possible(shape: Sequence[int]) -> bool:

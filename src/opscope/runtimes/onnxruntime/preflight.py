@@ -23,9 +23,9 @@ from opscope.program.operators.taxonomy import classify
 from opscope.program.partition.verdicts import Eligibility, Form, SmeSupport
 from opscope.program.structure.exported import Tensor
 from opscope.runtimes.onnxruntime.attribution import node_facts
-from opscope.runtimes.onnxruntime.graph import GRAPH, read_session_graph
+from opscope.runtimes.onnxruntime.graph import GRAPH, METHOD, read_session_graph
 from opscope.runtimes.onnxruntime.onnx_file import read_onnx
-from opscope.runtimes.onnxruntime.signatures import METHOD, index_limits, signature_of
+from opscope.runtimes.onnxruntime.signatures import index_limits, signature_of
 from opscope.runtimes.onnxruntime.target import onnxruntime_here
 from opscope.runtimes.package_target import run_once
 

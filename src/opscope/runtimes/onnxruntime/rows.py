@@ -36,9 +36,9 @@ class _Ran(NamedTuple):
     bodies: list[tuple[OnnxGraph, list[_Ran]]]  # graphs that it ran, the last one first
 
 
-def session_nodes(graph: OnnxGraph, profile: Path, given: OnnxGraph) -> tuple[SessionNode, ...]:
-    """The nodes of a saved graph, with what a profile of it tells of its last run."""
-    rows = _last_run(_rows(profile))
+def session_nodes(graph: OnnxGraph, profile: Path, given: OnnxGraph, before: int = 0) -> tuple[SessionNode, ...]:
+    """The nodes of a saved graph, with what a profile of it tells of its last run, or of one so many runs before."""
+    rows = _run(_rows(profile), before)
     last = max((place for place, row in enumerate(rows) if row.executor), default=-1)
     read = _read_back(rows, last - 1, graph) if last >= 0 else None
     ran = read[0] if read else [_Ran(row.node, row.args, []) for row in rows if row.node]
@@ -67,10 +67,11 @@ def _rows(profile: Path) -> list[ProfileRow]:
         return []
 
 
-def _last_run(rows: Sequence[ProfileRow]) -> list[ProfileRow]:
-    """Rows of nodes and executors of the last run that ended."""
-    ends = [-1, -1, *(place for place, row in enumerate(rows) if row.cat == "Session" and row.name == RUN)]
-    own = rows[ends[-2] + 1 : ends[-1]] if ends[-1] >= 0 else rows
+def _run(rows: Sequence[ProfileRow], before: int) -> list[ProfileRow]:
+    """Rows of nodes and executors of a run that ended, the last one or one so many before it."""
+    ends = [-1, *(place for place, row in enumerate(rows) if row.cat == "Session" and row.name == RUN)]
+    last = len(ends) - 1 - before
+    own = rows[ends[last - 1] + 1 : ends[last]] if last > 0 else [] if before else rows
     return [row for row in own if row.node is not None or row.executor]
 
 

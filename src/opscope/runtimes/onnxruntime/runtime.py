@@ -11,9 +11,11 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from opscope.analysis.preflight.preflight import Preflight
+    from opscope.bundle.manifest import Model
     from opscope.experiment.target import RunTarget
     from opscope.experiment.target_names import TargetName
     from opscope.program.structure.exported import Signature
+    from opscope.program.structure.plan import NamedValue
     from opscope.runtimes.attribution import AttributedSide
     from opscope.runtimes.side import Side
 
@@ -77,16 +79,51 @@ class OnnxRuntime(Runtime):
         session_choice(options)
 
     def files(self, program: Path, data: Path | None) -> list[Path]:  # noqa: ARG002 - the program names its weights
-        """The program, and the files with its weights."""
+        """The program, the files with its weights, and what a generative library calls it with."""
+        from opscope.runtimes.onnxruntime.language import CONFIG
         from opscope.runtimes.onnxruntime.onnx_file import external_paths, read_onnx
 
-        return [program, *external_paths(read_onnx(program), program)]
+        beside = program.with_name(CONFIG)
+        return [program, *external_paths(read_onnx(program), program), *([beside] if beside.is_file() else [])]
+
+    def described(self, model: str, source: Path | None, files: Sequence[Path], home: str) -> Model:
+        """The weights are what a manifest has beside the program."""
+        from opscope.runtimes.onnxruntime.language import CONFIG
+
+        return super().described(model, source, [one for one in files if one.name != CONFIG], home)
 
     def signatures(self, program: Path) -> Sequence[Signature]:
         """The one function of the model."""
         from opscope.runtimes.onnxruntime.signatures import read_signature
 
         return (read_signature(program),)
+
+    def calls(self, program: Path, asked: Sequence[str], *, phases: bool = True) -> list[str]:
+        """The phases of a language model, unless the graph itself is named."""
+        from opscope.runtimes.onnxruntime.graph import METHOD
+        from opscope.runtimes.onnxruntime.language import onnx_language_model
+
+        named = any(text.partition(":")[0] == METHOD for text in asked)
+        language = onnx_language_model(program) if phases and not named else None
+        if language is None:
+            return super().calls(program, asked)
+        return language.asked(asked) if asked else language.usual()
+
+    def inputs(self, program: Path, calls: Sequence[str]) -> Mapping[str, Sequence[NamedValue]]:
+        """Of the graph once for every phase, with the sizes of each."""
+        from opscope.runtimes.onnxruntime.language import called_language_model
+
+        language = called_language_model(program, calls)
+        if language is None:
+            return super().inputs(program, [])
+        return {name: language.named(name) for name in dict.fromkeys(calls)}
+
+    def fills(self, program: Path, calls: Sequence[str]) -> Sequence[str | None]:
+        """Of the phases of a language model."""
+        from opscope.runtimes.onnxruntime.language import called_language_model
+
+        language = called_language_model(program, calls)
+        return [word for name in dict.fromkeys(calls) for word in language.words(name)] if language else ()
 
     def index_limits(self, program: Path) -> Mapping[str, int]:
         """By the tables that the graph gathers from."""

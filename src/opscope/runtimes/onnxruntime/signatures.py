@@ -8,6 +8,7 @@ from opscope.core.errors import UsageError
 from opscope.program.structure.dtypes import NumberType
 from opscope.program.structure.exported import Signature
 from opscope.program.structure.plan import UNNAMED, Dynamism, PlannedTensor
+from opscope.runtimes.onnxruntime.graph import METHOD
 from opscope.runtimes.onnxruntime.onnx_file import external_paths, read_onnx
 
 if TYPE_CHECKING:
@@ -15,8 +16,6 @@ if TYPE_CHECKING:
 
     from opscope.runtimes.onnxruntime.onnx_file import OnnxModel, OnnxValue
 
-METHOD = "main"
-"""What the only function of a model is called."""
 _GATHER = "Gather"
 _SAME_VALUES = frozenset({"Cast", "Reshape", "Squeeze", "Unsqueeze", "Identity", "Flatten", "Transpose"})
 _NOT_GIVEN = frozenset({"string", "complex64", "complex128"})

@@ -31,6 +31,7 @@ from opscope.workflows.measure.program_inputs import (
     ProgramPlace,
     asked_calls,
     asked_inputs,
+    called_methods,
     check_no_inputs,
     check_same_inputs,
     shared_inputs,
@@ -393,7 +394,7 @@ def _untraceable(target: RunTarget, settings: ExperimentSettings) -> str | None:
 def _calls(experiment: Experiment, target: RunTarget, program: Path) -> list[str]:
     """The methods that a process calls; a build of the user's calls the one that it chooses, unless one is named."""
     chooses = target.capabilities().is_build and not experiment.methods
-    return [] if chooses else runtime_of(program).calls(program, experiment.methods)
+    return [] if chooses else called_methods(experiment, program)
 
 
 def _plan(experiment: Experiment, variants: list[Variant], target: RunTarget, calls: list[str]) -> Plan:

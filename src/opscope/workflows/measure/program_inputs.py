@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import shlex
 from collections import Counter
+from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -76,9 +77,15 @@ def check_no_inputs(experiment: Experiment) -> None:
         raise UsageError("your own runner makes its own inputs, all ones", where="--input", hint=hint)
 
 
+def called_methods(experiment: Experiment, program: Path) -> list[str]:
+    """The methods that a process calls over and over; with inputs of somebody's own a graph is called as it is."""
+    given = bool(experiment.input or experiment.inputs or experiment.dim)
+    return runtime_of(program).calls(program, experiment.methods, phases=bool(experiment.methods) or not given)
+
+
 def asked_calls(experiment: Experiment, program: Path) -> AskedCalls:
     """What an experiment calls of a program that is one already, with the sizes of its inputs."""
-    calls = runtime_of(program).calls(program, experiment.methods)
+    calls = called_methods(experiment, program)
     made = made_inputs(declared_inputs(program, calls), wished_inputs(experiment, program, calls), experiment.seed or 0)
     return AskedCalls(calls, made.planned)
 
@@ -132,13 +139,21 @@ def wished_inputs(
     Raises a UsageError where the program has no such input or symbol, or sizes stay open.
     """
     inputs, sizes = _inputs(program, calls), experiment.dim
-    asked = placed(asked_inputs(experiment), input_names(program, calls))
+    asked = _filled(
+        placed(asked_inputs(experiment), input_names(program, calls)), runtime_of(program).fills(program, calls)
+    )
     if sizes:
         asked = with_dimensions(inputs, asked, sizes)
     if experiment.guess_inputs:
         return guessed(inputs, asked, sizes, runtime_of(program).index_limits(program), usual)
     _check_sizes(program, inputs, asked, sizes)
     return asked
+
+
+def _filled(asked: list[AskedInput | None], words: Sequence[str | None]) -> list[AskedInput | None]:
+    """What was asked for, and elsewhere what follows from the calls."""
+    whole = [*asked, *[None] * (len(words) - len(asked))]
+    return [one or (parse_input(word) if word else None) for one, word in zip_longest(whole, words)]
 
 
 def declared_inputs(program: Path, calls: Sequence[str]) -> list[Value]:
@@ -236,7 +251,7 @@ def shared_inputs(
     gets inputs of its own, drawn from the same seed, and the bundle says why. Values of its own
     are in files.
     """
-    calls = runtime_of(place.program).calls(place.program, experiment.methods)
+    calls = called_methods(experiment, place.program)
     if calls != plan.calls and max(len(calls), len(plan.calls)) > 1:
         told = [" ".join(own) or "the only method" for own in (calls, plan.calls)]
         problem = f"it calls {told[0]}, {first.name} calls {told[1]}: the rounds do different work"

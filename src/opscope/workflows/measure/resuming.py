@@ -15,8 +15,7 @@ from opscope.experiment.guesses import USUAL_SIZES
 from opscope.experiment.target_names import parse_target
 from opscope.hosts.target_kinds import AUTO
 from opscope.readers.outputs import read_arrays
-from opscope.runtimes.registry import runtime_of
-from opscope.workflows.measure.program_inputs import BUNDLED, wished_inputs
+from opscope.workflows.measure.program_inputs import BUNDLED, called_methods, wished_inputs
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -76,7 +75,7 @@ def _contradictions(
         yield "--models", _unlike([request.models or "the default directory"], str(experiment.models))
     if "--methods" in named:
         program = bundle.path / manifest.model.program
-        yield "--methods", calls_contradiction(manifest, runtime_of(program).calls(program, experiment.methods))
+        yield "--methods", calls_contradiction(manifest, called_methods(experiment, program))
     for option in {"--input", "--inputs", "--dim", "--guess-inputs"} & set(named):
         yield option, input_contradiction(bundle, experiment)
     if "--data" in named:

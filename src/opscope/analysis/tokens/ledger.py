@@ -1,0 +1,418 @@
+"""The ledger of a token: what a call of a language model spends, by layer and part, and what bounds it.
+
+Rows add up to the latency of the call. What an operator must take at least is the longer of its arithmetic at the best
+rate of its kernels and of moving each of its bytes once at the bandwidth of its working set, both measured on this
+machine: docs/concepts/roofline.md. Weights and the cache are read once for each call, so between two reads the whole
+footprint of the call passes through the processor's caches.
+"""
+
+from __future__ import annotations
+
+import enum
+import math
+import re
+from typing import TYPE_CHECKING, NamedTuple
+
+import msgspec
+
+from opscope.analysis.operators.headline import MOST_TRACED
+from opscope.analysis.operators.operators import FRAMEWORK_BACKEND
+from opscope.analysis.roofline import Bound, Interval, OperatorWork, place
+from opscope.analysis.tokens.parts import Place, TokenPart, place_of
+from opscope.core.grouping import grouped
+from opscope.core.stats.hierarchy import typical
+from opscope.core.table.places import operator_key
+from opscope.program.ceilings import KernelClass
+from opscope.program.phases import Phase, PhaseKind
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from opscope.analysis.latency.methods import MethodTime
+    from opscope.analysis.operators.operator_facts import OperatorFacts
+    from opscope.analysis.operators.operators import Operator
+    from opscope.core.table.places import OperatorKey
+    from opscope.program.ceilings import Ceilings
+    from opscope.program.cost.cache import CacheUse
+
+_PLAIN = {"fp32": "float32", "float": "float32", "fp16": "float16", "bf16": "bfloat16"}
+_QUANTISED = re.compile(r"q[bc]*u?int(\d)\Z")
+_WIDTH = re.compile(r"(?:float|bfloat|u?int)(\d{1,2})\Z")
+HALF = 0.5
+"""What explains so much of a call bounds it."""
+
+
+class ByteUse(str, enum.Enum):
+    """What bytes are for."""
+
+    WEIGHTS = "weights"
+    SCALES = "scales"
+    """Scales and zero points of quantised weights, and biases."""
+    CACHE = "cache"
+    ACTIVATIONS = "activations"
+
+
+class ByteCount(msgspec.Struct, frozen=True):
+    """Bytes that a call moves at least, each once.
+
+    Attributes:
+        use: what they are for.
+        dtype: number type; null where it is not known.
+        bytes: how many.
+    """
+
+    use: ByteUse
+    dtype: str | None
+    bytes: int
+
+
+class TokenLimit(str, enum.Enum):
+    """What a call waits for."""
+
+    WEIGHTS = "weights"
+    """Reading weights and their scales from memory."""
+    CACHE = "cache"
+    """Reading and writing keys and values."""
+    ACTIVATIONS = "activations"
+    """Passing on activations."""
+    ARITHMETIC = "arithmetic"
+    """Multiplying and adding at the best rate of the kernels."""
+    FRAMEWORK = "framework"
+    """The runtime's own time, and the fixed cost of starting operators."""
+    REST = "rest"
+    """What no measured ceiling explains, and operators whose work is not known."""
+
+
+class LimitTime(msgspec.Struct, frozen=True):
+    """Time of a call that one limit explains, at most the time that it took."""
+
+    limit: TokenLimit
+    time_ns: float
+    share: float
+
+
+class LedgerRow(msgspec.Struct, frozen=True):
+    """What one part of one layer costs a call.
+
+    Attributes:
+        layer: its number; null outside of all layers.
+        part: of the model.
+        operators: how many.
+        time_ns: of the call; rows add up to it. Null where only shares are known.
+        share: of the call.
+        bytes: that are moved at least; null where that is not known of one of them.
+        macs: multiply-accumulates; likewise.
+        bandwidth: share of the measured bandwidth of its working set that is reached; null without one, and where the
+            bytes are not known.
+    """
+
+    layer: int | None
+    part: TokenPart
+    operators: int
+    time_ns: float | None
+    share: float
+    bytes: int | None
+    macs: int | None
+    bandwidth: Interval | None
+
+
+class TokenLedger(msgspec.Struct, frozen=True):
+    """What a call of a phase costs.
+
+    Attributes:
+        method: that is called.
+        phase: what it does.
+        time_ns: what is typical of the medians of processes, as in a headline; of untraced calls where there are any.
+        factor: how many of these a traced call takes, of which the split is.
+        timed: whether rows have times, or only shares of the traced call.
+        rows: by layer and part, in the order of the layers; the runtime's own time last.
+        bytes: that a call moves at least, by use and number type, most first.
+        macs: multiply-accumulates of the operators of which they are known.
+        limits: what explains the time, longest first; empty where no ceilings were measured, or no times are known.
+        bound: what explains most of it; null likewise, and where that is less than half.
+        weights_per_s: bandwidth that was measured for a working set of this size, in bytes; null without ceilings.
+        unknown: operators whose work is not known.
+    """
+
+    method: str
+    phase: Phase
+    time_ns: float
+    factor: float
+    timed: bool
+    rows: list[LedgerRow]
+    bytes: list[ByteCount]
+    macs: int
+    limits: list[LimitTime]
+    bound: TokenLimit | None
+    weights_per_s: float | None
+    unknown: int
+
+
+class _Entry(NamedTuple):
+    """An operator of the call, or framework time; all counts and times are of one call."""
+
+    place: Place
+    spent_ns: float  # on the scale of the call; a share of it where times are not known
+    work: OperatorWork | None  # with its time; None where it is not known
+    bytes: tuple[ByteCount, ...] = ()
+
+
+def token_ledgers(
+    rows: Sequence[Operator],
+    methods: Sequence[MethodTime],
+    works: Mapping[OperatorKey, OperatorWork],
+    facts: Mapping[OperatorKey, OperatorFacts],
+    ceilings: Ceilings | None,
+) -> list[TokenLedger]:
+    """The ledger of every phase that reads or makes tokens, in the order of the calls; empty where none does.
+
+    ``rows`` and ``works`` are per call of any method, as an analysis has them; ``facts`` are of one call of each.
+    """
+    count = sum(method.calls for method in methods)
+    found = []
+    for method in methods:
+        own = [row for row in rows if row.method == method.method]
+        if method.phase is not None and method.phase.kind in {PhaseKind.PREFILL, PhaseKind.DECODE} and own:
+            call = _Call(method, method.phase, count / method.calls, works, facts)
+            found.append(call.ledger(own, ceilings))
+    return found
+
+
+class _Call:
+    """A call of a phase; ``times`` is how many calls of any method there are for each of it."""
+
+    def __init__(
+        self,
+        method: MethodTime,
+        phase: Phase,
+        times: float,
+        works: Mapping[OperatorKey, OperatorWork],
+        facts: Mapping[OperatorKey, OperatorFacts],
+    ) -> None:
+        self._method, self._phase, self._times = method, phase, times
+        self._works, self._facts = works, facts
+        self._time_ns = typical(method.latency.by_process())
+
+    def ledger(self, rows: Sequence[Operator], ceilings: Ceilings | None) -> TokenLedger:
+        """Of these operators and framework times."""
+        traced = typical((self._method.traced or self._method.latency).by_process())
+        whole = sum(row.share for row in rows) or 1.0
+        times = [row.share / whole * traced for row in rows]
+        factor = traced / self._time_ns if self._time_ns else 1.0
+        timed = 0 < factor <= MOST_TRACED
+        spent = _on_scale(rows, times, self._time_ns) if timed else times
+        entries = _between([self._entry(row, time) for row, time in zip(rows, spent, strict=True)])
+        if timed and sum(spent) < self._time_ns:
+            entries.append(_Entry(Place(None, TokenPart.FRAMEWORK), self._time_ns - sum(spent), None))
+        moved = _added(one for entry in entries for one in entry.bytes)
+        footprint = sum(one.bytes for one in moved if one.use is not ByteUse.ACTIVATIONS)
+        limits = _limits(entries, ceilings, footprint) if ceilings and timed else []
+        bound = next((one.limit for one in limits[:1] if one.share >= HALF and one.limit is not TokenLimit.REST), None)
+        return TokenLedger(
+            method=self._method.method,
+            phase=self._phase,
+            time_ns=self._time_ns,
+            factor=factor,
+            timed=timed,
+            rows=_rows(entries, ceilings if timed else None, footprint, timed=timed),
+            bytes=moved,
+            macs=sum(entry.work.macs or 0 for entry in entries if entry.work),
+            limits=limits,
+            bound=bound,
+            weights_per_s=ceilings.bandwidth(footprint) if ceilings and footprint else None,
+            unknown=sum(entry.work is None and entry.place.part is not TokenPart.FRAMEWORK for entry in entries),
+        )
+
+    def _entry(self, row: Operator, time: float) -> _Entry:
+        key = operator_key(row)
+        facts = self._facts.get(key) if key else None
+        work, moved = self._worked(row, self._works.get(key) if key else None, facts, time)
+        return _Entry(place_of(row, facts.cache if facts else None), time, work, moved)
+
+    def _worked(
+        self, row: Operator, work: OperatorWork | None, facts: OperatorFacts | None, time: float
+    ) -> tuple[OperatorWork | None, tuple[ByteCount, ...]]:
+        """What an operator does in one call, and the bytes that it moves."""
+        if facts is not None and facts.cache is not None and self._phase.position is not None:
+            return self._cached(row, facts.cache, self._phase.position, time)
+        if work is None or facts is None or facts.cost is None:
+            return None, ()
+        calls, cost = row.calls * self._times, facts.cost
+        one = msgspec.structs.replace(
+            work,
+            macs=round(cost.macs * calls),
+            flops=round(cost.flops * calls),
+            elements=None if facts.elements is None else round(facts.elements * calls),
+            activation_bytes=round((cost.read_bytes + cost.written_bytes) * calls),
+            weight_bytes=round(cost.weight_bytes * calls),
+            calls=calls,
+            time_ns=time,
+            uncertainty_ns=work.uncertainty_ns * self._times,
+        )
+        weights = _weights(row, one)
+        return one, (*weights, ByteCount(ByteUse.ACTIVATIONS, _plain(row.dtype), one.activation_bytes or 0))
+
+    def _cached(
+        self, row: Operator, cache: CacheUse, position: int, time: float
+    ) -> tuple[OperatorWork, tuple[ByteCount, ...]]:
+        """What an operator does with the places that a call at this position touches."""
+        kept = cache.bytes(position)
+        width = (_bits(row.dtype) or 32) // 8
+        made = 2 * width * math.prod(row.shape or ()) if cache.reads else 0
+        macs = cache.macs(position) if cache.reads else 0
+        work = OperatorWork(
+            method=row.method,
+            instruction=row.instruction,
+            position=row.position,
+            name=row.name,
+            dtype="f32" if width == 4 else None,  # noqa: PLR2004 - bytes of a float
+            kernel=KernelClass.BMM if macs else None,
+            macs=macs,
+            flops=2 * macs,
+            activation_bytes=made or kept,
+            weight_bytes=kept,
+            calls=row.calls * self._times,
+            time_ns=time,
+            uncertainty_ns=row.uncertainty_ns * self._times,
+        )
+        counts = (
+            ByteCount(ByteUse.CACHE, _plain(row.dtype), kept),
+            ByteCount(ByteUse.ACTIVATIONS, _plain(row.dtype), made or kept),
+        )
+        return work, counts
+
+
+def _between(entries: Sequence[_Entry]) -> list[_Entry]:
+    """Entries, of which one without a path is of the layer whose operators stand before and behind it."""
+    before: int | None = None
+    found = list(entries)
+    open_places: list[int] = []
+    for number, entry in enumerate(entries):
+        if entry.place.part is TokenPart.CACHE and entry.place.layer is None:
+            open_places.append(number)
+        elif entry.place.layer is not None:
+            if entry.place.layer == before:
+                for place_number in open_places:
+                    found[place_number] = found[place_number]._replace(place=Place(before, TokenPart.CACHE))
+            before, open_places = entry.place.layer, []
+    return found
+
+
+def _on_scale(rows: Sequence[Operator], times: Sequence[float], latency: float) -> list[float]:
+    """Times of a traced call on the scale of the untraced one: what tracing adds is taken from the framework first."""
+    inside = [row.backend != FRAMEWORK_BACKEND for row in rows]
+    operators = sum(time for time, one in zip(times, inside, strict=True) if one)
+    framework = sum(times) - operators
+    more = sum(times) - latency
+    if more <= 0:
+        return list(times)
+    left = max(0.0, framework - more)
+    scales = (left / framework if framework else 0.0, (latency - left) / operators if operators else 0.0)
+    return [time * scales[one] for time, one in zip(times, inside, strict=True)]
+
+
+def _plain(dtype: str | None) -> str | None:
+    """A number type by one name, whichever runtime wrote it."""
+    quantised = _QUANTISED.match(dtype or "")
+    return f"int{quantised.group(1)}" if quantised else _PLAIN.get(dtype or "", dtype)
+
+
+def _bits(dtype: str | None) -> int | None:
+    form = _WIDTH.match(_plain(dtype) or "")
+    return int(form.group(1)) if form else None
+
+
+def _weights(row: Operator, work: OperatorWork) -> tuple[ByteCount, ...]:
+    """Weights and what belongs to them; a product has as many as it multiplies for each row of its output."""
+    stored, bits = work.weight_bytes or 0, _bits(row.weights)
+    if not stored:
+        return ()
+    lines = math.prod(row.shape[:-1]) if row.shape else 0
+    if not (bits and work.macs and lines and work.macs % lines == 0):
+        return (ByteCount(ByteUse.WEIGHTS, _plain(row.weights or row.dtype), stored),)
+    own = min(stored, work.macs // lines * bits // 8)
+    scales = ByteCount(ByteUse.SCALES, None, stored - own)
+    return (ByteCount(ByteUse.WEIGHTS, _plain(row.weights), own), *((scales,) if stored > own else ()))
+
+
+def _added(counts: Iterable[ByteCount]) -> list[ByteCount]:
+    found: dict[tuple[ByteUse, str | None], int] = {}
+    for one in counts:
+        found[one.use, one.dtype] = found.get((one.use, one.dtype), 0) + one.bytes
+    listed = [ByteCount(use, dtype, count) for (use, dtype), count in found.items() if count]
+    return sorted(listed, key=lambda one: -one.bytes)
+
+
+def _rows(entries: Sequence[_Entry], ceilings: Ceilings | None, footprint: int, *, timed: bool) -> list[LedgerRow]:
+    """Entries of one layer and part together."""
+    whole = sum(entry.spent_ns for entry in entries) or 1.0
+    order = list(TokenPart)
+    found = []
+    for at, own in sorted(grouped(entries, lambda entry: entry.place).items(), key=lambda item: _order(item[0], order)):
+        spent = sum(entry.spent_ns for entry in own)
+        known = [entry.work for entry in own if entry.work is not None]
+        whole_known = len(known) == len(own)
+        found.append(
+            LedgerRow(
+                layer=at.layer,
+                part=at.part,
+                operators=len(own) if at.part is not TokenPart.FRAMEWORK else 0,
+                time_ns=spent if timed else None,
+                share=spent / whole,
+                bytes=sum(one.bytes for entry in own for one in entry.bytes) if whole_known else None,
+                macs=sum(work.macs or 0 for work in known) if whole_known else None,
+                bandwidth=_bandwidth(known, ceilings, footprint) if ceilings and whole_known else None,
+            )
+        )
+    return found
+
+
+def _order(at: Place, parts: Sequence[TokenPart]) -> tuple[int, int, int]:
+    """The embedding, the layers in turn, what is outside of them, the framework."""
+    group = 0 if at.part is TokenPart.EMBEDDING else 1 if at.layer is not None else 2
+    return group, at.layer or 0, parts.index(at.part)
+
+
+def _bandwidth(works: Sequence[OperatorWork], ceilings: Ceilings, footprint: int) -> Interval | None:
+    """Share of the measured bandwidth that these operators reach together."""
+    needed = [place(work, ceilings, footprint).memory_ns for work in works]
+    least = sum(work.time_ns for work in works)
+    most = least + sum(work.uncertainty_ns for work in works)
+    if None in needed or not most:
+        return None
+    total = sum(one or 0.0 for one in needed)
+    return Interval(total / most, total / least if least else None)
+
+
+def _limits(entries: Sequence[_Entry], ceilings: Ceilings, footprint: int) -> list[LimitTime]:
+    """What explains the time of each operator, at most all of it; what is left is explained by nothing measured."""
+    found = dict.fromkeys(TokenLimit, 0.0)
+    dispatch = ceilings.dispatch_ns() or 0.0
+    for entry in entries:
+        if entry.place.part is TokenPart.FRAMEWORK:
+            found[TokenLimit.FRAMEWORK] += entry.spent_ns
+            continue
+        left = entry.spent_ns
+        for limit, time in _explained(entry, ceilings, footprint):
+            found[limit] += min(time, left)
+            left -= min(time, left)
+        started = min(left, dispatch * entry.work.calls) if entry.work else 0.0
+        found[TokenLimit.FRAMEWORK] += started
+        found[TokenLimit.REST] += left - started
+    whole = sum(entry.spent_ns for entry in entries) or 1.0
+    listed = [LimitTime(limit, time, time / whole) for limit, time in found.items() if time]
+    return sorted(listed, key=lambda one: -one.time_ns)
+
+
+def _explained(entry: _Entry, ceilings: Ceilings, footprint: int) -> list[tuple[TokenLimit, float]]:
+    """What the operator takes at least, by its limit: its arithmetic, or moving its bytes."""
+    if entry.work is None:
+        return []
+    placed = place(entry.work, ceilings, footprint)
+    compute, memory = placed.compute_ns or 0.0, placed.memory_ns or 0.0
+    if compute > memory and placed.bound is not Bound.MEMORY:
+        return [(TokenLimit.ARITHMETIC, compute)]
+    moved = sum(one.bytes for one in entry.bytes)
+    uses = {ByteUse.CACHE: TokenLimit.CACHE, ByteUse.ACTIVATIONS: TokenLimit.ACTIVATIONS}
+    needed = max(compute, memory)
+    return [(uses.get(one.use, TokenLimit.WEIGHTS), needed * one.bytes / moved) for one in entry.bytes if moved]

@@ -1,0 +1,101 @@
+"""Pictures of a language model: the parts of a prompt, and decoding over the position."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import altair as alt
+
+from opscope.analysis.tokens.parts import TokenPart
+from opscope.program.phases import PhaseKind
+from opscope.reports.pictures.bars import INK
+from opscope.reports.pictures.pictures import drawn, rows_of
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from opscope.analysis.tokens.growth import DecodeGrowth
+    from opscope.analysis.tokens.ledger import TokenLedger
+
+_COLOURS = {
+    TokenPart.EMBEDDING: "#76b7b2",
+    TokenPart.NORMS: "#edc948",
+    TokenPart.PROJECTIONS: "#4c78a8",
+    TokenPart.ATTENTION: "#e45756",
+    TokenPart.CACHE: "#b279a2",
+    TokenPart.FEED_FORWARD: "#54a24b",
+    TokenPart.HEAD: "#9ecae9",
+    TokenPart.COPIES: "#f58518",
+    TokenPart.OTHER: "#9d755d",
+    TokenPart.FRAMEWORK: "#9d9d9d",
+}
+_WIDTH, _HEIGHT = 640, 240
+_BAR_WIDTH = 34
+
+
+def prefill_parts(ledgers: Sequence[TokenLedger]) -> str | None:
+    """Prompts, each a bar of its parts; None where none was read."""
+    own = [one for one in ledgers if one.phase.kind is PhaseKind.PREFILL]
+    rows = [
+        {"prompt": f"{one.phase.tokens or 0:,} tokens", "part": part.value, "ms": share * one.time_ns / 1e6, "order": n}
+        for one in own
+        for n, part in enumerate(TokenPart)
+        if (share := _share(one, part))
+    ]
+    if not rows:
+        return None
+    bars = (
+        alt.Chart(rows_of(rows))
+        .mark_bar(height=22)
+        .encode(
+            x=alt.X("ms:Q", title="ms for a prompt", stack="zero"),
+            y=alt.Y("prompt:N", title=None, sort=None),
+            color=_colour(own),
+            order=alt.Order("order:Q"),
+        )
+    )
+    return drawn(bars.properties(width=_WIDTH, height=30 * len(own)))
+
+
+def _colour(ledgers: Sequence[TokenLedger]) -> alt.Color:
+    shown = [part for part in TokenPart if any(_share(one, part) for one in ledgers)]
+    scale = alt.Scale(domain=[part.value for part in shown], range=[_COLOURS[part] for part in shown])
+    return alt.Color("part:N", scale=scale, title=None, legend=alt.Legend(orient="top", columns=5))
+
+
+def _share(ledger: TokenLedger, part: TokenPart) -> float:
+    return sum(row.share for row in ledger.rows if row.part is part)
+
+
+def decode_over_position(ledgers: Sequence[TokenLedger], growth: Sequence[DecodeGrowth]) -> str | None:
+    """Time of a token by part of the model, over its position, with the fitted line; None without positions."""
+    own = [one for one in ledgers if one.phase.kind is PhaseKind.DECODE and one.phase.position is not None]
+    if not own:
+        return None
+    rows: list[dict[str, Any]] = [
+        {"position": one.phase.position, "part": part.value, "us": share * one.time_ns / 1e3, "order": number}
+        for one in own
+        for number, part in enumerate(TokenPart)
+        if (share := _share(one, part))
+    ]
+    x = alt.X("position:Q", title="tokens before", scale=alt.Scale(padding=24))
+    stacked = (
+        alt.Chart(rows_of(rows))
+        .mark_bar(size=_BAR_WIDTH)
+        .encode(
+            x=x,
+            y=alt.Y("us:Q", title="µs for a token", stack="zero"),
+            color=_colour(own),
+            order=alt.Order("order:Q"),
+        )
+    )
+    lines = [
+        {"position": at, "us": (one.fixed_ns.value + at * one.per_position_ns.value) / 1e3, "cache": str(one.cache)}
+        for one in growth
+        for at in one.positions
+    ]
+    layers: list[alt.Chart] = [stacked]
+    if lines:
+        fitted = alt.Chart(rows_of(lines)).mark_line(color=INK, strokeDash=[4, 3])
+        layers.append(fitted.encode(x=x, y="us:Q", detail="cache:N"))
+    return drawn(alt.layer(*layers).properties(width=_WIDTH, height=_HEIGHT))

@@ -1,0 +1,219 @@
+"""What a token costs: the phases of a language model, the ledger of each, what bounds it, and how decoding grows."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, NamedTuple
+
+from opscope.analysis.tokens.ledger import ByteUse, TokenLimit
+from opscope.analysis.tokens.parts import TokenPart
+from opscope.core.grouping import grouped
+from opscope.core.units import counted_text, interval_text, ratio_text, share_text, size_text, time_text
+from opscope.program.phases import PhaseKind
+from opscope.reports.document.blocks import (
+    Bullets,
+    Closing,
+    Format,
+    Section,
+    Sentence,
+    TableColumn,
+    Tone,
+    column,
+    facts,
+    table,
+)
+from opscope.reports.pictures.drawing import picture
+from opscope.reports.pictures.tokens import decode_over_position, prefill_parts
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from opscope.analysis.analysis import Analysis
+    from opscope.analysis.tokens.growth import DecodeGrowth
+    from opscope.analysis.tokens.ledger import LedgerRow, TokenLedger
+    from opscope.program.phases import Phase
+    from opscope.reports.document.blocks import Block, TableBlock
+
+_WAITS = {
+    TokenLimit.WEIGHTS: "reading weights from memory",
+    TokenLimit.CACHE: "reading keys and values from memory",
+    TokenLimit.ACTIVATIONS: "passing activations through memory",
+    TokenLimit.ARITHMETIC: "arithmetic at the best rate of its kernels",
+    TokenLimit.FRAMEWORK: "the runtime, which starts its operators",
+}
+
+
+def phase_text(phase: Phase) -> str:
+    """What a call does, in words."""
+    kept = f" of {phase.cache:,}" if phase.cache else ""
+    if phase.kind is PhaseKind.PREFILL:
+        return f"prefill of {counted_text(phase.tokens or 0, 'token')}" if phase.tokens else "prefill"
+    return f"decode at position {phase.position:,}{kept}" if phase.position is not None else "decode"
+
+
+def bound_sentence(ledger: TokenLedger) -> str:
+    """What bounds a call, with the evidence; empty where nothing was measured to tell."""
+    name = phase_text(ledger.phase)
+    name = f"{name[0].upper()}{name[1:]}"
+    if not ledger.limits:
+        return ""
+    first = ledger.limits[0]
+    if ledger.bound is not None:
+        share = share_text(first.share)
+        return f"{name} is bound by {_WAITS[ledger.bound]}: {share} of {time_text(ledger.time_ns)}{_measured(ledger)}."
+    known = next((one for one in ledger.limits if one.limit is not TokenLimit.REST), None)
+    longest = longest_part(ledger)
+    most = f"; {longest.part.value} take {share_text(longest.share)}{_reached(longest)}" if longest else ""
+    less = f"{_WAITS[known.limit]} explains {share_text(known.share)}" if known else "nothing measured explains any"
+    return f"{name}, {time_text(ledger.time_ns)}, is bound by no limit of the machine: {less}{most}."
+
+
+def _measured(ledger: TokenLedger) -> str:
+    """The bandwidth that counts, where it is one."""
+    if ledger.weights_per_s is None or ledger.bound not in {TokenLimit.WEIGHTS, TokenLimit.CACHE}:
+        return ""
+    use = ByteUse.CACHE if ledger.bound is TokenLimit.CACHE else ByteUse.WEIGHTS
+    uses = {use, ByteUse.SCALES} if use is ByteUse.WEIGHTS else {use}
+    read = sum(one.bytes for one in ledger.bytes if one.use in uses)
+    return f", {size_text(read)} at a measured {ledger.weights_per_s / 1e9:.3g} GB/s"
+
+
+class PartTotal(NamedTuple):
+    """A part of the model, all layers together."""
+
+    part: TokenPart
+    layers: int
+    operators: int
+    time_ns: float | None
+    share: float
+    bytes: int | None
+    macs: int | None
+    needed: float | None  # share of its time that moving its bytes takes at least
+
+
+def part_totals(ledger: TokenLedger) -> list[PartTotal]:
+    """The parts of a call, in their order, all layers together."""
+    each = grouped(ledger.rows, lambda row: row.part)
+    return [_total(part, each[part]) for part in TokenPart if part in each]
+
+
+def longest_part(ledger: TokenLedger) -> PartTotal | None:
+    """The part that takes most; the runtime's own time is none."""
+    own = [one for one in part_totals(ledger) if one.part is not TokenPart.FRAMEWORK]
+    return max(own, key=lambda one: one.share, default=None)
+
+
+def _total(part: TokenPart, rows: Sequence[LedgerRow]) -> PartTotal:
+    times = [row.time_ns for row in rows if row.time_ns is not None]
+    known = all(row.bandwidth is not None and row.time_ns is not None for row in rows)
+    needed = math.fsum((row.bandwidth.low if row.bandwidth else 0.0) * (row.time_ns or 0.0) for row in rows)
+    return PartTotal(
+        part,
+        len({row.layer for row in rows if row.layer is not None}),
+        sum(row.operators for row in rows),
+        sum(times) if len(times) == len(rows) else None,
+        sum(row.share for row in rows),
+        None if any(row.bytes is None for row in rows) else sum(row.bytes or 0 for row in rows),
+        None if any(row.macs is None for row in rows) else sum(row.macs or 0 for row in rows),
+        needed / math.fsum(times) if known and any(times) else None,
+    )
+
+
+def _reached(total: PartTotal) -> str:
+    return "" if total.needed is None else f", at {share_text(total.needed)} of the bandwidth that they could reach"
+
+
+def growth_sentence(growth: DecodeGrowth) -> str:
+    """How the time of a token grows with its position."""
+    each, fixed = growth.per_position_ns, growth.fixed_ns
+    between = f" {interval_text(each.ci95, time_text)}" if each.ci95 and each.ci95[0] > 0 else ""
+    kept = f" with a cache of {growth.cache:,} places" if growth.cache else ""
+    if each.value <= 0 or (each.ci95 is not None and each.ci95[0] <= 0):
+        first, last = growth.positions[0], growth.positions[-1]
+        return f"Decoding{kept} does not grow detectably between positions {first:,} and {last:,}."
+    doubled = f"; twice that at position {growth.doubled_at:,.0f}" if growth.doubled_at else ""
+    return (
+        f"Decoding{kept} takes {time_text(fixed.value)}, plus {time_text(each.value)}{between} for each token before it"
+        f"{doubled}."
+    )
+
+
+def token_blocks(shown: Analysis) -> list[Block]:
+    """What a first screen says of a language model: what bounds a prompt and a token, and how that grows."""
+    told = [sentence for one in _ends(shown.tokens) if (sentence := bound_sentence(one))]
+    told += [growth_sentence(one) for one in shown.growth]
+    return [Bullets(told)] if told else []
+
+
+def _ends(ledgers: Sequence[TokenLedger]) -> list[TokenLedger]:
+    """The longest prompt, and the earliest token."""
+    prompts = [one for one in ledgers if one.phase.kind is PhaseKind.PREFILL]
+    tokens = [one for one in ledgers if one.phase.kind is PhaseKind.DECODE]
+    first = max(prompts, key=lambda one: one.phase.tokens or 0, default=None)
+    early = min(tokens, key=lambda one: one.phase.position or 0, default=None)
+    return [one for one in (first, early) if one is not None]
+
+
+def ledger_section(shown: Analysis) -> Section | None:
+    """The ledger of every phase; None for what is no language model."""
+    if not shown.tokens:
+        return None
+    blocks: list[Block] = []
+    if any(one.phase.kind is PhaseKind.PREFILL for one in shown.tokens):
+        blocks.append(picture("the parts of a prompt", lambda: prefill_parts(shown.tokens)))
+    if any(one.phase.kind is PhaseKind.DECODE for one in shown.tokens):
+        blocks.append(picture("decoding over the position", lambda: decode_over_position(shown.tokens, shown.growth)))
+    blocks += [Sentence(growth_sentence(one)) for one in shown.growth]
+    for one in shown.tokens:
+        blocks += _ledger(one)
+    told = "What a token costs"
+    return Section(told, blocks, "tokens", "Tokens", counted_text(len(shown.tokens), "phase"), folded=True)
+
+
+def _ledger(ledger: TokenLedger) -> list[Block]:
+    name = phase_text(ledger.phase)
+    sentence = bound_sentence(ledger) or f"{name[0].upper()}{name[1:]}: {time_text(ledger.time_ns)}."
+    blocks: list[Block] = [Sentence(sentence)]
+    if not ledger.timed:
+        told = f"Traced calls take {ratio_text(ledger.factor)} as long: the ledger has shares, and no times."
+        blocks.append(Sentence(told, Tone.DIM))
+    blocks.append(parts_table(ledger))
+    blocks.append(facts([(one.use.value, f"{size_text(one.bytes)} {one.dtype or ''}".strip()) for one in ledger.bytes]))
+    layers = grouped(ledger.rows, lambda row: row.layer)
+    if len(layers) > 1:
+        blocks.append(_layers_table(ledger, layers))
+    return blocks
+
+
+def parts_table(ledger: TokenLedger) -> TableBlock:
+    """The parts of a call, all layers together; their times add up to it."""
+    return table(
+        part_totals(ledger),
+        column("part", Format.NAME, lambda row: row.part.value),
+        column("operators", Format.COUNT, lambda row: row.operators or None, absent=""),
+        column("ms", Format.MS, lambda row: row.time_ns),
+        column("share", Format.SHARE, lambda row: row.share),
+        column("MB", Format.FIGURE, lambda row: None if row.bytes is None else f"{row.bytes / 1e6:.3g}", absent=""),
+        column("MMAC", Format.FIGURE, lambda row: f"{row.macs / 1e6:.3g}" if row.macs else None, absent=""),
+        column("of bandwidth", Format.SHARE, lambda row: row.needed) if ledger.limits else None,
+        closing=[Closing("total", {"ms": ledger.time_ns if ledger.timed else None, "share": 1.0})],
+    )
+
+
+def _layers_table(ledger: TokenLedger, layers: dict[int | None, list[LedgerRow]]) -> TableBlock:
+    """Layers as rows, parts as columns."""
+    parts = [part for part in TokenPart if any(row.part is part for row in ledger.rows)]
+    rows = [(number, {row.part: row for row in own}) for number, own in layers.items()]
+
+    def figure(part: TokenPart) -> TableColumn:
+        if ledger.timed:
+            return column(
+                part.value, Format.MS, lambda row: row[1][part].time_ns if part in row[1] else None, absent=""
+            )
+        return column(part.value, Format.SHARE, lambda row: row[1][part].share if part in row[1] else None, absent="")
+
+    return table(
+        rows,
+        column("layer", Format.NAME, lambda row: "outside of layers" if row[0] is None else str(row[0])),
+        *(figure(part) for part in parts),
+    )

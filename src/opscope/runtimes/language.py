@@ -1,0 +1,187 @@
+"""Language models among programs, as their inputs tell: what each phase is called with.
+
+Recognised by the names that exporters give: tokens (``input_ids``, ``tokens``), their positions (``position_ids``,
+``input_pos``), a mask over them and those before (``attention_mask``), and the keys and values of earlier tokens
+(``past_key_values.0.key``, ``kv_cache_k_0``).
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, NamedTuple
+
+import msgspec
+
+from opscope.core.errors import UsageError
+from opscope.program.phases import Phase, PhaseKind, phase_name, phase_of
+from opscope.program.structure.plan import Dynamism, PlannedTensor
+from opscope.runtimes.runtime import asked_calls
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from opscope.program.structure.plan import NamedValue, Value
+
+_TOKENS = re.compile(r"(?:^|[_.])(?:input_ids|input_tokens|tokens?|token_ids)$")
+_POSITIONS = re.compile(r"(?:^|[_.])(?:position_ids|input_pos(?:itions?)?|cache_position)$")
+_MASK = re.compile(r"(?:^|[_.])(?:attention_mask|mask)$")
+_CACHE = re.compile(r"past|kv_cache|(?:^|[_.])cache")
+_CACHE_RANK, _TOKENS_RANK = 4, 2
+_PLACES = 2
+"""Dimension of a cache that counts tokens: (batch, heads, places, width)."""
+PROMPT = 128
+LOOP = 16
+"""How often a round of calls makes a token at each position, against one prompt that it reads."""
+_USUAL_CONTEXT = 1024
+_LARGEST_CONTEXT = 4096
+"""Places of a cache where nobody asked for a number: larger ones take much memory."""
+
+
+class LanguageModel(NamedTuple):
+    """A program with one graph that reads a prompt and makes tokens."""
+
+    inputs: Sequence[NamedValue]  # as it declares them
+    tokens: str  # name of the input
+    vocabulary: int | None  # words that it knows
+    context: int | None  # tokens that it was made for; None where no file says so
+    # whether keys and values stay in buffers that hold all places, which a call reads and writes; else a call is given
+    # those of the tokens before it, and leaves all
+    shared: bool
+    width: int | None = None  # of a head, where the program leaves it open
+
+    @property
+    def places(self) -> int:
+        """Of a cache, where nobody says how many."""
+        return min(self.context or _USUAL_CONTEXT, _LARGEST_CONTEXT)
+
+    def usual(self) -> list[str]:
+        """What a process calls where nobody says: a prompt, then a token early, in the middle and late."""
+        cache = self.places if self.shared else None
+        prompt = Phase(PhaseKind.PREFILL, min(PROMPT, self.places // 2), 0, cache)
+        at = [min(10, self.places - 1), self.places // 2, self.places - 1]
+        tokens = [Phase(PhaseKind.DECODE, 1, position, cache) for position in dict.fromkeys(at)]
+        return [phase_name(prompt), *(phase_name(one) for one in tokens for _ in range(LOOP))]
+
+    def asked(self, texts: Sequence[str]) -> list[str]:
+        """The calls that were asked for, ``NAME`` or ``NAME:COUNT``, by the full names of their phases."""
+        found = []
+        for text in texts:
+            name, colon, count = text.partition(":")
+            whole = phase_name(self.phase(name))
+            found += asked_calls([f"{whole}{colon}{count}"], [whole])
+        return found
+
+    def phase(self, name: str) -> Phase:
+        """The phase that a call is named by, with the places of its cache where there is one.
+
+        Raises:
+            UsageError: the name is of no phase, or the cache is too small for it.
+        """
+        found = phase_of(name)
+        if found is None or found.position is None or found.tokens is None:
+            hint = "name phases: prefill_128 reads 128 tokens, decode_at_500 makes the token at position 500"
+            raise UsageError(f"a language model has no phase {name!r}", where="--methods", hint=hint)
+        needed = found.position + found.tokens
+        if self.shared and found.cache is None:
+            found = msgspec.structs.replace(found, cache=max(self.places, needed))
+        if not self.shared and found.cache is not None:
+            hint = "leave out the size of the cache: it is that of the tokens before the call"
+            raise UsageError("the model allocates no cache", where="--methods", hint=hint)
+        if found.cache is not None and needed > found.cache:
+            hint = f"for example {phase_name(msgspec.structs.replace(found, cache=needed))}"
+            raise UsageError(f"the cache of {name} has too few places", where="--methods", hint=hint)
+        return found
+
+    def named(self, name: str) -> list[NamedValue]:
+        """The inputs of a phase, with their sizes."""
+        phase = self.phase(name)
+        return [(own, self._sized(own, value, phase)) for own, value in self.inputs]
+
+    def words(self, name: str) -> list[str | None]:
+        """What fills each input of a phase, as a person would write it; None for random numbers."""
+        phase = self.phase(name)
+        return [phase_fill(own, value, phase, self.vocabulary) for own, value in self.inputs]
+
+    def _sized(self, name: str, value: object, phase: Phase) -> PlannedTensor:
+        assert isinstance(value, PlannedTensor)  # noqa: S101 - as :func:`language_model` found it
+        before, tokens = phase.position or 0, phase.tokens or 1
+        if _CACHE.search(name):
+            sizes = [*value.sizes]
+            sizes[0], sizes[_PLACES] = 1, before if phase.cache is None else phase.cache
+            if any(value.symbols[-1:]) and self.width:
+                sizes[-1] = self.width
+        else:
+            sizes = [*[1] * (len(value.sizes) - 1), before + tokens if _MASK.search(name) else tokens]
+        return msgspec.structs.replace(value, sizes=tuple(sizes), symbols=(), dynamism=Dynamism.STATIC)
+
+
+def language_model(
+    inputs: Sequence[NamedValue],
+    *,
+    vocabulary: int | None,
+    context: int | None,
+    shared: bool,
+    width: int | None = None,
+) -> LanguageModel | None:
+    """The language model that a program with these inputs is; None for any other program."""
+    tensors = [(name, value) for name, value in inputs if isinstance(value, PlannedTensor)]
+    tokens = [name for name, value in tensors if _TOKENS.search(name) and len(value.sizes) == _TOKENS_RANK]
+    caches = [name for name, value in tensors if _CACHE.search(name) and len(value.sizes) == _CACHE_RANK]
+    others = [
+        name
+        for name, _ in tensors
+        if name not in {*tokens, *caches} and not (_MASK.search(name) or _POSITIONS.search(name))
+    ]
+    if len(tokens) != 1 or not caches or others or len(tensors) != len(inputs):
+        return None
+    return LanguageModel(inputs, tokens[0], vocabulary, context, shared, width)
+
+
+def phase_fill(name: str, value: Value, phase: Phase, vocabulary: int | None = None) -> str | None:
+    """What fills an input of a phase, as a person would write it; None for random numbers."""
+    if _TOKENS.search(name):
+        return f"random(0,{vocabulary})" if vocabulary else None
+    if _MASK.search(name):
+        floating = isinstance(value, PlannedTensor) and "float" in value.dtype.name
+        return "zeros" if floating else "ones"
+    if _POSITIONS.search(name):
+        return str(phase.position) if phase.tokens == 1 else "range"
+    return None
+
+
+def declared_phases(methods: Mapping[str, Sequence[NamedValue]]) -> dict[str, Phase]:
+    """The phases that methods of fixed sizes stand for, by their inputs; empty unless all are of one language model.
+
+    A method of one token makes it behind the longest prompt that another one reads.
+    """
+    models = {
+        name: language_model(inputs, vocabulary=None, context=None, shared=True) for name, inputs in methods.items()
+    }
+    if not models or any(model is None for model in models.values()):
+        return {}
+    sizes = {name: _sizes(inputs) for name, inputs in methods.items()}
+    longest = max(tokens for tokens, _ in sizes.values())
+    return {
+        name: Phase(PhaseKind.PREFILL, tokens, 0, places)
+        if tokens > 1
+        else Phase(PhaseKind.DECODE, 1, min(longest, places - 1), places)
+        for name, (tokens, places) in sizes.items()
+    }
+
+
+def _sizes(inputs: Sequence[NamedValue]) -> tuple[int, int]:
+    """Tokens of a call, and places of its cache."""
+    tensors = [(name, value.sizes) for name, value in inputs if isinstance(value, PlannedTensor)]
+    tokens = next(sizes[-1] for name, sizes in tensors if _TOKENS.search(name))
+    kept = next(sizes for name, sizes in tensors if _CACHE.search(name))
+    return tokens, max(kept[1:3])
+
+
+def looped(phases: Mapping[str, Phase]) -> list[str]:
+    """The calls of a round: each prompt once, and a token as often as a loop would make it."""
+    return [name for name, one in phases.items() for _ in range(LOOP if one.kind is PhaseKind.DECODE else 1)]
+
+
+def is_cache(name: str) -> bool:
+    """Whether an input holds keys or values of earlier tokens, by its name."""
+    return bool(_CACHE.search(name))
