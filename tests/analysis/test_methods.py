@@ -67,7 +67,9 @@ def test_each_method_has_its_own_figures(tmp_path: Path) -> None:
     """Latency, share of the time, categories that add up to a call, and tokens per second."""
     named = table(tmp_path, 900, 100, 120, 900, 100, 120, 900, 100, 120, warmup=3)
     source = TraceSource("t", "etdump", [("t", "0")])
-    found = analyse(named, source, phases={"prefill": Phase(PhaseKind.PREFILL, 16), "decode": Phase(PhaseKind.DECODE, 1)})
+    found = analyse(
+        named, source, phases={"prefill": Phase(PhaseKind.PREFILL, 16), "decode": Phase(PhaseKind.DECODE, 1)}
+    )
     prefill, decode = found.methods
     assert (prefill.method, prefill.calls, prefill.latency.median_ns) == ("prefill", 2, 900)
     assert (decode.method, decode.calls, decode.latency.median_ns) == ("decode", 4, 110)
@@ -84,7 +86,9 @@ def test_tokens_per_second_come_from_calls_without_tracing(tmp_path: Path) -> No
     """Behind the warm-up, by the order of the calls; an unknown number of tokens gives no rate."""
     named = table(tmp_path, 900, 100, 120, 900, 100, 120, warmup=3)
     calls = CallTimes({0: [1, 1, 1, 800, 90, 110]}, {}, 3, {}, CALLS)
-    prefill, decode = analyse(named, TraceSource("t", "etdump", [("t", "0")]), None, None, calls, {"decode": Phase(PhaseKind.DECODE, 1)}).methods
+    prefill, decode = analyse(
+        named, TraceSource("t", "etdump", [("t", "0")]), None, None, calls, {"decode": Phase(PhaseKind.DECODE, 1)}
+    ).methods
     assert decode.traced is not None
     assert decode.latency.samples_ns == [90, 110]
     assert decode.tokens_per_second == pytest.approx(1e9 / 100)

@@ -51,6 +51,7 @@ from opscope.analysis.rules.evidence import Evidence
 from opscope.analysis.rules.rules import examine
 from opscope.analysis.tokens.growth import DecodeGrowth, decode_growth
 from opscope.analysis.tokens.ledger import TokenLedger, token_ledgers
+from opscope.analysis.tokens.speculation import Speculation, speculations
 from opscope.core.errors import TraceFormatError
 from opscope.core.parts import explained, part
 from opscope.core.table import Clock, TraceWarning
@@ -168,6 +169,7 @@ class Analysis(HeadlineSplit, msgspec.Struct, frozen=True, kw_only=True, tag_fie
         quality: how far these latencies can be trusted, by what they show themselves.
         methods: the methods one by one, where several were called or calls stand for tokens; else empty.
         tokens: what a call costs by layer and part, for each phase of a language model; else empty.
+        speculation: what speculative decoding needs to pay, for each position with methods that draft and verify.
         growth: how the time of decoding grows with the position, by size of the cache; likewise.
     """
 
@@ -193,6 +195,7 @@ class Analysis(HeadlineSplit, msgspec.Struct, frozen=True, kw_only=True, tag_fie
     quality: Quality | None = None
     methods: list[MethodTime] = []
     tokens: list[TokenLedger] = []
+    speculation: list[Speculation] = []
     growth: list[DecodeGrowth] = []
 
     @property
@@ -271,6 +274,7 @@ def analyse(  # noqa: PLR0913 - all but the first two are what a bundle knows be
         quality=explained("the quality", lambda: judge(examine_measurement(evidence_of(judged))), unjudged),
         methods=methods,
         tokens=part("the ledger of a token", lambda: _ledgers(rows, methods, known), []),
+        speculation=part("speculative decoding", lambda: speculations(methods), []),
         growth=part("the growth with the position", lambda: decode_growth(methods), []),
     )
     nothing: tuple[list[Message], list[Message]] = [], []

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opscope.core.errors import MismatchError
+from opscope.program.phases import phase_of
 from opscope.runtimes.side import Side, Warmup
 
 if TYPE_CHECKING:
@@ -38,8 +39,9 @@ def trace_side(path: Path, warmup: Warmup) -> Side:
         message = f"the directory has traces in other formats, which were not read: {others}"
         table = table.with_warnings(TraceWarning("other_formats", message, "give every format its own directory"))
     hashes = [(str(file), one.sha256) for file, one in zip(files, read_files, strict=True)]
-    tokens = {method: work.tokens for method, work in table.work.items()}
-    return Side(table, str(path), read_files[0].format, hashes, path.name, None, None, tokens=tokens)
+    named = ((method, phase_of(method, work.tokens)) for method, work in table.work.items())
+    phases = {method: phase for method, phase in named if phase}
+    return Side(table, str(path), read_files[0].format, hashes, path.name, None, None, phases=phases)
 
 
 def _check_settings(tables: Sequence[EventTable], path: Path) -> None:

@@ -22,6 +22,7 @@ from opscope.reports.report import quality_line
 from opscope.reports.sections.first import analysed_split, first_step
 from opscope.reports.sections.latency import methods_table, tokens_text
 from opscope.reports.sections.program import coverage_sentence
+from opscope.reports.sections.tokens import claim_blocks
 from opscope.runtimes.registry import EXPORTER, runtime_of_format
 
 if TYPE_CHECKING:
@@ -82,6 +83,7 @@ def analysis_document(analysis: Analysis) -> Document:
     ]
     blocks: list[Block] = [
         methods_table(analysis.methods),
+        *claim_blocks(analysis),
         *(analysed_split(analysis) if analysis.has_split else []),
         *first_step(analysis.quality),
         Messages(advice_of(analysis.findings), brief=True),

@@ -57,7 +57,15 @@ class DecodeGrowth(msgspec.Struct, frozen=True):
 
 def decode_growth(methods: Sequence[MethodTime]) -> list[DecodeGrowth]:
     """One line for each size of the cache at which two positions or more were measured."""
-    decoding = [one for one in methods if one.phase is not None and one.phase.kind is PhaseKind.DECODE]
+    decoding = [
+        one
+        for one in methods
+        # Calls of several tokens, as tools time them, are of no one position; what runs differently has another name.
+        if one.phase is not None
+        and one.phase.kind is PhaseKind.DECODE
+        and one.phase.tokens == 1
+        and " " not in one.method
+    ]
     each = grouped(decoding, lambda one: one.phase.cache if one.phase else None)
     return [line for cache, own in each.items() if (line := _line(cache, own)) is not None]
 
