@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from opscope.bundle.manifest import Manifest, Role, Status, TracingMode
 from opscope.bundle.validation import Problem
 from opscope.core.units import counted_text
+from opscope.program.phases import phase_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -97,9 +98,13 @@ def plan_problems(manifest: Manifest) -> Iterator[Problem]:
 
 
 def _method_problems(plan: Plan, methods: Sequence[str] | None) -> Iterator[Problem]:
-    """The order of calls against the program's methods, and against the numbers of calls, which are whole rounds."""
+    """The order of calls against the program's methods, and against the numbers of calls, which are whole rounds.
+
+    The only method of a language model is called for its phases.
+    """
     for name in dict.fromkeys(plan.calls):
-        if methods is not None and name not in methods:
+        is_phase = methods is not None and len(methods) == 1 and phase_of(name) is not None
+        if methods is not None and name not in methods and not is_phase:
             yield _problem("plan.calls", f"names {name!r}, which the program does not have")
     for name in ("runs", "warmup") if plan.calls else ():
         count = getattr(plan, name)

@@ -45,6 +45,8 @@ def runtime_of(model: str | Path, named: str | None = None) -> Runtime:
 def _runtime_of(place: Path) -> Runtime:
     if place.is_file() and (found := next((one for one in RUNTIMES if one.holds(place)), None)):
         return found
+    if place.is_dir() and (found := next((one for one in RUNTIMES if one.program_in(place)), None)):
+        return found
     return next((one for one in RUNTIMES if place.suffix in one.suffixes), EXPORTER)
 
 

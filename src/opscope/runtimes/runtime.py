@@ -185,6 +185,10 @@ class Runtime:
 
         return self.is_program(head_of(path, _HEAD))
 
+    def program_in(self, folder: Path) -> Path | None:  # noqa: ARG002 - where folders are models
+        """The program of a folder that stands for a model; None for any other folder."""
+        return None
+
     def program(self, model: str, models: Path | None) -> Path | None:  # noqa: ARG002 - where models are exported
         """The program that was named; None for a model to export, which may be in a directory of models.
 

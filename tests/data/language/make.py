@@ -1,6 +1,6 @@
 """Make the language models of this folder: two layers, random weights, by the exporters of two runtimes.
 
-    pip install torch==2.13.0 litert-torch==0.10.0 onnxruntime-genai==0.18.0 transformers==5.24.0 onnx onnxscript onnx-ir
+    pip install torch==2.13.0 litert-torch==0.10.0 onnxruntime-genai==0.18.0 transformers==5.24.0 onnxscript onnx-ir
     python make.py
 
 ``genai-fp32`` and ``genai-int4`` are folders of ONNX Runtime's generative library, ``litert-*.tflite`` are models of
@@ -44,9 +44,9 @@ def genai() -> None:
         tie_word_embeddings=False,
     )
     words = {f"t{number}": number for number in range(WORDS)}
-    tokenizer = PreTrainedTokenizerFast(
-        tokenizer_object=Tokenizer(models.WordLevel(words, unk_token="t3")), bos_token="t1", eos_token="t2", pad_token="t0"
-    )
+    special = {"unk_token": "t3", "bos_token": "t1", "eos_token": "t2", "pad_token": "t0"}
+    words_of = Tokenizer(models.WordLevel(words, unk_token=special["unk_token"]))
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=words_of, **special)
     with tempfile.TemporaryDirectory() as directory:
         source = Path(directory) / "source"
         LlamaForCausalLM(config).eval().save_pretrained(source)

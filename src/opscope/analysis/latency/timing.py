@@ -65,8 +65,13 @@ class CallTimes(NamedTuple):
         """What each of these rounds counts by, of one method or of all: see :func:`counted`."""
         if method is not None:
             settled = self.settled(method)
-            return [np.asarray(settled.get(number, ()), np.float64) for number in rounds]
+            return [np.asarray(settled.get(number) or self._every(number, method), np.float64) for number in rounds]
         return [self._counted(self.untraced[number], self._kept(number)) for number in rounds]
+
+    def _every(self, number: int, method: str) -> list[int]:
+        """Calls of a method behind the warm-up, preempted or not: where all of them were, these are all there is."""
+        own = self.untraced[number]
+        return [call for call, name in zip(own[self.warmup :], self._methods(own), strict=True) if name == method]
 
     def traced_durations(self, rounds: Sequence[int]) -> list[Floats]:
         """The same with event tracing."""

@@ -26,19 +26,21 @@ from opscope.core.table.places import by_operator, operator_key
 from opscope.core.units import counted_text, ratio_of_times, ratio_text, share_text, time_text
 from opscope.program.operators.kinds import Category
 from opscope.program.operators.taxonomy import FRAMEWORK
+from opscope.program.phases import PhaseKind
 from opscope.reports.content.kernel_use import kernels_text
 from opscope.reports.document.blocks import Closing, verdict_text
 from opscope.reports.document.text import plain
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
-    from opscope.analysis.compare.compare import EndToEnd, OperatorChange
+    from opscope.analysis.compare.compare import EndToEnd, MethodChange, OperatorChange
     from opscope.analysis.kernels.ladder import VariantLadder
     from opscope.analysis.latency.latency import Latency
     from opscope.analysis.operators.headline import HeadlineSplit
     from opscope.analysis.operators.modules import Unrolled
     from opscope.analysis.operators.operators import Operator
+    from opscope.program.phases import Phase
     from opscope.reports.document.blocks import Value
 
 FOREGROUND = (Role.ACCELERATED, Role.CANDIDATE)
@@ -229,9 +231,11 @@ def _headline(content: ReportContent) -> Headline:
             return _of_emulated(content)
         return Headline(f"{time_text(analysis.headline_ns)} per {unit_of(analysis)}", _why_alone(content))
     if comparison.methods:
+        phases = {row.method: row.phase for row in content.shown.methods if row.phase} if content.shown else {}
         told = [
-            f"{plain(one.method, 60)} {_speed(content, one.end_to_end, side_latencies(one.end_to_end))}"
-            for one in comparison.methods
+            f"{phase_text(phases[one.method], phases.values()) if one.method in phases else plain(one.method, 60)}: "
+            f"{_speed(content, one.end_to_end, side_latencies(one.end_to_end))}"
+            for one in _told_methods(comparison, phases)
         ]
         return Headline("; ".join(told), f"of all calls together: {trust_text(comparison)}")
     if len(rows := by_threads(content)) > 1:
@@ -240,6 +244,24 @@ def _headline(content: ReportContent) -> Headline:
         return Headline("; ".join(told), f"{threads_text(next(iter(rows)))}: {trust_text(comparison)}")
     speed = _speed(content, comparison.end_to_end, side_latencies(comparison.end_to_end))
     return Headline(speed, _within_processes(content) if one_process_a_side(content) else trust_text(comparison))
+
+
+def _told_methods(comparison: Comparison, phases: Mapping[str, Phase]) -> list[MethodChange]:
+    """The methods that an answer names: all, or of a language model the first prompt and the first token."""
+    if any(one.method not in phases for one in comparison.methods):
+        return list(comparison.methods)
+    firsts = {phases[one.method].kind: one for one in reversed(comparison.methods)}
+    return [one for one in comparison.methods if one in firsts.values()]
+
+
+def phase_text(phase: Phase, others: Iterable[Phase] = ()) -> str:
+    """What a call does, in words; with the places of its cache where other calls have other ones."""
+    sizes = {one.cache for one in others} | {phase.cache}
+    kept = f" with a cache of {phase.cache:,}" if phase.cache and len(sizes) > 1 else ""
+    if phase.kind is PhaseKind.PREFILL:
+        read = counted_text(phase.tokens, "token") if phase.tokens else "a prompt"
+        return f"prefill of {read}{kept}"
+    return f"decode at position {phase.position:,}{kept}" if phase.position is not None else f"decode{kept}"
 
 
 def _of_nothing(content: ReportContent) -> Headline:

@@ -53,7 +53,7 @@ from opscope.reports.pictures.bars import category_shift
 from opscope.reports.pictures.drawing import picture
 from opscope.reports.sections.latency import variants_table
 from opscope.reports.sections.operators import INSTRUCTIONS, spread_column
-from opscope.reports.sections.tokens import token_blocks
+from opscope.reports.sections.tokens import token_blocks, token_figures
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -204,6 +204,8 @@ def _figures(content: ReportContent) -> list[HeadlineFigure]:
     analysis, comparison = content.shown, content.primary
     if analysis is None:
         return []
+    if phases := token_figures(analysis):
+        return [*phases, *(_shares(analysis) if analysis.has_split else [])]
     note = f"p90 {time_text(analysis.latency.p90_ns)}"
     if comparison is None:
         found = [HeadlineFigure("latency", time_text(analysis.headline_ns), note)]
@@ -243,7 +245,7 @@ def _in_short(content: ReportContent) -> list[Bullets]:
 
     A terminal has the one of the two that tells more: that another category is the largest, else what is slow.
     """
-    if not content.has_split or content.shown is None or content.manifest.target.emulated:
+    if not content.has_split or content.shown is None or content.manifest.target.emulated or content.shown.tokens:
         return []
     largest = dominant(content.shown.operators, content.shown.copies)
     if largest is None:

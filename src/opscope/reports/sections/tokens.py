@@ -11,10 +11,12 @@ from opscope.core.grouping import grouped
 from opscope.core.stats.effect import Verdict
 from opscope.core.units import counted_text, interval_text, ratio_text, share_text, size_text, time_text
 from opscope.program.phases import PhaseKind
+from opscope.reports.content.content import phase_text
 from opscope.reports.document.blocks import (
     Bullets,
     Closing,
     Format,
+    HeadlineFigure,
     Section,
     Sentence,
     TableColumn,
@@ -34,7 +36,6 @@ if TYPE_CHECKING:
     from opscope.analysis.tokens.growth import DecodeGrowth
     from opscope.analysis.tokens.ledger import LedgerRow, TokenLedger
     from opscope.analysis.tokens.speculation import Acceptance, Speculation
-    from opscope.program.phases import Phase
     from opscope.reports.document.blocks import Block, TableBlock
 
 _WAITS = {
@@ -44,14 +45,6 @@ _WAITS = {
     TokenLimit.ARITHMETIC: "arithmetic at the best rate of its kernels",
     TokenLimit.FRAMEWORK: "the runtime, which starts its operators",
 }
-
-
-def phase_text(phase: Phase) -> str:
-    """What a call does, in words."""
-    kept = f" of {phase.cache:,}" if phase.cache else ""
-    if phase.kind is PhaseKind.PREFILL:
-        return f"prefill of {counted_text(phase.tokens or 0, 'token')}" if phase.tokens else "prefill"
-    return f"decode at position {phase.position:,}{kept}" if phase.position is not None else "decode"
 
 
 def bound_sentence(ledger: TokenLedger) -> str:
@@ -66,7 +59,8 @@ def bound_sentence(ledger: TokenLedger) -> str:
         return f"{name} is bound by {_WAITS[ledger.bound]}: {share} of {time_text(ledger.time_ns)}{_measured(ledger)}."
     known = next((one for one in ledger.limits if one.limit is not TokenLimit.REST), None)
     longest = longest_part(ledger)
-    most = f"; {longest.part.value} take {share_text(longest.share)}{_reached(longest)}" if longest else ""
+    reached = _reached(longest) if longest and ledger.phase.kind is PhaseKind.DECODE else ""
+    most = f"; the longest part, {longest.part.value}, takes {share_text(longest.share)}{reached}" if longest else ""
     less = f"{_WAITS[known.limit]} explains {share_text(known.share)}" if known else "nothing measured explains any"
     return f"{name}, {time_text(ledger.time_ns)}, is bound by no limit of the machine: {less}{most}."
 
@@ -123,7 +117,7 @@ def _total(part: TokenPart, rows: Sequence[LedgerRow]) -> PartTotal:
 
 
 def _reached(total: PartTotal) -> str:
-    return "" if total.needed is None else f", at {share_text(total.needed)} of the bandwidth that they could reach"
+    return "" if total.needed is None else f", at {share_text(total.needed)} of the bandwidth that it could reach"
 
 
 def growth_sentence(growth: DecodeGrowth) -> str:
@@ -185,6 +179,7 @@ def token_blocks(shown: Analysis) -> list[Block]:
     """What a first screen says of a language model: what bounds a prompt and a token, and how that grows."""
     told = [sentence for one in _ends(shown.tokens) if (sentence := bound_sentence(one))]
     told += [growth_sentence(one) for one in shown.growth]
+    told += arithmetic_sentence(shown.tokens)
     return [*([Bullets(told)] if told else []), *claim_blocks(shown)]
 
 
@@ -195,13 +190,42 @@ def claim_blocks(shown: Analysis) -> list[Block]:
     return [Bullets(told)] if told else []
 
 
+def arithmetic_sentence(ledgers: Sequence[TokenLedger]) -> list[str]:
+    """Why acceleration helps a prompt more than a token: by how much of each is arithmetic."""
+    ends = [one for one in _ends(ledgers) if one.limits]
+    if [one.phase.kind for one in ends] != [PhaseKind.PREFILL, PhaseKind.DECODE]:
+        return []
+    prompt, token = (sum(limit.share for limit in one.limits if limit.limit is TokenLimit.ARITHMETIC) for one in ends)
+    acts = f"Faster arithmetic alone acts on {share_text(prompt)} of the prefill and {share_text(token)} of this token"
+    return [f"{acts}: a token uses each weight once, a prompt many times."]
+
+
 def _ends(ledgers: Sequence[TokenLedger]) -> list[TokenLedger]:
     """The longest prompt, and the earliest token."""
     prompts = [one for one in ledgers if one.phase.kind is PhaseKind.PREFILL]
     tokens = [one for one in ledgers if one.phase.kind is PhaseKind.DECODE]
     first = max(prompts, key=lambda one: one.phase.tokens or 0, default=None)
-    early = min(tokens, key=lambda one: one.phase.position or 0, default=None)
+    timed = [one for one in tokens if one.limits] or tokens
+    early = min(timed, key=lambda one: one.phase.position or 0, default=None)
     return [one for one in (first, early) if one is not None]
+
+
+def token_figures(shown: Analysis) -> list[HeadlineFigure]:
+    """The first prompt and the first token, with their rates; empty for what is no language model."""
+    firsts = {row.phase.kind: row for row in reversed(shown.methods) if row.phase is not None}
+    kinds = [kind for kind in (PhaseKind.PREFILL, PhaseKind.DECODE) if kind in firsts]
+    if not shown.tokens:
+        return []
+    times = {one.method: one.time_ns for one in shown.tokens}
+    found = []
+    for kind in kinds:
+        row = firsts[kind]
+        time = times.get(row.method, row.latency.median_ns)
+        rate = (
+            f"{(row.phase.tokens or 0) * 1e9 / time:,.0f} tokens/s" if row.phase and row.phase.tokens and time else ""
+        )
+        found.append(HeadlineFigure(phase_text(row.phase) if row.phase else "", time_text(time), rate))
+    return found
 
 
 def ledger_section(shown: Analysis) -> Section | None:

@@ -78,6 +78,7 @@ class OnnxRun(ProgramRun[_Bound]):
         self._job, self._traced = request.job, request.trace is not None
         self._version = installed_onnxruntime().version
         self._signature = read_signature(Path(self._job.program))
+        self._left: list[Array] | None = None
         self._choice = session_choice(self._job.variant.options)
         self._runtime = imported_onnxruntime()
         # The package would go on without providers that it does not have, and only say so.
@@ -146,6 +147,7 @@ class OnnxRun(ProgramRun[_Bound]):
     def write_trace(self, path: Path) -> None:
         """The profile, and beside it the graph that ran: a second session, behind all that is measured, saves it."""
         self.peak = own_peak()
+        self._left = self.outputs()  # before further sessions run, which write into the same buffers
         Path(self._session.end_profiling()).replace(path)
         Path(self._traces).rmdir()
         choice = self._choice
@@ -203,6 +205,8 @@ class OnnxRun(ProgramRun[_Bound]):
 
     def outputs(self) -> list[Array]:
         """Copied out of the bindings."""
+        if self._left is not None:
+            return self._left
         copied = (array for one in self._bound.values() for array in one.binding.copy_outputs_to_cpu())
         return [np.asarray(array, order="C") for array in copied]
 

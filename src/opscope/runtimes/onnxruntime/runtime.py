@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 from opscope.runtimes.runtime import Runtime
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-    from pathlib import Path
 
     from opscope.analysis.preflight.preflight import Preflight
     from opscope.bundle.manifest import Model
@@ -66,6 +66,17 @@ class OnnxRuntime(Runtime):
 
         return is_onnx(path)
 
+    def program_in(self, folder: Path) -> Path | None:
+        """Of a folder that its generative library reads."""
+        from opscope.runtimes.onnxruntime.language import program_in
+
+        return program_in(folder)
+
+    def program(self, model: str, models: Path | None) -> Path | None:
+        """The program, or that of the folder."""
+        named = Path(model)
+        return super().program(str((named.is_dir() and self.program_in(named)) or named), models)
+
     def check(self, path: Path) -> None:
         """Refuse a model that no session can be made of."""
         from opscope.runtimes.onnxruntime.signatures import check_runnable
@@ -88,9 +99,15 @@ class OnnxRuntime(Runtime):
 
     def described(self, model: str, source: Path | None, files: Sequence[Path], home: str) -> Model:
         """The weights are what a manifest has beside the program."""
+        import msgspec
+
         from opscope.runtimes.onnxruntime.language import CONFIG
 
-        return super().described(model, source, [one for one in files if one.name != CONFIG], home)
+        told = super().described(model, source, [one for one in files if one.name != CONFIG], home)
+        if source is None or not source.with_name(CONFIG).is_file():
+            return told
+        # The file of such a folder is always called `model.onnx`.
+        return msgspec.structs.replace(told, name=source.resolve().parent.name)
 
     def signatures(self, program: Path) -> Sequence[Signature]:
         """The one function of the model."""

@@ -1,0 +1,218 @@
+"""Language models of three exporters: what is called, what is known of it, and what is refused."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from importlib.util import find_spec
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import opscope
+from opscope.api import Settings, profile
+from opscope.bundle.manifest import PlannedInput
+from opscope.core.errors import UsageError
+from opscope.experiment.protocol import AS_IT_IS, OUTPUTS, Job
+from opscope.program.phases import Phase, PhaseKind
+from opscope.runtimes.language import LanguageModel, declared_phases, is_cache, language_model
+from opscope.runtimes.litert.composites import ATTENTION, decomposed
+from opscope.runtimes.litert.tflite import read_tflite
+from opscope.runtimes.onnxruntime.language import onnx_language_model, program_in
+from opscope.runtimes.onnxruntime.target import onnxruntime_here
+from opscope.runtimes.registry import runtime_of
+
+MODELS = Path(__file__).parents[1] / "data" / "language"
+GENAI = MODELS / "genai-fp32" / "model.onnx"
+WEIGHTS = 2 * (64 * (64 + 32 + 32 + 64) + 3 * 64 * 128) + 64 * 64
+"""Of the products of a token: two layers and the head."""
+needs_onnxruntime = pytest.mark.skipif(find_spec("onnxruntime") is None, reason="onnxruntime is not installed")
+needs_litert = pytest.mark.skipif(find_spec("ai_edge_litert") is None, reason="ai-edge-litert is not installed")
+QUICK = Settings(rounds=1, runs=2, warmup=1, ceilings=False, untraced=False)
+
+
+def genai() -> LanguageModel:
+    """The model of ONNX Runtime's generative library."""
+    found = onnx_language_model(GENAI)
+    assert found is not None
+    return found
+
+
+def test_a_generative_folder_is_called_as_its_library_does() -> None:
+    """With the cache that the configuration allocates, which the graph fills in place."""
+    model = genai()
+    assert (model.shared, model.context, model.vocabulary, model.width) == (True, 64, 64, 16)
+    calls = model.usual()
+    assert calls[:2] == ["prefill_32_of_64", "decode_at_10_of_64"]
+    assert len(calls) == 1 + 3 * 16
+    sizes = {name: value.sizes for name, value in model.named("decode_at_10_of_64")}
+    assert sizes["input_ids"] == (1, 1)
+    assert sizes["attention_mask"] == (1, 11)
+    assert sizes["past_key_values.0.key"] == (1, 2, 64, 16)
+    assert model.words("decode_at_10_of_64")[:2] == ["random(0,64)", "ones"]
+    assert program_in(GENAI.parent) == GENAI
+
+
+def test_without_its_configuration_a_call_is_given_what_came_before(tmp_path: Path) -> None:
+    """As other callers of such a graph do."""
+    for name in ("model.onnx", "model.onnx.data"):
+        shutil.copyfile(GENAI.with_name(name), tmp_path / name)
+    model = onnx_language_model(tmp_path / "model.onnx")
+    assert model is not None
+    assert not model.shared
+    assert dict(model.named("decode_at_10"))["past_key_values.0.key"].sizes[2] == 10
+    assert program_in(tmp_path) is None
+    with pytest.raises(UsageError, match="allocates no cache"):
+        model.asked(["decode_at_10_of_64"])
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("decode", "no phase 'decode'"),
+        ("prefill", "no phase 'prefill'"),
+        ("generate_10", "no phase 'generate_10'"),
+        ("decode_at_64_of_64", "too few places"),
+        ("prefill_100_of_64", "too few places"),
+        ("decode_at_10:0", "not a number of calls"),
+    ],
+)
+def test_what_is_no_phase_is_refused(text: str, problem: str) -> None:
+    """With what to write instead."""
+    with pytest.raises(UsageError, match=problem) as refused:
+        genai().asked([text])
+    assert refused.value.hint
+
+
+def test_phases_that_are_asked_for_have_whole_names() -> None:
+    """A cache that nobody names is that of the configuration, and grows with what is asked."""
+    assert genai().asked(["prefill_8", "decode_at_10:2"]) == [
+        "prefill_8_of_64",
+        "decode_at_10_of_64",
+        "decode_at_10_of_64",
+    ]
+    assert genai().asked(["decode_at_100"]) == ["decode_at_100_of_101"]
+
+
+def test_other_programs_are_no_language_models() -> None:
+    """An image model with one input, and one with a mask alone."""
+    images = runtime_of(MODELS.parent / "onnx" / "cnn.onnx")
+    assert onnx_language_model(MODELS.parent / "onnx" / "cnn.onnx") is None
+    assert images.calls(MODELS.parent / "onnx" / "cnn.onnx", []) == []
+    assert language_model([], vocabulary=None, context=None, shared=False) is None
+    assert declared_phases({}) == {}
+
+
+def test_signatures_tell_their_phases() -> None:
+    """Of LiteRT's converter: how many tokens they take, and how large their cache is."""
+    program = MODELS / "litert-fp32.tflite"
+    runtime = runtime_of(program)
+    assert runtime.phases(program) == {
+        "prefill_16": Phase(PhaseKind.PREFILL, 16, 0, 64),
+        "decode": Phase(PhaseKind.DECODE, 1, 16, 64),
+    }
+    assert runtime.calls(program, []) == ["prefill_16", *["decode"] * 16]
+    fills = runtime.fills(program, ["prefill_16", "decode"])
+    assert {"random(0,64)", "range", "16"} <= set(fills)
+
+
+def test_composites_are_taken_apart_where_the_delegate_does() -> None:
+    """Norms always, attention without it; nothing runs twice."""
+    model = read_tflite(MODELS / "litert-fp32.tflite")
+    (signature,) = (one for one in model.signatures if one.key == "decode")
+    graph = model.subgraphs[signature.subgraph]
+    whole, order = decomposed(model, graph)
+    names = [whole.operators[number].name for number in order]
+    assert names.count(ATTENTION) == 2
+    assert "STABLEHLO_COMPOSITE" not in names
+    plain, order = decomposed(model, graph, delegated=False)
+    names = [plain.operators[number].name for number in order]
+    assert names.count("BATCH_MATMUL") == 4
+    assert ATTENTION not in names
+    assert len(set(order)) == len(order)
+    assert plain.operators[: len(graph.operators)] == graph.operators
+
+
+def tokens(directory: Path) -> dict[str, dict[str, object]]:
+    """The ledgers of the analysed variant, by method, as they are written."""
+    written = json.loads((directory / "analysis.json").read_text())
+    assert written["coverage"][0]["attribution"] == "exact"
+    assert len(written["coverage"]) == 1
+    return {one["method"]: one for one in written["tokens"]}
+
+
+def counted(ledger: dict[str, object]) -> dict[tuple[str, str | None], int]:
+    """Bytes by use and number type."""
+    return {(one["use"], one["dtype"]): one["bytes"] for one in ledger["bytes"]}
+
+
+@needs_onnxruntime
+@pytest.mark.parametrize(("name", "dtype", "bits"), [("genai-fp32", "float32", 32), ("genai-int4", "int4", 4)])
+def test_onnx_phases_have_ledgers(tmp_path: Path, name: str, dtype: str, bits: int) -> None:
+    """Every node is known, weights are those of the products, the cache those of the tokens so far."""
+    settings = Settings(
+        rounds=1,
+        runs=2,
+        warmup=1,
+        ceilings=False,
+        untraced=False,
+        methods=("prefill_8", "decode_at_10", "decode_at_40"),
+    )
+    profile(str(MODELS / name / "model.onnx"), settings=settings, out=tmp_path / "out")
+    found = tokens(tmp_path / "out")
+    assert list(found) == ["prefill_8_of_64", "decode_at_10_of_64", "decode_at_40_of_64"]
+    for position in (10, 40):
+        one = found[f"decode_at_{position}_of_64"]
+        bytes_of = counted(one)
+        assert bytes_of["weights", dtype] == pytest.approx(WEIGHTS * bits // 8, rel=0.02)
+        assert bytes_of["cache", "float32"] == 2 * (position + 1) * 2 * 2 * 16 * 4
+        assert one["unknown"] == 0
+        assert sum(row["share"] for row in one["rows"]) == pytest.approx(1)
+        assert {row["layer"] for row in one["rows"]} == {None, 0, 1}
+    assert [one.name for one in opscope.validate(tmp_path / "out").checks if one.status.value == "failed"] == []
+
+
+@needs_onnxruntime
+def test_a_cache_is_written_in_place(tmp_path: Path) -> None:
+    """A call leaves as many places as it was given, with its own token's behind those before it."""
+    name = "decode_at_10_of_64"
+    inputs = [(one, value.sizes, value.dtype.name) for one, value in genai().named(name)]
+    arrays = [np.zeros(sizes, dtype) if is_cache(one) else np.ones(sizes, dtype) for one, sizes, dtype in inputs]
+    np.savez(tmp_path / "inputs.npz", *arrays)
+    planned = tuple(PlannedInput(list(sizes), dtype) for _, sizes, dtype in inputs)
+    job = Job(
+        str(GENAI),
+        AS_IT_IS,
+        2,
+        7,
+        120.0,
+        traced=False,
+        calls=(name,),
+        inputs=planned,
+        values=str(tmp_path / "inputs.npz"),
+    )
+    directory = tmp_path / "run"
+    directory.mkdir()
+    outcome = onnxruntime_here().execute(job, directory)
+    assert outcome.measurement is not None, outcome.failure
+    with np.load(directory / OUTPUTS) as file:
+        kept = [file[one] for one in file.files if file[one].ndim == 4]
+    assert len(kept) == 4
+    for one in kept:
+        assert one.shape == (1, 2, 64, 16)
+        assert one[:, :, 10].any()
+        assert not one[:, :, :10].any()
+        assert not one[:, :, 11:].any()
+
+
+@needs_litert
+@pytest.mark.parametrize(("name", "dtype", "bits"), [("fp32", "float32", 32), ("int8", "int8", 8), ("int4", "int4", 4)])
+def test_litert_phases_have_ledgers(tmp_path: Path, name: str, dtype: str, bits: int) -> None:
+    """Every event of the delegate is known, in a signature of any subgraph."""
+    profile(str(MODELS / f"litert-{name}.tflite"), settings=QUICK, out=tmp_path / "out")
+    found = tokens(tmp_path / "out")
+    assert list(found) == ["prefill_16", "decode"]
+    assert counted(found["decode"])["weights", dtype] == pytest.approx(WEIGHTS * bits // 8, rel=0.02)
+    for one in found.values():
+        assert sum(row["share"] for row in one["rows"]) == pytest.approx(1)
