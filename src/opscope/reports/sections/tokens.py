@@ -147,7 +147,8 @@ def speculation_sentences(found: Speculation) -> list[str]:
         elif one.break_even <= 0:
             need = "pays at any acceptance rate"
         drafted = counted_text(one.drafted, "drafted token")
-        told.append(f"Speculation with {drafted}{where} {need}: a round takes {one.relative_cost:.2f} tokens' time.")
+        cost = f"a round takes as long as {one.relative_cost:.2f} tokens"
+        told.append(f"Speculation with {drafted}{where} {need}: {cost}.")
     return [*told, *_accepted(found.acceptance)]
 
 
