@@ -46,7 +46,7 @@ class TokenWork(msgspec.Struct, frozen=True):
     macs: float | None = None
 
 
-class Bound(msgspec.Struct, frozen=True):
+class TokenBound(msgspec.Struct, frozen=True):
     """The most that a machine can do.
 
     Attributes:
@@ -89,7 +89,7 @@ def weight_bytes(parameters: Mapping[str, float], group: int | None = None, scal
     )
 
 
-def token_bound(work: TokenWork, bandwidth: Estimated, peak: Estimated | None = None) -> Bound:
+def token_bound(work: TokenWork, bandwidth: Estimated, peak: Estimated | None = None) -> TokenBound:
     """The most tokens per second, from bytes per second and multiply-accumulates per second.
 
     Raises:
@@ -99,17 +99,17 @@ def token_bound(work: TokenWork, bandwidth: Estimated, peak: Estimated | None = 
         raise ValueError("a token reads some bytes")
     memory = _by(bandwidth, work.weights + work.cache)
     if peak is None or not work.macs:
-        return Bound(memory, "memory")
+        return TokenBound(memory, "memory")
     arithmetic = _by(peak, work.macs)
-    return Bound(memory, "memory") if memory.value <= arithmetic.value else Bound(arithmetic, "arithmetic")
+    return TokenBound(memory, "memory") if memory.value <= arithmetic.value else TokenBound(arithmetic, "arithmetic")
 
 
-def rate_claim(tokens_per_second: float, bound: Bound) -> Claim:
+def rate_claim(tokens_per_second: float, bound: TokenBound) -> Claim:
     """A stated number of tokens per second."""
     return _claim(tokens_per_second, bound.tokens_per_second, " tokens/s", bound.by)
 
 
-def speedup_claim(speedup: float, before: Estimated, bound: Bound) -> Claim:
+def speedup_claim(speedup: float, before: Estimated, bound: TokenBound) -> Claim:
     """A stated speedup of decoding, from measured tokens per second before it and the bound after it."""
     (low, high), (least, most) = _ends(bound.tokens_per_second), _ends(before)
     interval = None if bound.tokens_per_second.ci95 is None and before.ci95 is None else (low / most, high / least)
