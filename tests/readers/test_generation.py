@@ -245,6 +245,7 @@ def test_every_report_says_that_it_has_no_operators(name: str) -> None:
         ("litert-lm-main.log", "Decode Turns (Total 2", "Decode Turns (Total 3", "not all of its turns"),
         ("litert-lm-main.log", "  Decode Turns (Total 2 turns):\n", "", "not all of its turns"),
         ("genai.json", '"prompt_length": 64', '"prompt_length": -64', "record 1: it has times"),
+        ("genai.json", '"prompt_length": 64.0', '"prompt_length": 64.5', "record 1: it has times"),
         ("genai.csv", ",62.5,", ",-62.5,", "record 1: it has times"),
         ("genai.csv", ",62.5,", ",", "not a report of benchmark_e2e.py"),
     ],

@@ -35,13 +35,18 @@ _MILLI = 1e6
 
 
 class GenAiConfig(msgspec.Struct, frozen=True):
-    """Settings; those that are 0 or empty are left out of the file."""
+    """Settings; those that are 0 or empty are left out of the file, and JSON has whole numbers as ``64.0``."""
 
-    prompt_length: int
-    batch_size: int = 1
-    tokens_generated: int = 0
-    max_length: int = 0
+    prompt_length: int | float
+    batch_size: int | float = 1
+    tokens_generated: int | float = 0
+    max_length: int | float = 0
     aggregation: str = ""
+
+    @property
+    def counts(self) -> tuple[float, float, float, float]:
+        """Tokens of a prompt, prompts, tokens that were made of it, and places that were allocated."""
+        return self.prompt_length, self.batch_size, self.tokens_generated, self.max_length
 
 
 class GenAiMetrics(msgspec.Struct, frozen=True):
@@ -62,8 +67,8 @@ class GenAiRecord(msgspec.Struct, frozen=True):
     @property
     def possible(self) -> bool:
         """Whether its counts and times can be."""
-        counts = (self.config.prompt_length, self.config.batch_size)
-        whole = 0 <= self.config.max_length <= MOST_TOKENS and 0 <= self.config.tokens_generated <= MOST_TOKENS
+        counts, rest = self.config.counts[:2], self.config.counts[2:]
+        whole = all(0 <= one <= MOST_TOKENS and one == int(one) for one in (*counts, *rest))
         times = msgspec.structs.astuple(self.metrics)
         fits = all(0 < one <= MOST_TOKENS for one in counts) and counts[0] * counts[1] <= MOST_TOKENS
         return whole and fits and all(0 <= one < MOST_TOKENS for one in times)
@@ -116,14 +121,14 @@ def _plain(column: str) -> str:
 
 def _calls(record: GenAiRecord) -> Iterator[PhaseCall]:
     config, metrics = record.config, record.metrics
-    cache, batch = config.max_length or None, config.batch_size
+    prompt, batch, _, cache = map(int, config.counts)
     if ns := round(metrics.tokenization_latency_ms * _MILLI):
         yield PhaseCall("tokenization", ns, None)
-    prefill = phase_name(Phase(PhaseKind.PREFILL, config.prompt_length, 0, cache))
+    prefill = phase_name(Phase(PhaseKind.PREFILL, prompt, 0, cache or None))
     behind = f" batch_size={batch}" if batch > 1 else ""
-    whole = metrics.prompt_processing_latency_ms * config.prompt_length
-    yield PhaseCall(prefill + behind, round(whole * _MILLI), CallWork(config.prompt_length * batch))
-    decode = phase_name(Phase(PhaseKind.DECODE, 1, config.prompt_length, cache))
+    whole = metrics.prompt_processing_latency_ms * prompt
+    yield PhaseCall(prefill + behind, round(whole * _MILLI), CallWork(prompt * batch))
+    decode = phase_name(Phase(PhaseKind.DECODE, 1, prompt, cache or None))
     ns, sampling = (round(one * _MILLI) for one in (metrics.token_generation_latency_ms, metrics.sampling_latency_ms))
     inside = (("sampling", sampling),) if 0 < sampling <= ns else ()
     yield PhaseCall(decode + behind, ns, CallWork(batch), inside)
@@ -131,7 +136,7 @@ def _calls(record: GenAiRecord) -> Iterator[PhaseCall]:
 
 def _limits(records: list[GenAiRecord]) -> list[TraceWarning]:
     of = "medians" if all(one.config.aggregation == "median" for one in records) else "averages"
-    made = sorted({one.config.tokens_generated for one in records})
+    made = sorted({int(one.config.tokens_generated) for one in records})
     words = f"decode is of all {' or '.join(map(str, made))} tokens together ({of}): not each, at growing positions"
     found = [
         averages(_TOOL, "repetitions of an unknown number"),

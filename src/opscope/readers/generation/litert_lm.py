@@ -147,7 +147,8 @@ def _of_commands(parts: Sequence[tuple[int, str]], path: Path) -> PhaseReport:
         rates = {one["kind"]: float(one["rate"]) for one in _SPEED.finditer(part)}
         known = _RESULTS.search(part) and tokens.keys() == rates.keys() == {"Prefill", "Decode"}
         if not known or not all(rates.values()) or not all(0 < one <= MOST_TOKENS for one in tokens.values()):
-            raise TraceFormatError("a benchmark has no speeds with its tokens", where=path, offset=begin, hint=_DAMAGED)
+            hint = f"speeds of 0.00 are those of a run that failed, see its messages; else {_DAMAGED}"
+            raise TraceFormatError("a benchmark has no speeds with its tokens", where=path, offset=begin, hint=hint)
         cache = _CACHE.search(part)
         size = int(cache["tokens"]) if cache and 0 < int(cache["tokens"]) <= MOST_TOKENS else None
         for kind, position in (("Prefill", 0), ("Decode", tokens["Prefill"])):
