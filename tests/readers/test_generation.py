@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from command_line import opscope
 from opscope.api import analyze, compare
 from opscope.core.errors import EmptyTraceError, MismatchError, TraceFormatError
 from opscope.core.table import EventTable, Scope
@@ -102,6 +103,22 @@ def test_tests_with_different_settings_are_never_one_method() -> None:
     assert rows["decode_at_4096 n_threads=2"].phase.position == 4096
     assert rows["prompt_512_and_128 n_threads=4"].tokens_per_second is None
     assert {"several_settings", "mixed_phases"} <= told(DATA / "llama-bench-sweep.json")
+
+
+def test_decoding_implies_a_bandwidth_where_the_model_is_stated() -> None:
+    """All weights for each token; a prompt reads them once for many, and other tools state no size."""
+    prefill, decode = analyze(LLAMA).methods
+    assert decode.weights_per_s == pytest.approx(4_368_000_000 * decode.tokens_per_second)
+    assert prefill.weights_per_s is None
+    assert {row.weights_per_s for row in analyze(DATA / "observer.log").methods} == {None}
+    shown = opscope("analyze", LLAMA).stdout
+    assert "11 [11, 11] tokens per second in decode_at_0" in shown
+    assert "decode_at_0 reads weights at 48 GB/s" in shown
+
+
+def test_no_line_over_positions_is_made_of_calls_of_several_tokens() -> None:
+    """They are of no one position, and rows of a sweep are of different settings."""
+    assert analyze(DATA / "llama-bench-sweep.json").growth == []
 
 
 def test_models_of_one_file_are_rows_of_their_own(tmp_path: Path) -> None:
