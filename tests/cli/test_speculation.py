@@ -18,7 +18,7 @@ TIMES = {"draft": 100_000, "verify_5": 1_500_000, "decode": 1_000_000}
 def traces(tmp_path: Path) -> Path:
     """Six processes that call each method thrice, with a round of four drafts that costs 1.9 tokens."""
     for process in range(6):
-        calls = [PhaseCall(name, ns + 500 * process, None) for _ in range(3) for name, ns in TIMES.items()]
+        calls = [PhaseCall(name, ns + 500 * process) for _ in range(3) for name, ns in TIMES.items()]
         parts = events_csv(table_of(PhaseReport("a test", calls), tmp_path))
         (tmp_path / f"{process}.csv").write_bytes(b"".join(parts))
     return tmp_path
@@ -57,7 +57,7 @@ def test_counts_that_say_nothing_are_refused(traces: Path, counts: str) -> None:
 
 def test_traces_without_drafts_have_no_acceptance(tmp_path: Path) -> None:
     """The hint names the methods that it takes."""
-    table = table_of(PhaseReport("a test", [PhaseCall("decode", 5, None)]), tmp_path)
+    table = table_of(PhaseReport("a test", [PhaseCall("decode", 5)]), tmp_path)
     (tmp_path / "a.csv").write_bytes(b"".join(events_csv(table)))
     done = opscope("analyze", str(tmp_path / "a.csv"), "--acceptance", "8/12:4")
     assert (done.returncode, "verify_5" in done.stderr) == (2, True)

@@ -12,6 +12,7 @@ from opscope.program.phases import Phase, PhaseKind, phase_name, phase_of
         Phase(PhaseKind.PREFILL, 16, 0, 4096),
         Phase(PhaseKind.PREFILL, 16, 10, 4096),
         Phase(PhaseKind.DECODE, 1, 0),
+        Phase(PhaseKind.DECODE, 64, 10, 4096),
         Phase(PhaseKind.DECODE, 1, 1000, 1280),
     ],
 )
@@ -28,6 +29,7 @@ def test_a_name_says_what_a_call_does(phase: Phase) -> None:
         ("forward", None, None),
         ("decode_at_010", None, None),
         ("decode_at_", None, None),
+        ("decode_2", None, None),
         ("prefill", 16, Phase(PhaseKind.PREFILL, 16, 0)),
         ("decode", 1, Phase(PhaseKind.DECODE, 1)),
         ("forward", 1, Phase(PhaseKind.DECODE, 1)),

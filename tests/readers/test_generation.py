@@ -13,9 +13,9 @@ from command_line import opscope
 from opscope.api import analyze, compare
 from opscope.core.errors import EmptyTraceError, MismatchError, TraceFormatError
 from opscope.core.table import EventTable, Scope
-from opscope.core.table.events import CallWork
 from opscope.program.phases import PhaseKind
 from opscope.readers.registry import read_trace
+from opscope.reports.formats.event_files import events_csv
 
 DATA = Path(__file__).parents[1] / "data" / "generation"
 LLAMA = DATA / "llama-bench.json"
@@ -57,13 +57,13 @@ def test_each_repetition_of_llama_bench_is_a_call() -> None:
     """Named by its phase; its tokens and the size of the model are known."""
     tests = json.loads(LLAMA.read_text("utf-8"))
     wanted = [("prefill_512", ns) for ns in tests[0]["samples_ns"]] + [
-        ("decode_at_0", ns) for ns in tests[1]["samples_ns"]
+        ("decode_128_at_0", ns) for ns in tests[1]["samples_ns"]
     ]
     assert calls(LLAMA) == wanted
     work = read_trace(LLAMA).table.work
-    assert {name: (one.tokens, one.weights) for name, one in work.items()} == {
-        "prefill_512": (512, 4_368_000_000),
-        "decode_at_0": (128, 4_368_000_000),
+    assert {name: one.weights for name, one in work.items()} == {
+        "prefill_512": 4_368_000_000,
+        "decode_128_at_0": 4_368_000_000,
     }
 
 
@@ -76,7 +76,10 @@ def test_lines_of_json_are_the_same_report() -> None:
 def test_csv_has_the_mean_alone_and_says_so() -> None:
     """One call for each test."""
     tests = json.loads(LLAMA.read_text("utf-8"))
-    assert calls(DATA / "llama-bench.csv") == [("prefill_512", tests[0]["avg_ns"]), ("decode_at_0", tests[1]["avg_ns"])]
+    assert calls(DATA / "llama-bench.csv") == [
+        ("prefill_512", tests[0]["avg_ns"]),
+        ("decode_128_at_0", tests[1]["avg_ns"]),
+    ]
     assert "averages_only" in told(DATA / "llama-bench.csv")
     assert "averages_only" not in told(LLAMA)
 
@@ -96,11 +99,11 @@ def test_tests_with_different_settings_are_never_one_method() -> None:
     """A sweep of threads and depths: each has its name, and prompt with generation has no rate."""
     rows = {row.method: row for row in analyze(DATA / "llama-bench-sweep.json").methods}
     assert list(rows) == [
-        *(f"decode_at_{depth} n_threads={threads}" for threads in (1, 2, 4) for depth in (0, 4096)),
+        *(f"decode_64_at_{depth} n_threads={threads}" for threads in (1, 2, 4) for depth in (0, 4096)),
         "prompt_512_and_128 n_threads=4",
     ]
     assert {row.calls for name, row in rows.items() if name.startswith("decode")} == {5}
-    assert rows["decode_at_4096 n_threads=2"].phase.position == 4096
+    assert rows["decode_64_at_4096 n_threads=2"].phase.position == 4096
     assert rows["prompt_512_and_128 n_threads=4"].tokens_per_second is None
     assert {"several_settings", "mixed_phases"} <= told(DATA / "llama-bench-sweep.json")
 
@@ -112,8 +115,8 @@ def test_decoding_implies_a_bandwidth_where_the_model_is_stated() -> None:
     assert prefill.weights_per_s is None
     assert {row.weights_per_s for row in analyze(DATA / "observer.log").methods} == {None}
     shown = opscope("analyze", LLAMA).stdout
-    assert "11 [11, 11] tokens per second in decode_at_0" in shown
-    assert "decode_at_0 reads weights at 48 GB/s" in shown
+    assert "11 [11, 11] tokens per second in decode_128_at_0" in shown
+    assert "decode_128_at_0 reads weights at 48 GB/s" in shown
 
 
 def test_no_line_over_positions_is_made_of_calls_of_several_tokens() -> None:
@@ -126,7 +129,7 @@ def test_models_of_one_file_are_rows_of_their_own(tmp_path: Path) -> None:
     tests = json.loads(LLAMA.read_text("utf-8"))
     other = tests[1] | {"model_filename": "/models/tiny 1b.gguf", "model_size": 10, "model_type": "tiny"}
     path = written(tmp_path, "two.json", json.dumps([tests[1], other]))
-    names = ["decode_at_0 model_filename=small-7b-q4_k_m.gguf", "decode_at_0 model_filename=tiny 1b.gguf"]
+    names = ["decode_128_at_0 model_filename=small-7b-q4_k_m.gguf", "decode_128_at_0 model_filename=tiny 1b.gguf"]
     assert [row.method for row in analyze(path).methods] == names
     assert [one.weights for one in read_trace(path).table.work.values()] == [4_368_000_000, 10]
 
@@ -147,8 +150,8 @@ def test_numbers_of_tokens_are_told_apart(tmp_path: Path) -> None:
     tests = json.loads(LLAMA.read_text("utf-8"))
     path = written(tmp_path, "two.json", json.dumps([tests[1], tests[1] | {"n_gen": 64}]))
     assert [(row.method, row.phase.tokens) for row in analyze(path).methods] == [
-        ("decode_at_0 tokens=128", 128),
-        ("decode_at_0 tokens=64", 64),
+        ("decode_128_at_0", 128),
+        ("decode_64_at_0", 64),
     ]
 
 
@@ -162,11 +165,19 @@ def test_nothing_is_set_aside_as_warm_up(tmp_path: Path) -> None:
     assert analyze(written(tmp_path, "a.json", json.dumps([slow, quick]))).trace.warmup == 0
 
 
+def test_a_table_of_the_report_keeps_the_tokens_of_its_calls(tmp_path: Path) -> None:
+    """They are in the names, which every format of events has."""
+    path = tmp_path / "events.csv"
+    path.write_bytes(b"".join(events_csv(read_trace(LLAMA).table)))
+    again = analyze(path, warmup=0).methods
+    assert [row.tokens_per_second for row in again] == [row.tokens_per_second for row in analyze(LLAMA).methods]
+
+
 def test_two_reports_are_compared_by_phase(tmp_path: Path) -> None:
     """A process a side is never more than undecidable."""
     text = LLAMA.read_text("utf-8").replace('"n_threads": 4', '"n_threads": 8')
     found = compare(LLAMA, written(tmp_path, "b.json", text))
-    assert [one.method for one in found.methods] == ["prefill_512", "decode_at_0"]
+    assert [one.method for one in found.methods] == ["prefill_512", "decode_128_at_0"]
     assert {one.end_to_end.verdict for one in found.methods} == {"undecidable"}
 
 
@@ -176,12 +187,12 @@ def test_a_log_of_an_executorch_runner_has_its_prompts() -> None:
     ms = 1_000_000
     assert calls(path) == [
         ("prefill_64", 412 * ms),
-        ("decode_at_64", 5020 * ms),
+        ("decode_100_at_64", 5020 * ms),
         ("prefill_64", 405 * ms),
-        ("decode_at_64", 4988 * ms),
+        ("decode_100_at_64", 4988 * ms),
     ]
     table = read_trace(path).table
-    assert table.work == {"prefill_64": CallWork(64), "decode_at_64": CallWork(100)}
+    assert [row.phase.tokens for row in analyze(path).methods] == [64, 100]
     assert table.loading() == [2700 * ms]
     assert events(table, Scope.CONTROL) == [("sampling", 31 * ms)] * 2
     assert set(table.frame["resolution"]) == {ms}
@@ -193,7 +204,7 @@ def test_phases_below_a_millisecond_are_left_out_and_told(tmp_path: Path) -> Non
     stats = json.loads(line.partition(" ")[2])
     stats["prompt_eval_end_ms"] = stats["inference_start_ms"]
     path = written(tmp_path, "a.log", f"said\nPyTorchObserver {json.dumps(stats, separators=(',', ':'))}\n")
-    assert [name for name, _ in calls(path)] == ["decode_at_64"]
+    assert [name for name, _ in calls(path)] == ["decode_100_at_64"]
     assert "too_short" in told(path)
 
 
@@ -203,19 +214,19 @@ def test_turns_of_litert_lm_stand_at_their_positions() -> None:
     assert calls(path) == [
         ("tokenization", 46_100),
         ("prefill_16", 819_951_400),
-        ("decode_at_16", 8_703_800_500),
+        ("decode_88_at_16", 8_703_800_500),
         ("prefill_20_at_104", 1_000_500_000),
-        ("decode_at_124", 60_500_000_000),
+        ("decode_10_at_124", 60_500_000_000),
     ]
     table = read_trace(path).table
     assert table.loading() == [680_100_000]
-    assert [one.tokens for one in table.work.values()] == [16, 88, 20, 10]
+    assert [row.phase.tokens for row in analyze(path).methods if row.phase] == [16, 88, 20, 10]
 
 
 def test_rates_of_the_litert_lm_command_become_times() -> None:
     """The tokens by the rate, which is a mean of runs; the cache is part of the phase."""
     path = DATA / "litert-lm-benchmark.txt"
-    assert calls(path) == [("prefill_256_of_4096", 1_160_997_732), ("decode_at_256_of_4096", 8_000_000_000)]
+    assert calls(path) == [("prefill_256_of_4096", 1_160_997_732), ("decode_100_at_256_of_4096", 8_000_000_000)]
     rows = analyze(path).methods
     assert [row.tokens_per_second for row in rows] == pytest.approx([220.5, 12.5])
     assert [row.phase.cache for row in rows] == [4096, 4096]

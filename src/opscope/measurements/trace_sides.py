@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opscope.core.errors import MismatchError
-from opscope.program.phases import phase_of
 from opscope.runtimes.side import Side, Warmup
 
 if TYPE_CHECKING:
@@ -39,9 +38,7 @@ def trace_side(path: Path, warmup: Warmup) -> Side:
         message = f"the directory has traces in other formats, which were not read: {others}"
         table = table.with_warnings(TraceWarning("other_formats", message, "give every format its own directory"))
     hashes = [(str(file), one.sha256) for file, one in zip(files, read_files, strict=True)]
-    named = ((method, phase_of(method, work.tokens)) for method, work in table.work.items())
-    phases = {method: phase for method, phase in named if phase}
-    return Side(table, str(path), read_files[0].format, hashes, path.name, None, None, phases=phases)
+    return Side(table, str(path), read_files[0].format, hashes, path.name, None, None)
 
 
 def _check_settings(tables: Sequence[EventTable], path: Path) -> None:
@@ -64,6 +61,7 @@ def marked(table: EventTable, warmup: Warmup) -> EventTable:
     """
     from opscope.analysis.latency.latency import auto_warmup
 
-    if (warmup is None and any(table.warmup)) or (table.work and not isinstance(warmup, int)):
+    kept_by_tool = any(one.code == "phases_only" for one in table.warnings) and not isinstance(warmup, int)
+    if (warmup is None and any(table.warmup)) or kept_by_tool:
         return table
     return table.with_warmup(warmup if isinstance(warmup, int) else auto_warmup(table))

@@ -29,9 +29,8 @@ if TYPE_CHECKING:
 
 
 class CallWork(NamedTuple):
-    """What a call of a method stands for, where a file tells of phases of a language model and not of operators."""
+    """What a call of a method is of, where a file tells of phases of a language model and not of operators."""
 
-    tokens: int  # that it reads or makes
     weights: int | None = None  # bytes of the model's weights; None where they are not told
     setting: str = ""  # the model and how it ran, as far as it is told
 
@@ -127,7 +126,7 @@ class EventTable:
         warnings: what limits the table's meaning.
         warmup: inferences set aside in each process.
         side: what each trace holds besides events with times.
-        work: what a call stands for, by method, where the file tells.
+        work: what a call is of, by method, where the file tells.
     """
 
     traces: tuple[tuple[Segment, ...], ...]
@@ -255,7 +254,7 @@ class EventTable:
         return replace(self, side=(side,))
 
     def with_work(self, work: Mapping[str, CallWork]) -> Self:
-        """The same table with what a call of each method stands for."""
+        """The same table with what a call of each method is of."""
         return replace(self, work=dict(work))
 
     def with_processes(self, kept: Sequence[int]) -> Self:

@@ -17,7 +17,6 @@ import msgspec
 from opscope.core.errors import TraceFormatError
 from opscope.core.json import from_json
 from opscope.core.table import TraceWarning
-from opscope.core.table.events import CallWork
 from opscope.program.phases import Phase, PhaseKind, phase_name
 from opscope.readers.generation.report import MOST_TOKENS, PhaseCall, PhaseReport, averages, table_of
 
@@ -123,15 +122,15 @@ def _calls(record: GenAiRecord) -> Iterator[PhaseCall]:
     config, metrics = record.config, record.metrics
     prompt, batch, _, cache = map(int, config.counts)
     if ns := round(metrics.tokenization_latency_ms * _MILLI):
-        yield PhaseCall("tokenization", ns, None)
-    prefill = phase_name(Phase(PhaseKind.PREFILL, prompt, 0, cache or None))
+        yield PhaseCall("tokenization", ns)
+    prefill = phase_name(Phase(PhaseKind.PREFILL, prompt * batch, 0, cache or None))
     behind = f" batch_size={batch}" if batch > 1 else ""
     whole = metrics.prompt_processing_latency_ms * prompt
-    yield PhaseCall(prefill + behind, round(whole * _MILLI), CallWork(prompt * batch))
-    decode = phase_name(Phase(PhaseKind.DECODE, 1, prompt, cache or None))
+    yield PhaseCall(prefill + behind, round(whole * _MILLI))
+    decode = phase_name(Phase(PhaseKind.DECODE, batch, prompt, cache or None))
     ns, sampling = (round(one * _MILLI) for one in (metrics.token_generation_latency_ms, metrics.sampling_latency_ms))
     inside = (("sampling", sampling),) if 0 < sampling <= ns else ()
-    yield PhaseCall(decode + behind, ns, CallWork(batch), inside)
+    yield PhaseCall(decode + behind, ns, inside=inside)
 
 
 def _limits(records: list[GenAiRecord]) -> list[TraceWarning]:

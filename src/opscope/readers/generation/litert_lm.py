@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, ClassVar
 
 from opscope.core.errors import TraceFormatError
 from opscope.core.table import TraceWarning
-from opscope.core.table.events import CallWork
 from opscope.core.units import counted_text
 from opscope.program.phases import Phase, PhaseKind, phase_name
 from opscope.readers.generation.report import MOST_TOKENS, PhaseCall, PhaseReport, averages, table_of
@@ -93,7 +92,7 @@ def _of_turns(blocks: Sequence[tuple[int, str]], path: Path) -> PhaseReport:
         if not turns:
             hint = "LiteRT-LM's releases of 2025 print rates without numbers of tokens: use a later one"
             raise TraceFormatError("a BenchmarkInfo has no turns with their times", where=path, offset=begin, hint=hint)
-        calls += [PhaseCall("tokenization", ns, None) for found in _TEXT.finditer(block) if (ns := _ns(found["time"]))]
+        calls += [PhaseCall("tokenization", ns) for found in _TEXT.finditer(block) if (ns := _ns(found["time"]))]
         calls += turns
         loading += _loading({found["name"]: round(float(found["ms"]) * 1e6) for found in _INIT.finditer(block)})
     return PhaseReport(_TOOL, calls, loading, _limits())
@@ -131,7 +130,7 @@ def _call(
     kind: str, tokens: int, position: int, ns: int, cache: int | None = None, inside: tuple[tuple[str, int], ...] = ()
 ) -> PhaseCall:
     phase = Phase(PhaseKind.PREFILL if kind == "Prefill" else PhaseKind.DECODE, tokens, position, cache)
-    return PhaseCall(phase_name(phase), ns, CallWork(tokens), inside)
+    return PhaseCall(phase_name(phase), ns, inside=inside)
 
 
 def _loading(phases: dict[str, int]) -> list[tuple[str, int]]:

@@ -130,21 +130,20 @@ def _settings(row: dict[str, Any], fields: Sequence[str]) -> str:
 
 
 def _calls(test: LlamaBenchTest, settings: str, row: dict[str, Any]) -> list[PhaseCall]:
-    name, tokens = _named(test)
-    method = f"{name} {settings}".strip()
+    method = f"{_named(test)} {settings}".strip()
     same = _settings(row, [field for field in row if field not in _RESULTS and field not in _BUILD])
-    work = CallWork(tokens, test.model_size or None, same) if tokens else None
+    work = CallWork(test.model_size or None, same)
     return [PhaseCall(method, ns, work) for ns in test.samples_ns or [test.avg_ns]]
 
 
-def _named(test: LlamaBenchTest) -> tuple[str, int]:
-    """The name of the phase, and its tokens; none for a test of both phases, whose time is not told apart."""
+def _named(test: LlamaBenchTest) -> str:
+    """The name of the phase; that of a test of both phases, whose time is not told apart, is of none."""
     if test.n_prompt and test.n_gen:
         behind = f"_at_{test.n_depth}" if test.n_depth else ""
-        return f"prompt_{test.n_prompt}_and_{test.n_gen}{behind}", 0
+        return f"prompt_{test.n_prompt}_and_{test.n_gen}{behind}"
     if test.n_prompt:
-        return phase_name(Phase(PhaseKind.PREFILL, test.n_prompt, test.n_depth)), test.n_prompt
-    return phase_name(Phase(PhaseKind.DECODE, test.n_gen, test.n_depth)), test.n_gen
+        return phase_name(Phase(PhaseKind.PREFILL, test.n_prompt, test.n_depth))
+    return phase_name(Phase(PhaseKind.DECODE, test.n_gen, test.n_depth))
 
 
 def _limits(tests: Sequence[LlamaBenchTest], differing: Sequence[str]) -> list[TraceWarning]:

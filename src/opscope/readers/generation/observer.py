@@ -16,7 +16,6 @@ import msgspec
 from opscope.core.errors import TraceFormatError
 from opscope.core.json import from_json
 from opscope.core.table import TraceWarning
-from opscope.core.table.events import CallWork
 from opscope.core.units import counted_text
 from opscope.program.phases import Phase, PhaseKind, phase_name
 from opscope.readers.generation.report import MOST_TOKENS, PhaseCall, PhaseReport, table_of
@@ -109,12 +108,12 @@ def _calls(run: ObservedRun) -> Iterator[PhaseCall]:
     decode = run.inference_end_ms - run.prompt_eval_end_ms
     if prefill:
         name = phase_name(Phase(PhaseKind.PREFILL, run.prompt_tokens))
-        yield PhaseCall(name, run.ns(prefill), CallWork(run.prompt_tokens))
+        yield PhaseCall(name, run.ns(prefill))
     if decode and run.generated_tokens:
-        name = phase_name(Phase(PhaseKind.DECODE, position=run.prompt_tokens))
+        name = phase_name(Phase(PhaseKind.DECODE, run.generated_tokens, run.prompt_tokens))
         sampling = run.aggregate_sampling_time_ms
         inside = (("sampling", run.ns(sampling)),) if 0 < sampling <= decode else ()
-        yield PhaseCall(name, run.ns(decode), CallWork(run.generated_tokens), inside)
+        yield PhaseCall(name, run.ns(decode), inside=inside)
 
 
 def _unit(runs: list[ObservedRun]) -> int:

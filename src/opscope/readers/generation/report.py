@@ -11,6 +11,7 @@ from opscope.core.errors import EmptyTraceError, TraceFormatError
 from opscope.core.table import Clock, EventTable, Scope, TraceWarning
 from opscope.core.table.nesting import NO_PARENT
 from opscope.core.table.segment import coded_from
+from opscope.program.phases import PhaseKind, phase_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -31,7 +32,7 @@ class PhaseCall(NamedTuple):
 
     method: str  # named by its phase: see `opscope.program.phases`
     ns: int  # how long it took
-    work: CallWork | None  # what it stands for; None where that is no phase
+    work: CallWork | None = None  # what it is of; None where that is not told
     inside: tuple[tuple[str, int], ...] = ()  # parts of it that the tool tells, with their nanoseconds
 
 
@@ -54,28 +55,18 @@ def table_of(report: PhaseReport, path: Path) -> EventTable:
     """
     if not report.calls:
         raise EmptyTraceError(f"{report.tool} has timed no phase", where=path, hint="keep its complete output")
-    calls = _told_apart(report.calls)
     rows = [_Row(Scope.LOAD, name, None, ns, NO_PARENT, 0) for name, ns in report.loading]
-    for call in calls:
+    for call in report.calls:
         rows += _rows(call, len(rows))
-    if len(rows) > _MOST_CALLS or sum(row.ns for row in rows) > _LONGEST or not all(call.ns > 0 for call in calls):
+    if (
+        len(rows) > _MOST_CALLS
+        or sum(row.ns for row in rows) > _LONGEST
+        or not all(call.ns > 0 for call in report.calls)
+    ):
         raise TraceFormatError("the report has an impossible time", where=path, hint="it was truncated or edited")
     columns = _columns(rows) | {"resolution": np.full(len(rows), report.resolution, np.int64)}
-    work = {call.method: call.work for call in calls if call.work}
+    work = {call.method: call.work for call in report.calls if call.work}
     return EventTable.build(columns, Clock.NS, _warnings(report)).with_work(work)
-
-
-def _told_apart(calls: Sequence[PhaseCall]) -> list[PhaseCall]:
-    """The calls with their number of tokens in the name, where calls of one name stand for different numbers."""
-    works: dict[str, set[CallWork | None]] = {}
-    for call in calls:
-        works.setdefault(call.method, set()).add(call.work)
-    return [
-        call._replace(method=f"{call.method} tokens={call.work.tokens}")
-        if call.work and len(works[call.method]) > 1
-        else call
-        for call in calls
-    ]
 
 
 def _rows(call: PhaseCall, number: int) -> list[_Row]:
@@ -117,7 +108,8 @@ def _columns(rows: Sequence[_Row]) -> dict[str, Values]:
 
 def _warnings(report: PhaseReport) -> list[TraceWarning]:
     told = [TraceWarning("phases_only", f"{report.tool} times whole phases: no operators, layers or kernels", _PROFILE)]
-    if any(call.work and call.work.tokens > 1 and not call.method.startswith("prefill") for call in report.calls):
+    phases = [phase_of(call.method) for call in report.calls]
+    if any(one and one.kind is PhaseKind.DECODE and (one.tokens or 1) > 1 for one in phases):
         words = "a decode call is several tokens: times are of all of them, and rates are means over growing positions"
         told.append(TraceWarning("tokens_together", words, _PROFILE))
     if not report.lines.endswith(b"\n"):
