@@ -11,7 +11,7 @@ from opscope.analysis.latency.methods import MethodTime
 from opscope.analysis.operators.operator_facts import OperatorFacts
 from opscope.analysis.operators.operators import FRAMEWORK_BACKEND, Operator
 from opscope.analysis.roofline import OperatorWork
-from opscope.analysis.tokens.growth import decode_growth
+from opscope.analysis.tokens.growth import cache_costs, decode_growth
 from opscope.analysis.tokens.ledger import ByteUse, TokenLedger, TokenLimit, token_ledgers
 from opscope.analysis.tokens.parts import Place, TokenPart, place_of
 from opscope.core.table.places import OperatorKey
@@ -273,3 +273,17 @@ def test_growth_needs_two_positions_of_one_cache() -> None:
     assert decode_growth([method("decode_at_10_of_64", [[100]]), method("decode_at_20_of_128", [[100]])]) == []
     (line,) = decode_growth([method("decode_at_10_of_64", [[100]]), method("decode_at_20_of_64", [[200]])])
     assert (line.cache, line.per_position_ns.value, line.per_position_ns.ci95) == (64, pytest.approx(10), None)
+
+
+def test_a_larger_cache_is_held_against_the_smallest() -> None:
+    """At the same position, process by process; at another position nothing is."""
+    rows = [
+        method("decode_at_10_of_64", [[100, 100], [200, 200]]),
+        method("decode_at_10_of_128", [[150, 150], [300, 300]]),
+        method("decode_at_20_of_128", [[400], [400]]),
+    ]
+    (found,) = cache_costs(rows)
+    assert (found.position, found.places) == (10, (64, 128))
+    assert found.ratio.value == pytest.approx(1.5)
+    assert found.ratio.ci95 == (pytest.approx(1.5), pytest.approx(1.5))
+    assert cache_costs(rows[1:]) == []

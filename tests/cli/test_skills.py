@@ -22,6 +22,7 @@ NAMES = {
     "opscope-validate-workflow",
     "opscope-onboard-model",
     "opscope-analyse-npu-trace",
+    "opscope-profile-language-model",
     "opscope-gate-in-ci",
 }
 

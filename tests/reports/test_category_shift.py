@@ -26,8 +26,8 @@ def ends(picture: str) -> list[float]:
 
 def test_a_bar_is_as_long_as_its_headline() -> None:
     """The longest takes the whole width; none goes on beyond the latency that stands beside it."""
-    fast = SplitBar("accelerated", 1e6, {Category.CONVOLUTION: 0.75e6, Category.OTHER: 0.25e6})
-    slow = SplitBar("baseline", 4e6, {Category.CONVOLUTION: 3e6, Category.GEMM: 0.5e6, Category.OTHER: 0.5e6})
+    fast = SplitBar("accelerated", 1e6, {Category.CONVOLUTION: 0.75e6, Category.OTHER: 0.25e6}, 1.0)
+    slow = SplitBar("baseline", 4e6, {Category.CONVOLUTION: 3e6, Category.GEMM: 0.5e6, Category.OTHER: 0.5e6}, 1.0)
     picture = split_bars([slow, fast])
     assert picture is not None
     assert ends(picture) == pytest.approx([100, 25])
@@ -35,13 +35,14 @@ def test_a_bar_is_as_long_as_its_headline() -> None:
 
 
 def test_what_a_table_has_no_time_of_has_no_bar() -> None:
-    """It is named, so that nobody looks for it; a category without time has no part."""
-    none = SplitBar("without-avx2", 2e6, {})
-    picture = split_bars([SplitBar("baseline", 4e6, {Category.CONVOLUTION: 4e6, Category.GEMM: 0.0}), none])
+    """Its latency is told, and why there is no bar; a category without time has no part."""
+    none = SplitBar("without-avx2", 2e6, {}, 1.6)
+    picture = split_bars([SplitBar("baseline", 4e6, {Category.CONVOLUTION: 4e6, Category.GEMM: 0.0}, 1.0), none])
     assert picture is not None
     assert ends(picture) == pytest.approx([100])
     assert picture.count("<rect") == 1
-    assert "<span>without-avx2, shares only</span>" in picture
+    assert "<span>without-avx2, 2.00 ms</span>" in picture
+    assert "no split in ms: a traced call takes 1.60x as long" in picture
 
 
 def test_the_picture_of_a_report_has_the_times_of_its_table(tmp_path: Path) -> None:

@@ -216,3 +216,11 @@ def test_litert_phases_have_ledgers(tmp_path: Path, name: str, dtype: str, bits:
     assert counted(found["decode"])["weights", dtype] == pytest.approx(WEIGHTS * bits // 8, rel=0.02)
     for one in found.values():
         assert sum(row["share"] for row in one["rows"]) == pytest.approx(1)
+
+
+@needs_onnxruntime
+def test_a_preflight_reads_a_prompt() -> None:
+    """Without a cache, so that it needs no memory for one."""
+    (found,) = opscope.preflight(GENAI).methods
+    assert "past_key_values.0.key=float32[1,2,0,16]" in opscope.preflight(GENAI).ran
+    assert found.name == "main"

@@ -1,4 +1,4 @@
-"""Ceilings of LiteRT and ONNX Runtime: measured with small models in the installed packages, features on and off."""
+"""Ceilings of installed packages: measured with small models, with all features and with some off."""
 
 from __future__ import annotations
 
@@ -14,16 +14,18 @@ import pytest
 from opscope.machine import isa
 from opscope.machine.switch.switch import fields_here
 from opscope.program.ceilings import KernelClass, drift_of, drift_sample
+from opscope.runtimes.package_target import PackageTarget
+from opscope.runtimes.registry import RUNTIMES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from opscope.program.ceilings import Ceilings
-    from opscope.runtimes.package_target import PackageTarget
 
-RUNTIMES = [
+INSTALLED = [
     pytest.param("litert", marks=pytest.mark.skipif(find_spec("ai_edge_litert") is None, reason="no ai-edge-litert")),
     pytest.param("onnxruntime", marks=pytest.mark.skipif(find_spec("onnxruntime") is None, reason="no onnxruntime")),
+    pytest.param("openvino", marks=pytest.mark.skipif(find_spec("openvino") is None, reason="no openvino")),
 ]
 SECONDS = 0.8
 """Of measuring, in place of the usual ones: rates are there, their figures mean little."""
@@ -34,13 +36,9 @@ needs_trap = pytest.mark.skipif(
 
 def target_of(runtime: str) -> PackageTarget:
     """The target of an installed package."""
-    if runtime == "litert":
-        from opscope.runtimes.litert.target import litert_here
-
-        return litert_here()
-    from opscope.runtimes.onnxruntime.target import onnxruntime_here
-
-    return onnxruntime_here()
+    target = next(one for one in RUNTIMES if one.name == runtime).target_here()
+    assert isinstance(target, PackageTarget)
+    return target
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -56,7 +54,7 @@ def ceilings(runtime: str) -> Ceilings:
     return target_of(runtime).ceilings(None, 1)
 
 
-@pytest.mark.parametrize("runtime", RUNTIMES)
+@pytest.mark.parametrize("runtime", INSTALLED)
 def test_every_kind_of_ceiling_is_measured_with_the_operators_that_were_meant(runtime: str) -> None:
     """Products, functions, memory and the fixed cost of an operator have a rate, and the names of what ran."""
     found = ceilings(runtime)
@@ -77,7 +75,7 @@ def test_every_kind_of_ceiling_is_measured_with_the_operators_that_were_meant(ru
 
 
 @needs_trap
-@pytest.mark.parametrize("runtime", RUNTIMES)
+@pytest.mark.parametrize("runtime", INSTALLED)
 def test_ceilings_without_features_are_measured_in_a_process_that_proves_them_off(runtime: str) -> None:
     """The answer holds the proof of the trap for these very fields."""
     arch, fields = fields_here()
@@ -88,7 +86,7 @@ def test_ceilings_without_features_are_measured_in_a_process_that_proves_them_of
     assert target_of(runtime).ceilings(clear, 1).cleared == clear
 
 
-@pytest.mark.parametrize("runtime", RUNTIMES)
+@pytest.mark.parametrize("runtime", INSTALLED)
 def test_kept_ceilings_are_tried_again_in_their_own_shapes(runtime: str) -> None:
     """The short probe finds each of its ceilings, with a rate."""
     kept = msgspec.structs.replace(ceilings(runtime), measured_at="2026-11-01T00:00:00+00:00")

@@ -314,3 +314,17 @@ def test_features_of_onnx_runtime_cannot_be_switched_off_in_a_count() -> None:
     """The trap needs an audit library, which Valgrind does not load."""
     with pytest.raises(FeatureError, match="switched off by trap, which does not work under Valgrind"):
         count(ROOT / "tests" / "data" / "onnx" / "cnn.onnx", ablate=["avx2"])
+
+
+def test_weights_of_a_token_are_what_is_loaded(tmp_path: Path) -> None:
+    """Of products of one row that differ in size: what the larger ones load more is their further weights.
+
+    Kernels of AVX2 have 16 columns, for which they load each number of the input once: a sixteenth more.
+    """
+    program = ROOT / "tests" / "data" / "language" / "litert-fp32.tflite"
+    found = counted("--methods", "decode", cwd=tmp_path, program=program)
+    products = [one for one in found.operators if one.name.startswith("Fully Connected") and one.macs]
+    loads = {one.macs: one.bytes_loaded for one in products}
+    assert len(loads) > 1
+    least, most = min(loads), max(loads)
+    assert (loads[most] - loads[least]) / (4 * (most - least)) == pytest.approx(1 + 1 / 16, rel=0.02)

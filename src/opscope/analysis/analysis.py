@@ -49,7 +49,7 @@ from opscope.analysis.quality.quality import evidence_of, examine_measurement
 from opscope.analysis.roofline import OperatorWork, Roofline, roofline
 from opscope.analysis.rules.evidence import Evidence
 from opscope.analysis.rules.rules import examine
-from opscope.analysis.tokens.growth import DecodeGrowth, decode_growth
+from opscope.analysis.tokens.growth import CacheCost, DecodeGrowth, cache_costs, decode_growth
 from opscope.analysis.tokens.ledger import TokenLedger, token_ledgers
 from opscope.analysis.tokens.speculation import Speculation, speculations
 from opscope.core.errors import TraceFormatError
@@ -171,6 +171,7 @@ class Analysis(HeadlineSplit, msgspec.Struct, frozen=True, kw_only=True, tag_fie
         tokens: what a call costs by layer and part, for each phase of a language model; else empty.
         speculation: what speculative decoding needs to pay, for each position with methods that draft and verify.
         growth: how the time of decoding grows with the position, by size of the cache; likewise.
+        cache_costs: what more places of a cache cost, where several sizes were measured; likewise.
     """
 
     variant: str | None
@@ -197,6 +198,7 @@ class Analysis(HeadlineSplit, msgspec.Struct, frozen=True, kw_only=True, tag_fie
     tokens: list[TokenLedger] = []
     speculation: list[Speculation] = []
     growth: list[DecodeGrowth] = []
+    cache_costs: list[CacheCost] = []
 
     @property
     def has_split(self) -> bool:
@@ -276,6 +278,7 @@ def analyse(  # noqa: PLR0913 - all but the first two are what a bundle knows be
         tokens=part("the ledger of a token", lambda: _ledgers(rows, methods, known), []),
         speculation=part("speculative decoding", lambda: speculations(methods), []),
         growth=part("the growth with the position", lambda: decode_growth(methods), []),
+        cache_costs=part("the cost of a cache", lambda: cache_costs(methods), []),
     )
     nothing: tuple[list[Message], list[Message]] = [], []
     findings, ruled_out = part("findings", lambda: examine(_evidence(analysis, known, scale, disturbed)), nothing)
@@ -424,5 +427,6 @@ def _kernel(row: Operator) -> KernelUse | None:
 def _function(row: Operator) -> str | None:
     """What XNNPACK calls the operator, or the type of a node; None for a portable one."""
     if is_node(row):
-        return row.name.partition(": ")[0]
+        # What a node computes that is called after the generator of its kernel tells more than its name.
+        return row.computes[0] if len(row.computes) == 1 else row.name.partition(": ")[0]
     return None if row.backend == PORTABLE_BACKEND else operator_name(row.name)

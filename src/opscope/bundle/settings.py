@@ -247,7 +247,7 @@ class ExperimentSettings(msgspec.Struct, frozen=True, kw_only=True):
     methods: Annotated[
         Many,
         option(
-            "Methods to call in each run, for example prefill,decode:16.",
+            "Methods or phases to call in each run: prefill,decode:16 or prefill_128,decode_at_500.",
             metavar="NAME[:N],...",
             usual="all",
             group=_MODEL,

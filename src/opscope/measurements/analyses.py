@@ -47,7 +47,7 @@ def accuracy_of(baseline: Side, candidate: Side) -> Accuracy | None:
     """How far the outputs of two sides differ on the same inputs, or why they were not compared.
 
     None where that is no question: for sides without a bundle, which name no program, and for variants of one program
-    in one bundle without labelled inputs, whose outputs have to agree.
+    in one bundle and runtime without labelled inputs, whose outputs have to agree.
     """
     from opscope.analysis.compare.accuracy import not_compared
 
@@ -71,6 +71,8 @@ _SAME_SEED = "profile both programs with the same --seed, or the same --inputs"
 def _one_program(baseline: Side, candidate: Side) -> bool:
     one, other = baseline.bundle, candidate.bundle
     if one is None or other is None or one.path.resolve() != other.path.resolve():
+        return False
+    if baseline.format != candidate.format:
         return False
     return (
         baseline.model is not None and candidate.model is not None and baseline.model.sha256 == candidate.model.sha256

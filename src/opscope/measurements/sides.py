@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from opscope.bundle.bundle import VARIANTS, Bundle
-from opscope.bundle.manifest import Failure, FailureKind, Role, TracingMode
+from opscope.bundle.manifest import Failure, FailureKind, Role
 from opscope.core.errors import NotFoundError, RunError, did_you_mean
 from opscope.core.parts import PartFailure, explained, part
+from opscope.measurements.calls import calls_of, fastest_first
 from opscope.measurements.trace_sides import marked
 from opscope.runtimes.side import Side, Warmup
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opscope.analysis.latency.timing import CallTimes
     from opscope.bundle.manifest import Manifest, Repetition, Variant
     from opscope.core.table import EventTable
     from opscope.program.phases import Phase
@@ -105,7 +105,8 @@ def _side(bundle: Bundle, variant: Variant, traces: Sequence[TraceRead], warmup:
         table = table.with_method(methods[0])
     files = [(repetition.trace or repetition.directory, repetition.data_sha256) for repetition in repetitions]
     path = str(bundle.path / VARIANTS / variant.name)
-    calls, phases = _calls(bundle, variant, table), _phases(bundle, variant)
+    warmed = max(table.warmup, default=0)
+    calls, phases = calls_of(bundle.manifest, variant.name, warmed), _phases(bundle, variant)
     form = traces[0].format if traces else CALLS_FORMAT
     side = Side(table, path, form, files, variant.name, bundle, variant, calls=calls, phases=phases)
     return side if untraced else with_bundled_program(side)
@@ -138,29 +139,6 @@ def _phases(bundle: Bundle, variant: Variant) -> dict[str, Phase]:
     return {method: phase for method, phase in model.phases.items() if method in called}
 
 
-def _calls(bundle: Bundle, variant: Variant, table: EventTable) -> CallTimes | None:
-    """What the callers saw, without tracing too; None when nothing was timed without it."""
-    from opscope.analysis.latency.timing import CallTimes
-
-    walls = {
-        arm: {r.round: r.measurement for r in bundle.manifest.completed(variant.name, arm) if r.measurement}
-        for arm in TracingMode
-    }
-    if not walls[TracingMode.TIMED]:
-        return None
-    return CallTimes(
-        untraced={number: own.wall_ns for number, own in walls[TracingMode.TIMED].items()},
-        traced={number: own.wall_ns for number, own in walls[TracingMode.TRACED].items()},
-        warmup=max(table.warmup, default=0),
-        load_ns={number: own.load_ns for number, own in walls[TracingMode.TIMED].items() if own.load_ns is not None},
-        order=tuple(bundle.manifest.plan.of(variant.name).calls),
-        rounds=tuple(repetition.round for repetition in bundle.manifest.completed(variant.name)),
-        off_cpu={
-            number: own.off_cpu_ns for number, own in walls[TracingMode.TIMED].items() if own.off_cpu_ns is not None
-        },
-    )
-
-
 def usual_variant(manifest: Manifest) -> Variant:
     """The variant that is meant where none is named: the accelerated one, of two programs the candidate."""
     candidates = manifest.with_role(Role.CANDIDATE) if manifest.programs else []
@@ -184,8 +162,12 @@ def compared_pairs(manifest: Manifest) -> list[tuple[str, str]]:
     """Baseline and candidate of every comparison.
 
     At each thread count it is everything against the baseline. A baseline that has others of its own program is for
-    these; of several programs, those that run in the same way are then compared with the first one.
+    these; of several programs, those that run in the same way are then compared with the first one. Of several runtimes
+    the fastest is the candidate of everything else, and the first pair is that with the baseline.
     """
+    if fastest := fastest_first(manifest):
+        first = {one.name for one in manifest.with_role(Role.BASELINE)}
+        return [(name, fastest[0]) for name in sorted(fastest[1:], key=lambda name: name not in first)]
     pairs = []
     for baseline in manifest.with_role(Role.BASELINE):
         others = _beside(manifest, baseline)

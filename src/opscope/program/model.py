@@ -25,6 +25,18 @@ class StayedOutside(NamedTuple):
     reasons: Mapping[tuple[str, int], PortableReason]  # by method and instruction
 
 
+class NamedLayer(NamedTuple):
+    """A layer that the name of a tensor tells."""
+
+    path: str  # empty for the model itself
+    types: tuple[str, ...] = ()  # class of each module on the path; empty where none is told
+
+    def modules(self) -> dict[str, str]:
+        """Classes by path, of the modules around it, too."""
+        steps = self.path.split(".")
+        return {".".join(steps[: count + 1]): own for count, own in enumerate(self.types)}
+
+
 class ProgramModel:
     """A model as its files tell it.
 
@@ -35,7 +47,7 @@ class ProgramModel:
         outside: why operators were not delegated; None where the exporter decided that.
         own_costs: what gives that of an operator of the runtime's own kernels, by method and instruction, and None of
             one whose cost is not known; no mapping where they compute operators of ATen, whose costs are known.
-        layers: names of layers by method and operator, where the file itself tells them.
+        layers: by method and operator, where the file itself tells them.
     """
 
     def __init__(
@@ -45,7 +57,7 @@ class ProgramModel:
         record: EtRecord | None,
         outside: StayedOutside | None = None,
         own_costs: Mapping[tuple[str, int], Callable[[], Cost | None]] | None = None,
-        layers: Mapping[tuple[str, int], str] | None = None,
+        layers: Mapping[tuple[str, int], NamedLayer] | None = None,
     ) -> None:
         self.executable = executable
         self.outside = outside

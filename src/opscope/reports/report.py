@@ -7,14 +7,15 @@ from typing import TYPE_CHECKING
 from opscope.analysis.findings.quality import Grade
 from opscope.analysis.quality.quality_machine import ON_THE_DEVICE
 from opscope.core.parts import failures_heard, part
-from opscope.reports.content.content import all_threads_text, closing_rows, headline, one_process_a_side
+from opscope.reports.content.content import Headline, all_threads_text, closing_rows, headline, one_process_a_side
+from opscope.reports.content.ranking import outputs_sentences, ranked, ranking_answer
 from opscope.reports.content.switch import switch_messages
 from opscope.reports.document.blocks import Document, Section, Sentence, Tone
 from opscope.reports.document.html import html_document
 from opscope.reports.document.markdown import markdown_document
 from opscope.reports.document.messages import quality_sentence, sentence
 from opscope.reports.document.terminal import terminal_document
-from opscope.reports.sections.accuracy import accuracy_section, accuracy_sentences
+from opscope.reports.sections.accuracy import accuracy_sentences, outputs_section
 from opscope.reports.sections.first import first_screen, heading
 from opscope.reports.sections.latency import latency_section, memory_section, methods_section, threads_section
 from opscope.reports.sections.metadata import metadata_section, reproduction_section, trust_section
@@ -41,7 +42,7 @@ _WHOLE = {"trust", "again", "run"}
 
 def report_document(content: ReportContent) -> Document:
     """Everything that a report says; what a bug of ours leaves out of it is among what limits the figures."""
-    answer = headline(content)
+    answer = _headline(content)
     with failures_heard() as failures:
         kernels = part("the section on kernels", lambda: kernel_section(content), None)
         first = content.manifest.target.emulated and kernels is not None and bool(kernels.operators)
@@ -64,6 +65,15 @@ def report_document(content: ReportContent) -> Document:
     )
 
 
+def _headline(content: ReportContent) -> Headline:
+    """Which of several runtimes is the fastest where that is the question, else how fast the shown variant is."""
+    found = headline(content)
+    if not ranked(content):
+        return found
+    text, trust = ranking_answer(content)
+    return found._replace(text=text, trust=trust)
+
+
 def _heading(content: ReportContent) -> str:
     """What ran, where: model, device, CPU, target, threads."""
     manifest = content.manifest
@@ -78,8 +88,11 @@ def _trust(content: ReportContent, trust: str, *, emulated: bool) -> Iterator[tu
     """How sure the answer is: interval and design, outputs, the grade, and how features were switched off."""
     yield trust, Tone.PLAIN
     accuracy = content.primary.accuracy if content.primary else None
-    for line in accuracy_sentences(accuracy) if accuracy else []:
+    lines = accuracy_sentences(accuracy) if accuracy else []
+    for line in outputs_sentences(content) if content.fastest else lines:
         yield f"{line}.", Tone.PLAIN
+    for networks in dict.fromkeys(one.networks for one in content.comparisons if one.networks and content.fastest):
+        yield networks, Tone.BAD
     if not emulated:
         yield quality_line(content.quality, reasons_told=one_process_a_side(content))
     for told in switch_messages(content):
@@ -96,9 +109,7 @@ def quality_line(quality: Quality | None, *, reasons_told: bool = False) -> tupl
 def _sections(content: ReportContent, kernels: KernelSection | None, *, first: bool) -> Iterator[Section]:
     shown = content.shown
     yield from _made("the section on latency", lambda: latency_section(content))
-    yield from _made(
-        "the section on accuracy", lambda: accuracy_section(content.primary.accuracy) if content.primary else None
-    )
+    yield from _made("the section on accuracy", lambda: outputs_section(content))
     yield from _made("the table of methods", lambda: methods_section(content))
     yield from _made("the ledger of a token", lambda: ledger_section(content.shown) if content.shown else None)
     yield from _made("the section on the change", lambda: acceleration_section(content))

@@ -97,6 +97,11 @@ class LanguageModel(NamedTuple):
         phase = self.phase(name)
         return [(own, self._sized(own, value, phase)) for own, value in self.inputs]
 
+    def without_cache(self) -> list[tuple[str, PlannedTensor]]:
+        """The inputs of a prompt with nothing before it, in no cache."""
+        phase = Phase(PhaseKind.PREFILL, min(PROMPT, self.places // 2), 0)
+        return [(own, self._sized(own, value, phase)) for own, value in self.inputs]
+
     def words(self, name: str) -> list[str | None]:
         """What fills each input of a phase, as a person would write it; None for random numbers."""
         phase = self.phase(name)

@@ -42,6 +42,11 @@ def runtime_of(model: str | Path, named: str | None = None) -> Runtime:
     return asked
 
 
+def title_of(named: str | None, program: str | Path) -> str:
+    """What people call the runtime of that name; where none was named, that of the program."""
+    return next((one.title for one in RUNTIMES if one.name == named), named) or _runtime_of(Path(program)).title
+
+
 def _runtime_of(place: Path) -> Runtime:
     if place.is_file() and (found := next((one for one in RUNTIMES if one.holds(place)), None)):
         return found

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from opscope.api import analyze
-from opscope.runtimes.litert.lowering import layer_name, layer_names
+from opscope.runtimes.litert.lowering import layer_names, layer_of
 from opscope.runtimes.litert.tflite import read_tflite
 
 DATA = Path(__file__).parents[2] / "data"
@@ -21,7 +21,7 @@ def named(operator: str, tensor: str) -> str:
     own = msgspec.structs.replace(graph.operators[0], name=operator)
     made = msgspec.structs.replace(graph.tensors[own.outputs[0]], name=tensor)
     tensors = tuple(made if place == own.outputs[0] else one for place, one in enumerate(graph.tensors))
-    return layer_name(msgspec.structs.replace(graph, tensors=tensors), own)
+    return layer_of(msgspec.structs.replace(graph, tensors=tensors), own).path
 
 
 @pytest.mark.parametrize(
@@ -51,7 +51,49 @@ def test_a_layer_is_named_as_its_tensor_tells(operator: str, tensor: str, layer:
 def test_reports_show_layers_of_a_trace() -> None:
     """Beside the kernels that ran, delegated or not."""
     trace, program = DATA / "litert" / "partial.litert.json", DATA / "litert" / "partial.tflite"
-    names = set(layer_names(read_tflite(program).subgraphs[0]).values())
+    names = {one.path for one in layer_names(read_tflite(program).subgraphs[0]).values()}
     shown = {row.module for row in analyze(trace, program=program).operators if row.module}
     assert shown
     assert shown <= names
+
+
+def test_modules_of_pytorch_are_found_in_a_file_of_its_converter() -> None:
+    """As the model names them, with their classes; a product is not called after what it took up."""
+    graph = read_tflite(DATA / "tflite" / "torch_named.tflite").subgraphs[0]
+    layers = layer_names(graph)
+    named = [(graph.operators[number].name, own.path, own.types[-1:]) for number, own in layers.items()]
+    conv, act = ("torch.nn.modules.conv.Conv2d",), ("torch.nn.modules.activation.Hardswish",)
+    assert named[1:5] == [
+        ("CONV_2D", "stem.conv_in", conv),
+        ("HARD_SWISH", "stem.act", act),
+        ("CONV_2D", "blocks.0.conv_in", conv),
+        ("HARD_SWISH", "blocks.0.act", act),
+    ]
+    linear = ("torch.nn.modules.linear.Linear",)
+    assert ("FULLY_CONNECTED", "head.0", linear) in named
+    assert ("FULLY_CONNECTED", "head.2", linear) in named
+    sums = [number for number, operator in enumerate(graph.operators) if operator.name == "ADD"]
+    assert sums
+    assert not set(sums) & layers.keys()  # of the model itself, which is no layer
+    assert layers[3].modules() == {
+        "blocks": "torch.nn.modules.container.Sequential",
+        "blocks.0": "__main__.Conv_Block",
+        "blocks.0.conv_in": "torch.nn.modules.conv.Conv2d",
+    }
+
+
+@pytest.mark.parametrize(
+    ("operator", "name", "layer"),
+    [
+        ("CONV_2D", "net.Net/net.CausalConv_2;", "2"),
+        ("CONV_2D", "net.Net/net.Norm_1;;net.Net/net.Causal_0;1", "0"),
+        ("ADD", "net.Net/net.Norm_1;;net.Net/net.Causal_0;1", "1"),
+        ("ADD", "net.Net/net._Hidden_BN_in_1;", "in_1"),
+        ("ADD", "net.Net;", ""),
+        ("ADD", "a.1/block/add", "a.1.block"),
+        ("ADD", "model/block.1_x/add", "block.1_x"),
+    ],
+)
+def test_an_attribute_begins_behind_its_class(operator: str, name: str, layer: str) -> None:
+    """Names of other converters that look alike stay theirs."""
+    assert named(operator, name) == layer

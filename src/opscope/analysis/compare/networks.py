@@ -95,11 +95,13 @@ def _work(operator: Operator) -> Signature | None:
 
 
 def _named(operator: Operator) -> Signature | None:
-    """The layer and the kind of an operator, whatever its method is called; None without a layer."""
-    if operator.kind == FRAMEWORK.kind:
-        return None
-    layer = layer_of(operator)
-    return None if layer is None else layer[1:]
+    """The layer and the kind of an operator; None without a layer.
+
+    What its method and its operator of ATen are called, and whether an activation is part of it, differs by runtime.
+    """
+    layer = operator.module or operator.source
+    named = layer is not None and operator.kind != FRAMEWORK.kind and layer_of(operator) is not None
+    return (layer, operator.kind) if named else None
 
 
 def signature_of(operator: Operator) -> Signature | None:

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from opscope.core.table import EventTable
     from opscope.core.table.places import SelfTimeKey
     from opscope.program.cost.operator_cost import Cost
-    from opscope.program.model import ModelMethod, ProgramModel
+    from opscope.program.model import ModelMethod, NamedLayer, ProgramModel
     from opscope.program.operators.kinds import AttentionPart
     from opscope.program.origin import OperatorOrigin, Origins
     from opscope.program.partition.verdicts import Eligibility, PortableReason
@@ -161,7 +161,7 @@ class GraphView:
         origin = self._origin(carrier)
         if origin is None:
             layer = None if carrier is None else self._layers.get(self._graph.nodes[carrier].debug_handle)
-            return known if layer is None else msgspec.structs.replace(known, module=layer)
+            return known if layer is None else _in_layer(known, layer)
         return with_origin(known, origin, aten=not is_added(node) and not event.inserted)
 
     def _own(self, event: EventNodes, node: XnnNode) -> OperatorFacts:
@@ -227,7 +227,7 @@ class GraphView:
         """A name for a node that a person finds in the model."""
         node = self._graph.nodes[number]
         layer = self._layers.get(node.debug_handle)
-        return f"{layer} ({node.kind})" if layer else node_label(self._graph, number, self._origins)
+        return f"{layer.path} ({node.kind})" if layer else node_label(self._graph, number, self._origins)
 
     def _origin(self, number: int | None) -> OperatorOrigin | None:
         return None if number is None else node_origin(self._graph, number, self._origins)
@@ -320,12 +320,21 @@ def _stranger(model: ProgramModel, called: _Calls) -> str:
 
 
 def _module_types(model: ProgramModel) -> dict[tuple[str, str], str]:
-    return {
+    named = {
+        (method, path): module_type
+        for (method, _), layer in model.layers.items()
+        for path, module_type in layer.modules().items()
+    }
+    return named | {
         (name, path): module_type
         for name, method in model.methods.items()
         if method.origins
         for path, module_type in method.origins.modules.items()
     }
+
+
+def _in_layer(known: OperatorFacts, layer: NamedLayer) -> OperatorFacts:
+    return msgspec.structs.replace(known, module=layer.path, module_type=layer.types[-1] if layer.types else None)
 
 
 class _Calls(dict[int, dict[int, str]]):
@@ -445,7 +454,7 @@ class _MethodWalk:
         if origin:
             known = with_origin(known, origin)
         elif instruction in self._method.layers:
-            known = msgspec.structs.replace(known, module=self._method.layers[instruction])
+            known = _in_layer(known, self._method.layers[instruction])
         wanted = _kernel_name(plan, step)
         return [known if name == wanted or len(names) == 1 else OperatorFacts() for _, name in sorted(names.items())]
 

@@ -55,18 +55,56 @@ class DecodeGrowth(msgspec.Struct, frozen=True):
     departure: float | None
 
 
+class CacheCost(msgspec.Struct, frozen=True):
+    """What more places of a cache cost a token at one position, used or not.
+
+    Attributes:
+        position: of the token.
+        places: that are allocated, the fewer and the more.
+        ratio: time with the more to time with the fewer.
+    """
+
+    position: int
+    places: tuple[int, int]
+    ratio: Estimated
+
+
+def cache_costs(methods: Sequence[MethodTime]) -> list[CacheCost]:
+    """Every position that was measured with caches of several sizes: each size against the smallest."""
+    found = []
+    for position, own in grouped(_decoding(methods), lambda one: one.phase.position if one.phase else None).items():
+        by_size = {one.phase.cache: one for one in own if one.phase is not None and one.phase.cache is not None}
+        least, *more = sorted(by_size) or [0]
+        for places in more:
+            ratio = _ratio(by_size[least], by_size[places])
+            if position is not None and ratio is not None:
+                found.append(CacheCost(position, (least, places), ratio))
+    return found
+
+
+def _ratio(fewer: MethodTime, more: MethodTime) -> Estimated | None:
+    """Of the medians of processes, on a logarithmic scale."""
+    before = {own.process: own.median_ns for own in fewer.latency.processes}
+    logs = [np.log(own.median_ns / before[own.process]) for own in more.latency.processes if before.get(own.process)]
+    if not logs:
+        return None
+    found = _estimated(np.array(logs))
+    ends = found.ci95 and (float(np.exp(found.ci95[0])), float(np.exp(found.ci95[1])))
+    return Estimated(float(np.exp(found.value)), ends)
+
+
+def _decoding(methods: Sequence[MethodTime]) -> list[MethodTime]:
+    """Calls of one token: those of several, as tools time them, are of no one position.
+
+    What runs in another way has another name behind a blank, and is not on the same line.
+    """
+    known = [one for one in methods if one.phase is not None and " " not in one.method]
+    return [one for one in known if one.phase and one.phase.kind is PhaseKind.DECODE and one.phase.tokens == 1]
+
+
 def decode_growth(methods: Sequence[MethodTime]) -> list[DecodeGrowth]:
     """One line for each size of the cache at which two positions or more were measured."""
-    decoding = [
-        one
-        for one in methods
-        # Calls of several tokens, as tools time them, are of no one position; what runs differently has another name.
-        if one.phase is not None
-        and one.phase.kind is PhaseKind.DECODE
-        and one.phase.tokens == 1
-        and " " not in one.method
-    ]
-    each = grouped(decoding, lambda one: one.phase.cache if one.phase else None)
+    each = grouped(_decoding(methods), lambda one: one.phase.cache if one.phase else None)
     return [line for cache, own in each.items() if (line := _line(cache, own)) is not None]
 
 

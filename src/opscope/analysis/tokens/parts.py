@@ -62,13 +62,14 @@ _FEED_FORWARD = re.compile(r"mlp|ffn?$|^ffn?|feed_?forward|^w[123]$|(?:gate|up|d
 _EMBEDDING = re.compile(r"embed|^wte$|^wpe$", re.IGNORECASE)
 _HEAD = re.compile(r"head|^output$", re.IGNORECASE)
 _PRODUCTS = frozenset({"linear", "matmul"})
+_CACHE_LAYER = re.compile(r"(?:kv_?cache_[kv]|past_key_values|present)[._](\d{1,4})(?=[._]|$)")
 _CACHE_NAMES = re.compile(r"update_cache|DYNAMIC_UPDATE_SLICE|past|present|kv_?cache", re.IGNORECASE)
 
 
 def place_of(operator: Operator, cache: CacheUse | None) -> Place:
     """Where an operator belongs; what it does with a cache says more than its path."""
     path = operator.module or ""
-    found = _LAYER.search(path) or _NUMBERED.search(path)
+    found = _LAYER.search(path) or _NUMBERED.search(path) or _CACHE_LAYER.search(path)
     layer = int(found.group(1)) if found and not _FINAL.search(path) else None
     if operator.kind == "framework":
         return Place(None, TokenPart.FRAMEWORK)

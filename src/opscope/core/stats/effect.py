@@ -155,6 +155,20 @@ def adjust_for_many(p_values: list[float]) -> list[float]:
     return [float(value) for value in adjusted]
 
 
+def stepped_down(p_values: list[float], tests: int) -> list[float]:
+    """P-values corrected so that a false difference is called among all tests at most as often as stated.
+
+    ``tests`` are at least as many as p-values are given: where others were made, too, these may be the smallest of all.
+
+    Source: Holm, "A Simple Sequentially Rejective Multiple Test Procedure", Scand. J. Statist. 6 (1979).
+    """
+    order = np.argsort(p_values)
+    scaled = np.asarray(p_values, np.float64)[order] * (tests - np.arange(len(order)))
+    adjusted = np.empty(len(order))
+    adjusted[order] = np.minimum(np.maximum.accumulate(scaled), 1)
+    return [float(value) for value in adjusted]
+
+
 def _point(estimate: float) -> Effect:
     return Effect(estimate, None, None, None, None, smallest_p=1.0)
 

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 _ATTENDING = frozenset({"custom_sdpa", "custom_quantized_sdpa"})
 """They read keys and values as (batch, places, heads, width), behind the queries."""
 _WRITING = frozenset({"update_cache", "update_cache_with_indices"})
+_SLICED = "DYNAMIC_UPDATE_SLICE"
+"""LiteRT's, of all places and what is written into them."""
 _ATTENDED = 4
 """Dimensions of keys and values."""
 
@@ -58,7 +60,9 @@ def cache_use(call: OperatorCall) -> CacheUse | None:
     try:
         if call.operator in _ATTENDING:
             return _attending(call)
-        return _writing(call) if call.operator in _WRITING else None
+        if call.name == _SLICED:
+            return _writing(call, value=1, kept=0)
+        return _writing(call, value=0, kept=1) if call.operator in _WRITING else None
     except NotKnownError:
         return None
 
@@ -73,10 +77,10 @@ def _attending(call: OperatorCall) -> CacheUse | None:
     return CacheUse(reads=True, places=keys[1], place_bytes=kept / keys[1], place_macs=macs, tokens=tokens)
 
 
-def _writing(call: OperatorCall) -> CacheUse | None:
-    value = call.shape(0)
-    kept = call.bytes_of(call.inputs[0])
-    if len(value) != _ATTENDED or not math.prod(value):
+def _writing(call: OperatorCall, value: int, kept: int) -> CacheUse | None:
+    """The tensor that is written, and that which holds all places, by their positions among the arguments."""
+    made, all_places = call.shape(value), call.shape(kept)
+    if not len(made) == len(all_places) == _ATTENDED or not math.prod(made):
         return None
-    place_bytes, tokens = kept / value[1], value[1]
-    return CacheUse(reads=False, places=call.shape(1)[1], place_bytes=place_bytes, place_macs=0, tokens=tokens)
+    each = call.bytes_of(call.inputs[value]) / made[1]
+    return CacheUse(reads=False, places=all_places[1], place_bytes=each, place_macs=0, tokens=made[1])

@@ -78,11 +78,15 @@ class Agreement(msgspec.Struct, frozen=True):
     outputs: OutputAgreement
 
 
-def foreground(variants: Sequence[VariantResult]) -> Analysis | None:
-    """The analysis that a report is about: of the accelerated variant, else a candidate, else the first with any."""
+def foreground(variants: Sequence[VariantResult], fastest: Sequence[str] = ()) -> Analysis | None:
+    """The analysis that a report is about: of the accelerated variant, else a candidate, else the first with any.
+
+    Where it is the question which one is the fastest, it is about that one.
+    """
     done = [result for result in variants if result.analysis is not None]
+    first = [result for name in fastest[:1] for result in done if result.variant.name == name]
     wanted = [result for role in FOREGROUND for result in done if result.variant.role is role]
-    chosen = (wanted or done)[:1]
+    chosen = (first or wanted or done)[:1]
     return chosen[0].analysis if chosen else None
 
 
@@ -105,6 +109,7 @@ class ReportContent(msgspec.Struct, frozen=True, tag_field="schema", tag="opscop
         failed: what is not known because of a bug in opscope.
         not_compared: why pairs that were to be compared are not, one sentence each.
         work: what the operators of the shown variant's program execute, exactly; null where nobody counted it.
+        fastest: names of variants by latency, where three or more ran in several runtimes; else empty.
     """
 
     manifest: Manifest
@@ -122,6 +127,7 @@ class ReportContent(msgspec.Struct, frozen=True, tag_field="schema", tag="opscop
     failed: list[TraceWarning] = []
     not_compared: list[str] = []
     work: Work | None = None
+    fastest: list[str] = []
 
     @property
     def primary(self) -> Comparison | None:
@@ -131,7 +137,7 @@ class ReportContent(msgspec.Struct, frozen=True, tag_field="schema", tag="opscop
     @property
     def shown(self) -> Analysis | None:
         """The analysis whose operators are listed: of the accelerated variant, else a candidate, else the first."""
-        return foreground(self.variants)
+        return foreground(self.variants, self.fastest)
 
     @property
     def advice(self) -> list[Message]:
@@ -174,15 +180,15 @@ class Headline(NamedTuple):
     grade: str = ""  # of the measurement where it must not be acted on, shown before the answer; else empty
 
 
-def off_text(variant: Variant) -> str:
-    """What is switched off in a variant, in words."""
+def off_text(variant: Variant, title: str = "") -> str:
+    """What is switched off in a variant, in words, and which runtime was asked for, by its title where one is given."""
     if variant.ablated is None:
         return NOT_KNOWN
     if variant.role is Role.CONTROL:
         return "all CPU features on, no switch"
     told = f"{', '.join(variant.ablated)} off" if variant.ablated else "all CPU features on"
     told = f"{told}, without XNNPACK" if variant.delegate == "none" else told
-    return f"{told}, in {variant.runtime}" if variant.runtime else told
+    return f"{told}, in {title or variant.runtime}" if variant.runtime else told
 
 
 def all_threads_text(variants: Sequence[Variant]) -> str:
@@ -197,6 +203,16 @@ def all_threads_text(variants: Sequence[Variant]) -> str:
 def threads_text(count: int | None) -> str:
     """A thread count in words."""
     return f"threads {NOT_KNOWN}" if count is None else counted_text(count, "thread")
+
+
+def latency_ns(content: ReportContent, name: str) -> float | None:
+    """Latency of a variant as the answer has it; None without a result."""
+    for one in content.comparisons:
+        times = dict(zip((one.baseline.label, one.candidate.label), side_latencies(one.end_to_end), strict=True))
+        if name in times:
+            return times[name]
+    result = content.result(name)
+    return result.analysis.headline_ns if result and result.analysis else None
 
 
 def side_names(content: ReportContent) -> tuple[str, str]:
@@ -229,21 +245,34 @@ def _headline(content: ReportContent) -> Headline:
             return _of_nothing(content)
         if content.manifest.target.emulated:
             return _of_emulated(content)
-        return Headline(f"{time_text(analysis.headline_ns)} per {unit_of(analysis)}", _why_alone(content))
+        told = _of_phases(analysis) or f"{time_text(analysis.headline_ns)} per {unit_of(analysis)}"
+        return Headline(told, _why_alone(content))
     if comparison.methods:
-        phases = {row.method: row.phase for row in content.shown.methods if row.phase} if content.shown else {}
-        told = [
-            f"{phase_text(phases[one.method], phases.values()) if one.method in phases else plain(one.method, 60)}: "
-            f"{_speed(content, one.end_to_end, side_latencies(one.end_to_end))}"
-            for one in _told_methods(comparison, phases)
-        ]
-        return Headline("; ".join(told), f"of all calls together: {trust_text(comparison)}")
+        return Headline(_of_methods(content, comparison), f"of all calls together: {trust_text(comparison)}")
     if len(rows := by_threads(content)) > 1:
         speeds = [_speed(content, one.end_to_end, side_latencies(one.end_to_end)) for one in rows.values()]
-        told = [f"{threads_text(count)}: {speed}" for count, speed in zip(rows, speeds, strict=True)]
-        return Headline("; ".join(told), f"{threads_text(next(iter(rows)))}: {trust_text(comparison)}")
+        each = [f"{threads_text(count)}: {speed}" for count, speed in zip(rows, speeds, strict=True)]
+        return Headline("; ".join(each), f"{threads_text(next(iter(rows)))}: {trust_text(comparison)}")
     speed = _speed(content, comparison.end_to_end, side_latencies(comparison.end_to_end))
     return Headline(speed, _within_processes(content) if one_process_a_side(content) else trust_text(comparison))
+
+
+def _of_phases(analysis: Analysis) -> str:
+    """The first prompt and the first token of a language model; empty for any other program."""
+    firsts = {one.phase.kind: one for one in reversed(analysis.tokens)}
+    shown = [one for one in analysis.tokens if one in firsts.values()]
+    return "; ".join(f"{phase_text(one.phase)}: {time_text(one.time_ns)}" for one in shown)
+
+
+def _of_methods(content: ReportContent, comparison: Comparison) -> str:
+    """Methods one by one, each with its verdict."""
+    phases = {row.method: row.phase for row in content.shown.methods if row.phase} if content.shown else {}
+    told = [
+        f"{phase_text(phases[one.method], phases.values()) if one.method in phases else plain(one.method, 60)}: "
+        f"{_speed(content, one.end_to_end, side_latencies(one.end_to_end))}"
+        for one in _told_methods(comparison, phases)
+    ]
+    return "; ".join(told)
 
 
 def _told_methods(comparison: Comparison, phases: Mapping[str, Phase]) -> list[MethodChange]:

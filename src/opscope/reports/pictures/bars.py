@@ -10,7 +10,7 @@ from html import escape
 from typing import TYPE_CHECKING, NamedTuple
 
 from opscope.bundle.manifest import Role
-from opscope.core.units import share_text, time_text
+from opscope.core.units import ratio_text, share_text, time_text
 from opscope.program.operators.kinds import Category
 from opscope.reports.document.html import COLOURS, legend
 from opscope.reports.document.text import plain
@@ -42,11 +42,12 @@ class BarSegment(NamedTuple):
 
 
 class Bar(NamedTuple):
-    """A line of bars: its name, its parts, and its length as a part of the longest."""
+    """A line of bars: its name, its parts, its length as a part of the longest, and words in place of parts."""
 
     name: str
     segments: Sequence[BarSegment]
     length: float = 1.0
+    words: str = ""
 
 
 def bars(rows: Sequence[Bar], title: str) -> str:
@@ -58,6 +59,8 @@ def bars(rows: Sequence[Bar], title: str) -> str:
 
 def _bar(top: int, row: Bar) -> Iterator[str]:
     left = 0.0
+    if row.words:
+        yield lettering(0, top + 14, row.words)
     for segment in row.segments:
         part = segment.share * row.length
         width = part * 100
@@ -104,6 +107,7 @@ class SplitBar(NamedTuple):
     name: str
     headline_ns: float
     times_ns: Mapping[Category, float]
+    factor: float  # of the traced call to the latency: too large or too small where there are no times
 
 
 def category_shift(content: ReportContent) -> str | None:
@@ -116,6 +120,7 @@ def category_shift(content: ReportContent) -> str | None:
             variant.name,
             analysis.headline_ns,
             {c.category: c.time_ns for c in analysis.categories if c.time_ns is not None},
+            analysis.factor,
         )
         for variant, analysis in done
     ]
@@ -124,25 +129,31 @@ def category_shift(content: ReportContent) -> str | None:
 
 def compared_split(comparison: Comparison) -> str | None:
     """A bar for either side of a comparison."""
-    changes = comparison.categories
+    changes, (before, after) = comparison.categories, (comparison.baseline, comparison.candidate)
     sides = (
-        ("baseline", comparison.baseline.headline_ns, {row.category: row.baseline_ns for row in changes}),
-        ("candidate", comparison.candidate.headline_ns, {row.category: row.candidate_ns for row in changes}),
+        ("baseline", before.headline_ns, {row.category: row.baseline_ns for row in changes}, before.factor),
+        ("candidate", after.headline_ns, {row.category: row.candidate_ns for row in changes}, after.factor),
     )
     return split_bars([SplitBar(*side) for side in sides])
 
 
 def split_bars(rows: Sequence[SplitBar]) -> str | None:
-    """The bars with their colours; a row without times is named, and has no bar."""
+    """The bars with their colours; a row without times says why it has no bar."""
     longest = max((row.headline_ns for row in rows if row.times_ns), default=0)
     if longest <= 0:
         return None
-    drawn = [Bar(_name(row), _segments(row), row.headline_ns / longest) for row in rows]
+    drawn = [Bar(_name(row), _segments(row), row.headline_ns / longest, _no_times(row)) for row in rows]
     return f"{legend((one.value, one) for one in Category)}{bars(drawn, 'Latency by category')}"
 
 
 def _name(row: SplitBar) -> str:
-    return f"{row.name}, {time_text(row.headline_ns) if row.times_ns else 'shares only'}"
+    return f"{row.name}, {time_text(row.headline_ns)}"
+
+
+def _no_times(row: SplitBar) -> str:
+    if row.times_ns or not row.factor:
+        return ""
+    return f"no split in ms: a traced call takes {ratio_text(row.factor)} as long"
 
 
 def _segments(row: SplitBar) -> list[BarSegment]:

@@ -78,7 +78,8 @@ def decode_over_position(ledgers: Sequence[TokenLedger], growth: Sequence[Decode
         for number, part in enumerate(TokenPart)
         if (share := _share(one, part))
     ]
-    x = alt.X("position:Q", title="tokens before", scale=alt.Scale(padding=24))
+    at = sorted({one.phase.position or 0 for one in own})
+    x = alt.X("position:Q", title="tokens before", scale=alt.Scale(padding=24), axis=alt.Axis(values=at, format=","))
     stacked = (
         alt.Chart(rows_of(rows))
         .mark_bar(size=_BAR_WIDTH)

@@ -5,11 +5,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opscope.core.units import counted_text, share_text
+from opscope.reports.content.ranking import outputs_beside, outputs_sentences
 from opscope.reports.document.blocks import Bullets, Format, Section, Sentence, Tone, column, table
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from opscope.analysis.compare.accuracy import Accuracy, OutputDifference, Proportion, Top1
-    from opscope.reports.document.blocks import Block, TableBlock
+    from opscope.reports.content.content import ReportContent
+    from opscope.reports.document.blocks import Block, TableBlock, Value
 
 _MOST_ROWS = 16
 _UNDEFINED = "not defined"
@@ -34,21 +38,43 @@ def accuracy_section(found: Accuracy | None) -> Section | None:
     return Section("Outputs", blocks, "accuracy", "Outputs", told[0], folded=True)
 
 
+def outputs_section(content: ReportContent) -> Section | None:
+    """The outputs of the first pair; where it is the question which variant is the fastest, of all beside those."""
+    found = outputs_beside(content)
+    if not found:
+        return accuracy_section(content.primary.accuracy) if content.primary else None
+    told = outputs_sentences(content)
+    rows = [(one.name, one.worst) for one in found if one.worst]
+    compared = table(
+        rows,
+        column("variant", Format.NAME, lambda row: row[0]),
+        *(column(head, form, _of_second(value), absent=_UNDEFINED) for head, form, value in _FIGURES),
+    )
+    note = f"Differences from the outputs of {content.fastest[0]}. {_NOTE}"
+    blocks: list[Block] = [Bullets([f"{line}." for line in told]), compared, Sentence(note, Tone.DIM)]
+    return Section("Outputs", blocks, "accuracy", "Outputs", told[0], folded=True)
+
+
+def _of_second(value: Callable[[OutputDifference], Value]) -> Callable[[tuple[str, OutputDifference]], Value]:
+    return lambda row: value(row[1])
+
+
 def _outputs(rows: list[OutputDifference]) -> TableBlock:
     return table(
         rows,
         column("output", Format.TEXT, lambda row: str(row.output)),
-        column("values", Format.FIGURE, lambda row: f"{row.values:,}"),
-        column("largest difference", Format.FIGURE, lambda row: _number(row.max_abs)),
-        column("relative", Format.SHARE, lambda row: row.max_rel, absent=_UNDEFINED),
-        column("RMS, relative", Format.SHARE, lambda row: row.rms_rel, absent=_UNDEFINED),
-        column("cosine", Format.FIGURE, lambda row: _UNDEFINED if row.cosine is None else _cosine(row.cosine)),
-        column(
-            "NaN or infinite",
-            Format.FIGURE,
-            lambda row: f"{row.baseline_nonfinite:,} and {row.candidate_nonfinite:,}",
-        ),
+        *(column(head, form, value, absent=_UNDEFINED) for head, form, value in _FIGURES),
     )
+
+
+_FIGURES: list[tuple[str, Format, Callable[[OutputDifference], Value]]] = [
+    ("values", Format.FIGURE, lambda row: f"{row.values:,}"),
+    ("largest difference", Format.FIGURE, lambda row: _number(row.max_abs)),
+    ("relative", Format.SHARE, lambda row: row.max_rel),
+    ("RMS, relative", Format.SHARE, lambda row: row.rms_rel),
+    ("cosine", Format.FIGURE, lambda row: _UNDEFINED if row.cosine is None else _cosine(row.cosine)),
+    ("NaN or infinite", Format.FIGURE, lambda row: f"{row.baseline_nonfinite:,} and {row.candidate_nonfinite:,}"),
+]
 
 
 def accuracy_sentences(found: Accuracy) -> list[str]:

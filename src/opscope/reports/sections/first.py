@@ -31,6 +31,7 @@ from opscope.reports.content.content import (
     trust_text,
 )
 from opscope.reports.content.places import CATEGORY, is_delegated, layer_text
+from opscope.reports.content.ranking import called, listed, ranked, ranking_figures, runtime_title
 from opscope.reports.document.blocks import (
     Beside,
     Block,
@@ -63,6 +64,7 @@ if TYPE_CHECKING:
     from opscope.reports.content.content import CategoryShift, ReportContent
     from opscope.reports.document.blocks import TableBlock
 
+_PAIR = 2
 _TOP = 10
 _FIRST = 4
 """Findings that the first screen shows in full."""
@@ -88,6 +90,9 @@ def split_blocks(content: ReportContent) -> list[Block]:
     several = len({variant.threads for variant in content.manifest.variants}) > 1
     result = content.result(content.shown.variant or "") if several else None
     of = [Sentence(f"With {threads_text(result.variant.threads)}, as {result.variant.name}:")] if result else []
+    if ranked(content) and content.primary:
+        names = [called(content, side.label) for side in (content.primary.candidate, content.primary.baseline)]
+        of = [Sentence(f"{names[0]}, with {names[1]} as the baseline:")]
     rows, closing = operator_rows(content), closing_rows(content, copies=True)
     joined = any(row.instructions is not None for row in rows)
     counted = [Sentence(counted_text_of(content.work), Tone.DIM)] if joined else []
@@ -207,7 +212,9 @@ def _figures(content: ReportContent) -> list[HeadlineFigure]:
     if phases := token_figures(analysis):
         return [*phases, *(_shares(analysis) if analysis.has_split else [])]
     note = f"p90 {time_text(analysis.latency.p90_ns)}"
-    if comparison is None:
+    if ranked(content):
+        found = list(ranking_figures(content))
+    elif comparison is None:
         found = [HeadlineFigure("latency", time_text(analysis.headline_ns), note)]
     else:
         result = comparison.end_to_end
@@ -254,7 +261,7 @@ def _in_short(content: ReportContent) -> list[Bullets]:
     rest = content.shown.headline_ns * (1 - largest.share)
     limit = f"; without it: {time_text(rest)} ({ratio_text(most)} faster)" if most else ""
     now = f"Bottleneck: {largest.category.value}, {share_text(largest.share)} of the latency{limit}."
-    before = largest_before(content.primary)
+    before = None if ranked(content) else largest_before(content.primary)
     if before is None:
         return [Bullets([now])]
     name, shares = largest.category.value, (share_text(before[1]), share_text(largest.share))
@@ -268,7 +275,16 @@ def _in_short(content: ReportContent) -> list[Bullets]:
 def heading(content: ReportContent) -> str:
     """What ran, on what."""
     manifest = content.manifest
-    words = [manifest.title(manifest.model), manifest.model.dtype]
+    titles = list(dict.fromkeys(runtime_title(manifest, one) for one in manifest.variants))
+    if len(manifest.variants) > _PAIR and len(titles) > 1:
+        models = (manifest.model, *manifest.other_models)
+        words = [_one_of({model.name: None for model in models}), _one_of({model.dtype: None for model in models})]
+        return plain(f"{' '.join(filter(None, words))} in {listed(titles)}", 300)
+    words = [manifest.title(manifest.model), manifest.model.dtype or ""]
     for own in manifest.other_models:
-        words += ["against", manifest.title(own), own.dtype]
+        words += ["against", manifest.title(own), own.dtype or ""]
     return plain(" ".join(filter(None, words)), 300)
+
+
+def _one_of(names: Iterable[str | None]) -> str:
+    return listed(list(filter(None, names)))

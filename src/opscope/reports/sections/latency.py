@@ -10,7 +10,15 @@ from opscope.analysis.latency.latency import latency_effect
 from opscope.core.parts import part
 from opscope.core.stats.effect import Verdict
 from opscope.core.units import counted_text, interval_text, ratio_text, share_text, size_text, time_text
-from opscope.reports.content.content import NOT_KNOWN, off_text, resources, side_latencies, speedup_text
+from opscope.reports.content.content import (
+    NOT_KNOWN,
+    latency_ns,
+    off_text,
+    resources,
+    side_latencies,
+    speedup_text,
+)
+from opscope.reports.content.ranking import ranked, runtime_title
 from opscope.reports.document.blocks import Beside, Bullets, Details, Format, Section, Sentence, Tone, column, table
 from opscope.reports.document.text import plain
 from opscope.reports.pictures.drawing import picture
@@ -25,9 +33,10 @@ if TYPE_CHECKING:
     from opscope.analysis.latency.methods import MethodTime
     from opscope.bundle.manifest import Manifest, Variant
     from opscope.reports.content.content import ReportContent, VariantResult
-    from opscope.reports.document.blocks import Block, TableBlock
+    from opscope.reports.document.blocks import Block, TableBlock, TableColumn
 
 
+_SEVERAL = 3
 _EFFICIENT = 0.5
 _SLOWER = 1.02
 
@@ -206,11 +215,13 @@ def variants_table(content: ReportContent, *, brief: bool = False) -> TableBlock
         return NOT_KNOWN if content.has_lost(row.variant.name) else "not measured"
 
     return table(
-        content.variants,
+        _rows(content) if brief else content.variants,
         column("variant", Format.NAME, lambda row: row.variant.name),
-        column("features", Format.TEXT, lambda row: off_text(row.variant)) if full else None,
+        column("features", Format.TEXT, _features(content)) if full else None,
         column("threads", Format.COUNT, lambda row: row.variant.threads, absent=NOT_KNOWN) if full else None,
-        column("median ms", Format.MS, lambda row: row.analysis.latency.median_ns if row.analysis else lost(row)),
+        column("latency ms", Format.MS, lambda row: latency_ns(content, row.variant.name) or lost(row)),
+        *(_beside(content) if brief else ()),
+        column("median ms", Format.MS, _of("median_ns")) if full else None,
         column("mean ms", Format.MS, _of("mean_ns")) if full else None,
         column("p90 ms", Format.MS, _of("p90_ns")),
         column("95 % of the median", Format.MS, _of("ci95_median_ns"), absent="too few") if full else None,
@@ -218,8 +229,47 @@ def variants_table(content: ReportContent, *, brief: bool = False) -> TableBlock
         column("processes", Format.COUNT, lambda row: len(row.analysis.latency.processes) if row.analysis else 0),
         column("timed", Format.TEXT, lambda row: row.analysis.latency.source if row.analysis else "") if full else None,
         column("tracing", Format.FIGURE, _tracing_cost, absent=NOT_KNOWN) if full else None,
-        column("features", Format.TEXT, lambda row: off_text(row.variant)) if brief else None,
+        column("features", Format.TEXT, _features(content)) if brief else None,
     )
+
+
+def _features(content: ReportContent) -> Callable[[VariantResult], str]:
+    return lambda row: off_text(row.variant, runtime_title(content.manifest, row.variant))
+
+
+def _rows(content: ReportContent) -> Sequence[VariantResult]:
+    """In the order of the plan; the fastest first where that is the question."""
+    places = {name: place for place, name in enumerate(content.fastest)}
+    return sorted(content.variants, key=lambda row: places.get(row.variant.name, len(places)))
+
+
+class _Ratio(NamedTuple):
+    """A variant beside the one that it is measured by."""
+
+    ratio: float | None
+    ci95: tuple[float, float] | None
+    verdict: Verdict
+
+
+def _beside(content: ReportContent) -> list[TableColumn]:
+    """Of three variants and more how each compares with the fastest or with its baseline; of two the answer says it."""
+    head = "time / fastest"
+    found = {one.name: _Ratio(one.end.speedup, one.end.ci95, one.verdict) for one in ranked(content)}
+    if not found:
+        head, ends = "speedup", {one.candidate.label: one.end_to_end for one in content.comparisons[::-1]}
+        found = {name: _Ratio(end.speedup, end.ci95, end.verdict) for name, end in ends.items()}
+    if len(content.variants) < _SEVERAL or not found:
+        return []
+    return [
+        column(head, Format.RATIO, lambda row: _cell_of(found, row, 0)),
+        column("95 % interval", Format.RATIO, lambda row: _cell_of(found, row, 1)),
+        column("verdict", Format.VERDICT, lambda row: _cell_of(found, row, 2)),
+    ]
+
+
+def _cell_of(found: Mapping[str, _Ratio], row: VariantResult, place: int) -> Any:  # noqa: ANN401 - a cell of any kind
+    own = found.get(row.variant.name)
+    return own[place] if own else None
 
 
 def _of(name: str) -> Callable[[VariantResult], Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from statistics import median
 from typing import TYPE_CHECKING, NamedTuple
 
 from opscope.analysis.tokens.ledger import ByteUse, TokenLimit
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
 
     from opscope.analysis.analysis import Analysis
     from opscope.analysis.latency.methods import MethodTime
-    from opscope.analysis.tokens.growth import DecodeGrowth
+    from opscope.analysis.tokens.growth import CacheCost, DecodeGrowth
     from opscope.analysis.tokens.ledger import LedgerRow, TokenLedger
     from opscope.analysis.tokens.speculation import Acceptance, Speculation
     from opscope.reports.document.blocks import Block, TableBlock
@@ -176,10 +177,19 @@ def bandwidth_sentence(methods: Sequence[MethodTime]) -> str:
     return f"{most.method} reads weights at {read}, unless it is a mixture of experts; keys and values come on top."
 
 
+def cache_sentence(cost: CacheCost) -> str:
+    """What more places of a cache cost a token."""
+    fewer, more = cost.places
+    between = f" {interval_text(cost.ratio.ci95, ratio_text)}" if cost.ratio.ci95 else ""
+    took = f"takes {ratio_text(cost.ratio.value)}{between} as long"
+    return f"At position {cost.position:,} a token {took} with a cache of {more:,} places as with {fewer:,}."
+
+
 def token_blocks(shown: Analysis) -> list[Block]:
     """What a first screen says of a language model: what bounds a prompt and a token, and how that grows."""
     told = [sentence for one in _ends(shown.tokens) if (sentence := bound_sentence(one))]
     told += [growth_sentence(one) for one in shown.growth]
+    told += [cache_sentence(one) for one in shown.cache_costs]
     told += arithmetic_sentence(shown.tokens)
     return [*([Bullets(told)] if told else []), *claim_blocks(shown)]
 
@@ -238,11 +248,28 @@ def ledger_section(shown: Analysis) -> Section | None:
         blocks.append(picture("the parts of a prompt", lambda: prefill_parts(shown.tokens)))
     if any(one.phase.kind is PhaseKind.DECODE for one in shown.tokens):
         blocks.append(picture("decoding over the position", lambda: decode_over_position(shown.tokens, shown.growth)))
+    blocks.append(facts(_clocks(shown)))
     blocks += [Sentence(growth_sentence(one)) for one in shown.growth]
+    blocks += [Sentence(cache_sentence(one)) for one in shown.cache_costs]
     for one in shown.tokens:
         blocks += _ledger(one)
     told = "What a token costs"
     return Section(told, blocks, "tokens", "Tokens", counted_text(len(shown.tokens), "phase"), folded=True)
+
+
+def _clocks(shown: Analysis) -> list[tuple[str, str]]:
+    """From a process that begins to its first token, medians over processes, and what no clock of ours sees."""
+    loads = [own.load_ns for own in shown.latency.processes if own.load_ns is not None]
+    first = [own.first_ns for own in shown.latency.processes]
+    rows = [("template and tokens", "not timed: they belong to the application")]
+    if loads:
+        rows.append(("load", time_text(median(loads))))
+    prompts = shown.methods and shown.methods[0].phase is not None and shown.methods[0].phase.kind is PhaseKind.PREFILL
+    if first and prompts:
+        rows.append(("first prefill of a process", time_text(median(first))))
+        if loads:
+            rows.append(("first token, after load and prefill", time_text(median(loads) + median(first))))
+    return rows
 
 
 def _ledger(ledger: TokenLedger) -> list[Block]:

@@ -17,7 +17,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from opscope.program.cost.cost import GraphCosts
-from opscope.program.model import ProgramModel, StayedOutside
+from opscope.program.model import NamedLayer, ProgramModel, StayedOutside
 from opscope.program.partition.verdicts import Cause, PortableReason
 from opscope.program.structure.dtypes import NumberType
 from opscope.program.structure.plan import (
@@ -47,6 +47,7 @@ from opscope.program.xnnpack.graph import (
 from opscope.runtimes.litert.composites import ATTENTION, decomposed
 from opscope.runtimes.litert.delegation import RULES_OF, refusals, unpacked
 from opscope.runtimes.litert.tflite import IDENTIFIER, TfliteSignature, read_tflite
+from opscope.runtimes.litert.torch_names import torch_layer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -144,7 +145,7 @@ def lowered(model: TfliteModel, *, delegated: bool = True) -> ProgramModel:
     graphs: list[DelegateGraph] = []
     reasons: dict[tuple[str, int], PortableReason] = {}
     costs: dict[tuple[str, int], Callable[[], Cost | None]] = {}
-    layers: dict[tuple[str, int], str] = {}
+    layers: dict[tuple[str, int], NamedLayer] = {}
     for signature in model.signatures or (TfliteSignature(UNSIGNED, 0, (), ()),):
         whole = decomposed(model, model.subgraphs[signature.subgraph], delegated=delegated)
         lowering = _Lowering(signature.key, whole, delegated=delegated)
@@ -576,17 +577,22 @@ _CALL = re.compile(
 _LONGEST = 200
 
 
-def layer_names(graph: TfliteSubgraph) -> dict[int, str]:
-    """Names of layers by number of the operator; those whose tensors tell none are left out."""
-    found = ((number, layer_name(graph, operator)) for number, operator in enumerate(graph.operators))
-    return {number: name for number, name in found if name}
+def layer_names(graph: TfliteSubgraph) -> dict[int, NamedLayer]:
+    """Layers by number of the operator; those whose tensors tell none are left out."""
+    found = ((number, layer_of(graph, operator)) for number, operator in enumerate(graph.operators))
+    return {number: layer for number, layer in found if layer.path}
 
 
-def layer_name(graph: TfliteSubgraph, operator: TfliteOperator) -> str:
-    """The layer that an operator is of, as ``block_2.conv``; empty where its tensor tells none."""
+def layer_of(graph: TfliteSubgraph, operator: TfliteOperator) -> NamedLayer:
+    """The layer that an operator is of, as ``block_2.conv``; an empty path where its tensor tells none."""
     if not operator.outputs or operator.outputs[0] < 0:
-        return ""
-    parts = [_ADDED.sub("", part) for part in graph.tensors[operator.outputs[0]].name.split(";") if part]
+        return NamedLayer("")
+    name = graph.tensors[operator.outputs[0]].name
+    return torch_layer(operator.name, name) or NamedLayer(_layer_name(operator, name))
+
+
+def _layer_name(operator: TfliteOperator, name: str) -> str:
+    parts = [_ADDED.sub("", part) for part in name.split(";") if part]
     sorts = _SORTS.get(operator.name, ())
     own = [part for part in parts if re.sub(r"_?\d+\Z", "", part.rpartition("/")[2]) in sorts]
     chosen = own[-1] if own else parts[0] if parts else ""

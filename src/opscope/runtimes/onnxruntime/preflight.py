@@ -21,9 +21,10 @@ from opscope.machine.switch.switch import fields_here
 from opscope.program.operators.kinds import Category
 from opscope.program.operators.taxonomy import classify
 from opscope.program.partition.verdicts import Eligibility, Form, SmeSupport
-from opscope.program.structure.exported import Tensor
+from opscope.program.structure.exported import Signature, Tensor
 from opscope.runtimes.onnxruntime.attribution import node_facts
 from opscope.runtimes.onnxruntime.graph import GRAPH, METHOD, read_session_graph
+from opscope.runtimes.onnxruntime.language import onnx_language_model
 from opscope.runtimes.onnxruntime.onnx_file import read_onnx
 from opscope.runtimes.onnxruntime.signatures import index_limits, signature_of
 from opscope.runtimes.onnxruntime.target import onnxruntime_here
@@ -119,9 +120,14 @@ def onnx_preflight(path: Path, *, installed: bool) -> Preflight:
     model = read_onnx(path)
     signature, given = signature_of(model, path), model.graph
     if installed:
-        here, limits = onnxruntime_here(), index_limits(path)
+        here, limits, called = onnxruntime_here(), index_limits(path), signature
+        language = onnx_language_model(path)
+        if language is not None:  # a prompt, with nothing before it
+            prompt = language.without_cache()
+            called = Signature(METHOD, tuple(own for _, own in prompt), signature.outputs)
+            limits = {**limits, **({language.tokens: language.vocabulary} if language.vocabulary else {})}
         session, words = run_once(
-            here, "ONNX Runtime", path, signature, limits, lambda left: read_session_graph(left / GRAPH)
+            here, "ONNX Runtime", path, called, limits, lambda left: read_session_graph(left / GRAPH)
         )
         ran = f"one unmeasured inference ran to get tensor shapes, with {words}"
         operators = [_planned(one) for one in node_facts(given, session) if one.node.written]

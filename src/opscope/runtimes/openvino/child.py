@@ -25,7 +25,7 @@ from opscope.experiment.protocol import RunRequest
 from opscope.program.structure.exported import Tensor
 from opscope.runtimes.child import ProgramRun, answer_request, input_arrays, run_program
 from opscope.runtimes.openvino.graph import GRAPH, SCHEMA, ModelNode, NodeTensor, OpenVinoGraph, RunNode
-from opscope.runtimes.openvino.installed import PACKAGE, imported_openvino, installed_openvino
+from opscope.runtimes.openvino.installed import PACKAGE, imported_openvino, installed_openvino, reason_of, text_of
 from opscope.runtimes.openvino.options import properties
 from opscope.runtimes.openvino.trace import SCHEMA as TRACE_SCHEMA
 from opscope.runtimes.openvino.trace import OpenVinoTrace, TracedCall, TracedNode
@@ -82,7 +82,7 @@ class OpenVinoRun(ProgramRun[int]):
             model = self._core.read_model(self._job.program)
             self._compiled = self._core.compile_model(model, _DEVICE, self._properties)
         except RuntimeError as error:
-            raise RunError(f"OpenVINO cannot load it: {_reason(error)}") from error
+            raise RunError(f"OpenVINO cannot load it: {reason_of(error)}") from error
         self._request = self._compiled.create_infer_request()
         # Names of nodes that have none in the file are numbered anew each time it is read.
         self._model: Model = model if self._traced else None
@@ -180,8 +180,8 @@ class OpenVinoRun(ProgramRun[int]):
         """The nodes of the compiled model."""
         found = []
         for node in self._compiled.get_runtime_model().get_ordered_ops():
-            told = {name: _text(node.get_rt_info()[name]) for name in ("layerType", "primitiveType", "outputLayouts")}
-            layers = _text(node.get_rt_info()["originalLayersNames"])
+            told = {name: text_of(node.get_rt_info()[name]) for name in ("layerType", "primitiveType", "outputLayouts")}
+            layers = text_of(node.get_rt_info()["originalLayersNames"])
             own = tuple(filter(None, layers.split(",")))
             found.append(RunNode(_node(node, told["layerType"]), told["primitiveType"], own, told["outputLayouts"]))
         return tuple(found)
@@ -210,16 +210,6 @@ def _node(node: Node, kind: str) -> ModelNode:
 def _tensor(port: Node) -> NodeTensor:
     shape = port.get_partial_shape()
     return NodeTensor(port.get_element_type().get_type_name(), tuple(port.get_shape()) if shape.is_static else None)
-
-
-def _reason(error: RuntimeError) -> str:
-    """What an exception of OpenVINO says: its last line, since those before are where in its sources it was raised."""
-    lines = [line.strip() for line in str(error).replace("\\n", "\n").splitlines() if line.strip()]
-    return lines[-1] if lines else "it gives no reason"
-
-
-def _text(value: Any) -> str:  # noqa: ANN401 - of the package
-    return str(value.astype(str)) if hasattr(value, "astype") else str(value)
 
 
 def main(arguments: Sequence[str]) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from importlib import import_module
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from opscope.core.errors import MissingDependencyError
 from opscope.core.install import install_command
@@ -51,6 +51,17 @@ def imported_openvino() -> ModuleType:
     """The package, without its telemetry."""
     os.environ["OPENVINO_TELEMETRY_OPT_OUT"] = "1"
     return import_module(PACKAGE)
+
+
+def reason_of(error: Exception) -> str:
+    """What an exception of OpenVINO says: its last line, since those before are where in its sources it was raised."""
+    lines = [line.strip() for line in str(error).replace("\\n", "\n").splitlines() if line.strip()]
+    return lines[-1] if lines else "it gives no reason"
+
+
+def text_of(value: Any) -> str:  # noqa: ANN401 - of the package
+    """What is told of a node that ran."""
+    return str(value.astype(str)) if hasattr(value, "astype") else str(value)
 
 
 def _first(package: Path, pattern: str) -> Path | None:

@@ -24,12 +24,10 @@ if TYPE_CHECKING:
     from opscope.core.system.pythons import Python
     from opscope.experiment.protocol import Job, ProgramSides
     from opscope.experiment.target import SwitchOffer
-    from opscope.machine.ceilings_cache import MachineIdentity
-    from opscope.program.ceilings import Ceilings
 
 MODULES = PackageModules(
     "opscope.runtimes.openvino.child",
-    "",  # it measures no ceilings
+    "opscope.runtimes.openvino.ceilings.child",
     # the graph is called whatever its name, and its weights are found beside the model
     frozenset({"affinity", "calls", "inputs", "values", "data", "options"}),
 )
@@ -72,9 +70,3 @@ class OpenVinoTarget(PackageTarget):
         found = super().offer(mechanism)
         lowest = [name for name in found.probe.fields if name.startswith("sse4")]
         return found._replace(probe=msgspec.structs.replace(found.probe, needed=lowest))
-
-    def ceilings(self, clear: list[str] | None, threads: int) -> Ceilings | None:  # type: ignore[override]  # none yet
-        """None: its kernels are not measured by themselves."""
-
-    def identity(self) -> MachineIdentity | None:  # type: ignore[override]  # likewise
-        """None: there are no ceilings to keep."""

@@ -87,8 +87,10 @@ def _with_failures(shown: Callable[[], ReportContent]) -> ReportContent:
 
 
 def _content_of(bundle: Bundle) -> ReportContent:
+    from opscope.analysis.compare.choice import corrected_for_choice
     from opscope.measurements.bundle_kernels import AnalysedVariants, bundle_kernels
     from opscope.measurements.bundle_work import kept_work
+    from opscope.measurements.calls import fastest_first
     from opscope.measurements.findings import findings_of
     from opscope.measurements.quality import quality_of
     from opscope.reports.content.content import ReportContent, VariantResult, foreground
@@ -103,11 +105,13 @@ def _content_of(bundle: Bundle) -> ReportContent:
     not_compared: list[str] = []
     compared = [] if emulated else comparisons_of(pairs, not_compared)
     comparisons = [comparison_within(bundle, one) for one in compared]
+    if fastest := fastest_first(manifest):
+        comparisons = corrected_for_choice(comparisons, len(fastest))
     controls = [(sides[b], sides[c]) for b, c in control_pairs(manifest) if b in sides and c in sides]
     both = [*pairs, *controls] if emulated else []
     agreements = [found for pair in both if (found := _agreement(*pair))]
     switched = {} if manifest.programs else {one.candidate.label: one for one in comparisons}
-    shown = foreground([VariantResult(v, analyses.get(v.name)) for v in manifest.variants])
+    shown = foreground([VariantResult(v, analyses.get(v.name)) for v in manifest.variants], fastest)
     # What stands out is told by times, and those of an emulated CPU say nothing.
     findings, ruled_out = ([], []) if emulated else findings_of(manifest, sides, analyses, comparisons, shown)
     analysed = AnalysedVariants(sides, analyses, switched)
@@ -122,6 +126,7 @@ def _content_of(bundle: Bundle) -> ReportContent:
         kernels=part("kernels", lambda: bundle_kernels(bundle, analysed), None),
         controls=[] if emulated else [comparison_within(bundle, one) for one in comparisons_of(controls, not_compared)],
         not_compared=not_compared,
+        fastest=fastest,
         work=None if shown is None else part("exact work", lambda: kept_work(bundle, shown.variant or ""), None),
     )
 
@@ -244,8 +249,11 @@ def _json_files(shown: ReportContent) -> dict[str, bytes]:
 
 def foreground_variant(manifest: Manifest) -> str | None:
     """The variant whose analysis is the one beside the reports, so that it has none in its directory."""
+    from opscope.measurements.calls import fastest_first
     from opscope.reports.content.content import FOREGROUND
 
+    if fastest := fastest_first(manifest):
+        return fastest[0]
     done = [variant for variant in manifest.variants if manifest.completed(variant.name)]
     wanted = [variant.name for role in FOREGROUND for variant in done if variant.role is role]
     return next(iter(wanted or [variant.name for variant in done]), None)

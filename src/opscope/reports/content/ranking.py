@@ -1,0 +1,173 @@
+"""Which of several runtimes is the fastest: the answer of a report, its figures, and whether outputs agree."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import PurePath
+from typing import TYPE_CHECKING, NamedTuple
+
+from opscope.analysis.compare.outputs import TOLERANCES
+from opscope.core.stats.effect import Verdict
+from opscope.core.units import counted_text, interval_text, ratio_text, share_text, time_text
+from opscope.reports.document.blocks import HeadlineFigure, verdict_text
+from opscope.reports.document.text import plain
+from opscope.runtimes.registry import title_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from opscope.analysis.compare.accuracy import Accuracy, OutputDifference
+    from opscope.analysis.compare.compare import EndToEnd
+    from opscope.bundle.manifest import Manifest, Variant
+    from opscope.reports.content.content import ReportContent
+
+_OTHER_SIDE = {Verdict.FASTER: Verdict.SLOWER, Verdict.SLOWER: Verdict.FASTER}
+
+
+def runtime_title(manifest: Manifest, variant: Variant) -> str:
+    """The runtime of a variant, as people call it."""
+    return title_of(variant.runtime, manifest.model_of(variant.name).program)
+
+
+def called(content: ReportContent, name: str) -> str:
+    """A variant by its runtime; by its program, too, where one runs several; by its own name where these are alike."""
+    manifest = content.manifest
+    told = {}
+    for one in manifest.variants:
+        title = runtime_title(manifest, one)
+        told[one.name] = (title, f"{title} with the {PurePath(manifest.model_of(one.name).program).suffix}", one.name)
+    unique = (texts for texts in zip(*told.values(), strict=True))
+    counts = [Counter(texts) for texts in unique]
+    return plain(next(text for text, count in zip(told[name], counts, strict=True) if count[text] == 1), 60)
+
+
+class RankedVariant(NamedTuple):
+    """A variant beside the fastest one."""
+
+    name: str
+    end: EndToEnd  # the variant is the baseline, the fastest one the candidate
+
+    @property
+    def verdict(self) -> Verdict:
+        """Whether the variant is slower than the fastest one."""
+        return _OTHER_SIDE.get(self.end.verdict, self.end.verdict)
+
+
+def ranked(content: ReportContent) -> list[RankedVariant]:
+    """The other variants that were compared with the fastest one, by latency."""
+    ends = {one.baseline.label: one.end_to_end for one in content.comparisons}
+    return [RankedVariant(name, ends[name]) for name in content.fastest[1:] if name in ends]
+
+
+def ranking_answer(content: ReportContent) -> tuple[str, str]:
+    """Which one is the fastest and by how much, and how that was judged."""
+    others = ranked(content)
+    first, latency = called(content, content.fastest[0]), others[0].end.candidate_ns
+    slower = [one for one in others if one.verdict is Verdict.SLOWER]
+    parts = [f"{'Fastest' if slower else 'Lowest latency'}: {first}, {time_text(latency)}"]
+    for verdict, words in _WORDS.items():
+        names = [called(content, one.name) for one in others if one.verdict is verdict]
+        parts += [f"{words} {listed(names)}"] if names else []
+    if slower and slower[0].end.speedup is not None:
+        interval = f" {interval_text(slower[0].end.ci95, ratio_text)}" if slower[0].end.ci95 else ""
+        parts.append(f"{ratio_text(slower[0].end.speedup)}{interval} as fast as {called(content, slower[0].name)}")
+    return "; ".join(parts), _trust(content, others)
+
+
+_WORDS = {
+    Verdict.NO_DIFFERENCE: "no difference detected from",
+    Verdict.UNDECIDABLE: "inconclusive against",
+    Verdict.WITHHELD: "not judged against",
+    Verdict.FASTER: "yet slower than",
+}
+
+
+def _trust(content: ReportContent, others: Sequence[RankedVariant]) -> str:
+    ends = [one.end for one in others]
+    counts = {count for end in ends for count in (end.baseline_processes, end.candidate_processes)}
+    processes = f"{min(counts)} to {max(counts)}" if len(counts) > 1 else str(min(counts))
+    pairs = len(content.fastest) * (len(content.fastest) - 1) // 2
+    ways = dict.fromkeys(f"{end.design}, {end.arm}" for end in ends)
+    return (
+        f"95 % intervals; {processes} processes each, {', '.join(ways)}; "
+        f"verdicts corrected for {counted_text(pairs, 'pair')}"
+    )
+
+
+def listed(names: Sequence[str]) -> str:
+    """Names in words; empty for none."""
+    return " and ".join(filter(None, (", ".join(names[:-1]), *names[-1:])))
+
+
+def ranking_figures(content: ReportContent) -> Iterator[HeadlineFigure]:
+    """The latency of every variant, the fastest first."""
+    others, shown = ranked(content), content.shown
+    note = f"p90 {time_text(shown.latency.p90_ns)}" if shown else ""
+    yield HeadlineFigure(called(content, content.fastest[0]), time_text(others[0].end.candidate_ns), note)
+    for one in others:
+        told = verdict_text(one.verdict)
+        if one.verdict is Verdict.SLOWER and one.end.speedup is not None:
+            told = f"{ratio_text(one.end.speedup)} as long"
+        yield HeadlineFigure(called(content, one.name), time_text(one.end.baseline_ns), told)
+
+
+class OutputsBeside(NamedTuple):
+    """The outputs of a variant beside those of the fastest one."""
+
+    name: str
+    accuracy: Accuracy
+
+    @property
+    def worst(self) -> OutputDifference | None:
+        """The output that differs most; None where none was compared."""
+        known = [own for own in self.accuracy.outputs if own.problem is None]
+        return max(known, key=lambda own: (own.max_rel is None, own.max_rel or 0.0), default=None)
+
+    @property
+    def agrees(self) -> bool:
+        """Whether all outputs were compared, and differ by no more than rounding in single precision."""
+        outputs = self.accuracy.outputs
+        return bool(outputs) and all(
+            own.max_rel is not None and own.max_rel <= _ROUNDING and not own.unlike_nonfinite for own in outputs
+        )
+
+
+_ROUNDING = TOLERANCES["fp32"]
+
+
+def outputs_beside(content: ReportContent) -> list[OutputsBeside]:
+    """Of every other variant whose outputs are a question."""
+    found = {one.baseline.label: one.accuracy for one in content.comparisons}
+    return [OutputsBeside(name, own) for name in content.fastest[1:] if (own := found.get(name)) is not None]
+
+
+def outputs_sentences(content: ReportContent) -> list[str]:
+    """Whether the outputs of all variants agree with those of the fastest; those that do not, by name."""
+    found = outputs_beside(content)
+    if not found:
+        return []
+    agreeing = [one for one in found if one.agrees]
+    first = called(content, content.fastest[0])
+    inputs = counted_text(max(one.accuracy.inputs for one in found), "input")
+    lines = [_unlike(content, one, first) for one in found if not one.agrees]
+    if agreeing:
+        worst = max(_relative(one) for one in agreeing)
+        error = f"largest difference {worst:.2g} of the largest value" if worst else "they are equal"
+        whose = f"all {len(found) + 1} variants" if not lines else listed([called(content, o.name) for o in agreeing])
+        with_first = f" with those of {first}" if lines else ""
+        lines.insert(0, f"Outputs of {whose} on {inputs} agree{with_first}: {error}")
+    return lines
+
+
+def _relative(found: OutputsBeside) -> float:
+    return found.worst.max_rel or 0.0 if found.worst else 0.0
+
+
+def _unlike(content: ReportContent, found: OutputsBeside, first: str) -> str:
+    name = called(content, found.name)
+    if found.worst is None:
+        return f"Outputs of {name} were not compared with those of {first}: {found.accuracy.reason}"
+    if found.worst.max_rel is None or any(own.problem or own.unlike_nonfinite for own in found.accuracy.outputs):
+        return f"Outputs of {name} differ from those of {first}"
+    error = share_text(found.worst.max_rel)
+    return f"Outputs of {name} differ from those of {first}: by up to {error} of the largest value"

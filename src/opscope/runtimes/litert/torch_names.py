@@ -1,0 +1,50 @@
+"""Modules of PyTorch in the names that litert-torch gives tensors.
+
+A node is named after its modules, from the model on, each ``package.Class_attribute`` but the first, which is the model
+itself: ``net.Net/torch.nn.modules.container.Sequential_features/torch.nn.modules.conv.Conv2d_0;`` is ``features.0``
+(``litert_torch/backend/debuginfo/_build.py``, ``_get_hierarchy``, of 0.10.0). Nodes that became one operator stand side
+by side. Where a class and an attribute meet at an underscore of several, the attribute begins at the first that no
+capital follows: classes are written in capitals, attributes are not.
+"""
+
+from __future__ import annotations
+
+import re
+
+from opscope.program.model import NamedLayer
+
+_TYPE = r"[A-Za-z_][\w<>]*(?:\.[\w<>]+)*"
+_MODEL = re.compile(rf"{_TYPE}\.\w+")
+_STEP = re.compile(rf"(?P<type>{_TYPE}\._*[A-Za-z][A-Za-z0-9]*(?:_[A-Z][A-Za-z0-9]*)*)_(?P<attribute>\w+)")
+_PRODUCTS = {
+    "CONV_2D": "Conv",
+    "DEPTHWISE_CONV_2D": "Conv",
+    "CONV_3D": "Conv",
+    "TRANSPOSE_CONV": "ConvTranspose",
+    "FULLY_CONNECTED": "Linear",
+}
+"""Operators that take up what is behind them, and how classes begin that they are of."""
+
+
+def torch_layer(operator: str, name: str) -> NamedLayer | None:
+    """The module of an operator, by the name of its output; None where no converter from PyTorch gave that name.
+
+    A product is named last, behind the normalisation and the activation that it took up; other operators first.
+    """
+    nodes = [found for part in name.split(";") if (found := _module(part)) is not None]
+    if not nodes:
+        return None
+    first = _PRODUCTS.get(operator)
+    if first is None:
+        return nodes[0]
+    own = [one for one in nodes if one.types and one.types[-1].rpartition(".")[2].startswith(first)]
+    return (own or nodes)[-1]
+
+
+def _module(part: str) -> NamedLayer | None:
+    model, *steps = part.split("/")
+    found = [_STEP.fullmatch(step) for step in steps]
+    if not _MODEL.fullmatch(model) or None in found:
+        return None
+    matches = [one for one in found if one]
+    return NamedLayer(".".join(one["attribute"] for one in matches), tuple(one["type"] for one in matches))

@@ -1,0 +1,1 @@
+"""Measuring the ceilings of OpenVINO's CPU plugin."""
