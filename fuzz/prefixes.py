@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from fuzz.corpus import kept
 from fuzz.targets import WHERE, target_named
 from opscope.core.errors import TraceFormatError
-from opscope.readers.registry import built_in
+from opscope.readers.registry import FindingReader, built_in
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -29,6 +29,10 @@ TARGETS = {
     "OpenVinoTraceReader": "openvino-trace",
     "BenchmarkTextReader": "benchmark-text",
     "BenchmarkProtoReader": "benchmark-proto",
+    "LlamaBenchReader": "llama-bench",
+    "ObserverReader": "pytorch-observer",
+    "LitertLmReader": "litert-lm",
+    "GenAiReader": "genai-benchmark",
     "AieJsonReader": "aie-json",
     "AieWordsReader": "aie-words",
     "EventsCsvReader": "events-csv",
@@ -40,6 +44,8 @@ SAYS_SO = {"truncated", "unfinished_inference", "kit_percentages_wrong", "no_del
 """Codes of warnings that say that something is missing."""
 WITHOUT_END = {"AieWordsReader"}
 """Readers of raw buffers, which nothing ends: cut between two packets, one is a shorter buffer, and reads as that."""
+OF_LINES = {"LlamaBenchReader", "ObserverReader", "LitertLmReader", "GenAiReader"}
+"""Readers of logs and of tables in lines, which nothing ends either; a list in JSON has an end."""
 
 
 class Cut(NamedTuple):
@@ -63,7 +69,7 @@ def read(reader: str, data: bytes) -> EventTable | None:
     """The events of a file; None where it is refused."""
     module = next(module for module, name in built_in() if name == reader)
     instance: Reader = getattr(import_module(module), reader)()
-    if not instance.sniff(data[:64]):
+    if not instance.sniff(data[:64]) and not (isinstance(instance, FindingReader) and instance.finds(data)):
         return None
     try:
         return instance.read(data, WHERE)
@@ -79,6 +85,8 @@ def silently_other(reader: str, data: bytes, whole: EventTable, lengths: Iterabl
         if table is None or SAYS_SO & {warning.code for warning in table.warnings}:
             continue
         if reader in WITHOUT_END and not _packet_is_cut(data, length):
+            continue
+        if reader in OF_LINES and data[:1] != b"[" and data[:length].endswith(b"\n"):
             continue
         if not table.frame.equals(whole.frame):
             found.append(Cut(reader, len(data), length))

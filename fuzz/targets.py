@@ -563,6 +563,15 @@ def _tflite_models() -> list[bytes]:
     return [path.read_bytes() for path in sorted((DATA / "litert").glob("*.tflite"))]
 
 
+def _reports(*names: str) -> Seeds:
+    """Reports on phases of language models."""
+
+    def seeds() -> list[bytes]:
+        return [(DATA / "generation" / name).read_bytes() for name in names]
+
+    return seeds
+
+
 def _read_benchmark_text(data: bytes) -> object:
     from opscope.runtimes.litert.benchmark_text import BenchmarkTextReader
 
@@ -662,6 +671,34 @@ TARGETS = (
         _read_benchmark_proto,
         lambda: _benchmark_reports("*.pb"),
         (b"\x1a\x00", b"\x0a\x00", b"\xff" * 9),
+    ),
+    Target(
+        "llama-bench",
+        "opscope.readers.generation.llama_bench",
+        _table_of("LlamaBenchReader", "opscope.readers.generation.llama_bench"),
+        _reports("llama-bench.json", "llama-bench.jsonl", "llama-bench.csv", "llama-bench-sweep.json"),
+        (b'"samples_ns": [', b'"n_gen": -1', b",", b'"', b"\n", *_JSON),
+    ),
+    Target(
+        "pytorch-observer",
+        "opscope.readers.generation.observer",
+        _table_of("ObserverReader", "opscope.readers.generation.observer"),
+        _reports("observer.log"),
+        (b"PyTorchObserver {", b"}", b":0,", b":-1,", b"\n", *_JSON),
+    ),
+    Target(
+        "litert-lm",
+        "opscope.readers.generation.litert_lm",
+        _table_of("LitertLmReader", "opscope.readers.generation.litert_lm"),
+        _reports("litert-lm-main.log", "litert-lm-benchmark.txt"),
+        (b"BenchmarkInfo:\n", b"Benchmarking model: ", b" ms\n", b"1h2m3s", b"0.00", b"    ", b"----- Results -----\n"),
+    ),
+    Target(
+        "genai-benchmark",
+        "opscope.readers.generation.genai",
+        _table_of("GenAiReader", "opscope.readers.generation.genai"),
+        _reports("genai.json", "genai.csv"),
+        _CSV + _JSON,
     ),
     Target("openvino-trace", "opscope.runtimes.openvino.trace", _read_openvino_trace, _openvino_traces, _JSON),
     Target("openvino-ir", "opscope.runtimes.openvino.program_files", _read_openvino_ir, _irs, (b"<layer", b'"', b"?,")),

@@ -10,7 +10,9 @@ from opscope.program.phases import Phase, PhaseKind, phase_name, phase_of
     [
         Phase(PhaseKind.PREFILL, 128, 0),
         Phase(PhaseKind.PREFILL, 16, 0, 4096),
+        Phase(PhaseKind.PREFILL, 16, 10, 4096),
         Phase(PhaseKind.DECODE, 1, 0),
+        Phase(PhaseKind.DECODE, 64, 10, 4096),
         Phase(PhaseKind.DECODE, 1, 1000, 1280),
     ],
 )
@@ -27,11 +29,13 @@ def test_a_name_says_what_a_call_does(phase: Phase) -> None:
         ("forward", None, None),
         ("decode_at_010", None, None),
         ("decode_at_", None, None),
+        ("decode_2", None, None),
         ("prefill", 16, Phase(PhaseKind.PREFILL, 16, 0)),
         ("decode", 1, Phase(PhaseKind.DECODE, 1)),
         ("forward", 1, Phase(PhaseKind.DECODE, 1)),
         ("forward", 8, Phase(PhaseKind.PREFILL, 8)),
         ("decode_at_10", 4, Phase(PhaseKind.DECODE, 4, 10)),
+        ("decode_at_10 n_threads=4", 4, Phase(PhaseKind.DECODE, 4, 10)),
     ],
 )
 def test_a_name_without_a_number_says_nothing_alone(name: str, tokens: int | None, found: Phase | None) -> None:

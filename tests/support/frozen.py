@@ -80,6 +80,7 @@ def _traces() -> list[Path]:
         *listed,
         *sorted((DATA / "onnxruntime").glob("*.json")),
         *sorted(path for path in (DATA / "benchmark_model").iterdir() if path.suffix in {".txt", ".pb"}),
+        *sorted(path for path in (DATA / "generation").iterdir() if path.suffix in {".json", ".csv", ".log", ".txt"}),
     ]
 
 

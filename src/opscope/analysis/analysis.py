@@ -51,6 +51,7 @@ from opscope.analysis.rules.evidence import Evidence
 from opscope.analysis.rules.rules import examine
 from opscope.analysis.tokens.growth import CacheCost, DecodeGrowth, cache_costs, decode_growth
 from opscope.analysis.tokens.ledger import TokenLedger, token_ledgers
+from opscope.analysis.tokens.speculation import Speculation, speculations
 from opscope.core.errors import TraceFormatError
 from opscope.core.parts import explained, part
 from opscope.core.table import Clock, TraceWarning
@@ -69,7 +70,7 @@ if TYPE_CHECKING:
     from opscope.program.phases import Phase
 
 
-NO_SPLIT = frozenset({"parallel_nodes", "nodes_do_not_add_up"})
+NO_SPLIT = frozenset({"parallel_nodes", "nodes_do_not_add_up", "phases_only"})
 """Warnings that say that the operators of a trace do not tell where the time of its inferences goes."""
 _TYPES = {
     "fp32": "f32",
@@ -168,6 +169,7 @@ class Analysis(HeadlineSplit, msgspec.Struct, frozen=True, kw_only=True, tag_fie
         quality: how far these latencies can be trusted, by what they show themselves.
         methods: the methods one by one, where several were called or calls stand for tokens; else empty.
         tokens: what a call costs by layer and part, for each phase of a language model; else empty.
+        speculation: what speculative decoding needs to pay, for each position with methods that draft and verify.
         growth: how the time of decoding grows with the position, by size of the cache; likewise.
         cache_costs: what more places of a cache cost, where several sizes were measured; likewise.
     """
@@ -194,6 +196,7 @@ class Analysis(HeadlineSplit, msgspec.Struct, frozen=True, kw_only=True, tag_fie
     quality: Quality | None = None
     methods: list[MethodTime] = []
     tokens: list[TokenLedger] = []
+    speculation: list[Speculation] = []
     growth: list[DecodeGrowth] = []
     cache_costs: list[CacheCost] = []
 
@@ -273,6 +276,7 @@ def analyse(  # noqa: PLR0913 - all but the first two are what a bundle knows be
         quality=explained("the quality", lambda: judge(examine_measurement(evidence_of(judged))), unjudged),
         methods=methods,
         tokens=part("the ledger of a token", lambda: _ledgers(rows, methods, known), []),
+        speculation=part("speculative decoding", lambda: speculations(methods), []),
         growth=part("the growth with the position", lambda: decode_growth(methods), []),
         cache_costs=part("the cost of a cache", lambda: cache_costs(methods), []),
     )

@@ -1,7 +1,9 @@
 """Phases of a language model: reading a prompt, making one token after another, and what comes before and between.
 
 A call that stands for a phase is named by it: ``prefill_128`` reads 128 tokens, ``decode_at_10`` makes the token at
-position 10, ``decode_at_10_of_4096`` does so with 4,096 places allocated for keys and values.
+position 10, ``decode_at_10_of_4096`` does so with 4,096 places allocated for keys and values, ``prefill_128_at_10``
+reads 128 tokens behind 10 others, ``decode_64_at_10`` makes 64, one after the other, as tools time them. What stands
+behind a blank tells settings apart: ``decode_64_at_0 n_threads=4``.
 """
 
 from __future__ import annotations
@@ -12,8 +14,9 @@ import re
 import msgspec
 
 _NAME = re.compile(
-    r"(?:prefill(?:_(?P<prompt>[1-9]\d{0,6}))?|decode(?:_at_(?P<position>0|[1-9]\d{0,6}))?)"
-    r"(?:_of_(?P<cache>[1-9]\d{0,6}))?\Z"
+    r"(?:prefill|decode)(?:_(?P<tokens>[1-9]\d{0,6}))?(?:_at_(?P<position>0|[1-9]\d{0,6}))?"
+    r"(?:_of_(?P<cache>[1-9]\d{0,6}))?(?: .+)?\Z",
+    re.DOTALL,
 )
 _PREFILL = "prefill"
 
@@ -54,19 +57,21 @@ def phase_of(name: str, tokens: int | None = None) -> Phase | None:
     and any other name makes one token or reads several.
     """
     form = _NAME.match(name)
-    numbers = form.group("prompt", "position", "cache") if form else (None, None, None)
-    prompt, position, cache = (int(text) if text else None for text in numbers)
-    if tokens is None and prompt is None and position is None:
-        return None
+    numbers = form.group("tokens", "position", "cache") if form else (None, None, None)
+    named, position, cache = (int(text) if text else None for text in numbers)
     reads = name.startswith(_PREFILL) if form else (tokens or 1) > 1
+    if tokens is None and position is None and not (reads and named):
+        return None
     if reads:
-        return Phase(PhaseKind.PREFILL, tokens or prompt, 0 if form else None, cache)
-    return Phase(PhaseKind.DECODE, tokens or 1, position, cache)
+        return Phase(PhaseKind.PREFILL, tokens or named, (position or 0) if form else None, cache)
+    return Phase(PhaseKind.DECODE, tokens or named or 1, position, cache)
 
 
 def phase_name(phase: Phase) -> str:
     """The name of a call that stands for a phase of reading or making tokens."""
     cache = f"_of_{phase.cache}" if phase.cache else ""
     if phase.kind is PhaseKind.PREFILL:
-        return f"{_PREFILL}_{phase.tokens}{cache}"
-    return f"decode_at_{phase.position}{cache}"
+        behind = f"_at_{phase.position}" if phase.position else ""
+        return f"{_PREFILL}_{phase.tokens}{behind}{cache}"
+    made = f"_{phase.tokens}" if (phase.tokens or 1) > 1 else ""
+    return f"decode{made}_at_{phase.position}{cache}"

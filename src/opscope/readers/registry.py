@@ -25,6 +25,10 @@ if TYPE_CHECKING:
 GROUP = "opscope.readers"
 _RUNTIMES = "opscope.runtimes.registry"
 _OF_NO_RUNTIME = (
+    ("opscope.readers.generation.llama_bench", "LlamaBenchReader"),
+    ("opscope.readers.generation.observer", "ObserverReader"),
+    ("opscope.readers.generation.litert_lm", "LitertLmReader"),
+    ("opscope.readers.generation.genai", "GenAiReader"),
     ("opscope.npu.readers.json", "AieJsonReader"),
     ("opscope.npu.readers.words", "AieWordsReader"),
     ("opscope.readers.events_table", "EventsCsvReader"),
@@ -76,6 +80,15 @@ class ConfirmingReader(Protocol):
 
     def confirms(self, start: bytes) -> bool:
         """Whether a file of a directory that was sniffed is a trace, by its first 4,096 bytes."""
+        ...
+
+
+@runtime_checkable
+class FindingReader(Protocol):
+    """A reader of something that stands in a log behind other lines, of which no beginning is known."""
+
+    def finds(self, data: bytes | memoryview) -> bool:
+        """Whether a file that no reader recognises by its beginning has it."""
         ...
 
 
@@ -144,16 +157,21 @@ def _instance(loaded: type[Reader] | Reader) -> Reader:
     return loaded() if isinstance(loaded, type) else loaded
 
 
-def reader_for(head: bytes, path: Path) -> Reader:
+def reader_for(data: bytes | memoryview, path: Path) -> Reader:
     """The reader that recognises a file; the most common format is tried before others are even looked up."""
-    names, broken = [], []
+    head = bytes(data[:_HEAD])
+    others, broken = list[Reader](), list[str]()
     for reader in _candidates():
         if isinstance(reader, str):
             broken.append(reader)
         elif reader.sniff(head):
             return reader
         else:
-            names.append(reader.name)
+            others.append(reader)
+    found = next((reader for reader in others if isinstance(reader, FindingReader) and reader.finds(data)), None)
+    if found is not None:
+        return found
+    names = [reader.name for reader in others]
     hint = "; ".join([f"supported formats: {', '.join(names)}", *broken])
     raise not_recognised(path, "unrecognised format", hint)
 
@@ -228,7 +246,7 @@ def read_trace(path: Path) -> TraceRead:
         with limited(path):
             data = inflated(stored, path)
             content = None if data is stored else hashlib.sha256(data).hexdigest()
-            reader = reader_for(bytes(data[:_HEAD]), path)
+            reader = reader_for(data, path)
             table = reader.read(data, path) if isinstance(reader, MappedReader) else reader.read(bytes(data), path)
     finally:
         beside.join()

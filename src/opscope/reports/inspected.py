@@ -20,19 +20,22 @@ from opscope.reports.document.blocks import (
 )
 from opscope.reports.report import quality_line
 from opscope.reports.sections.first import analysed_split, first_step
-from opscope.reports.sections.latency import methods_table
+from opscope.reports.sections.latency import methods_table, tokens_text
 from opscope.reports.sections.program import coverage_sentence
+from opscope.reports.sections.tokens import claim_blocks
 from opscope.runtimes.registry import EXPORTER, runtime_of_format
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from opscope.analysis.analysis import Analysis
+    from opscope.analysis.latency.methods import MethodTime
     from opscope.analysis.preflight.contents import Count, DelegateSummary
     from opscope.reports.document.blocks import Block, TableBlock
 
 
 _NOTES = 1
+_FEW = 2
 
 
 def inspected_document(value: Analysis | ProgramSummary | RecordSummary | KernelSummary) -> Document:
@@ -67,9 +70,12 @@ def analysis_document(analysis: Analysis) -> Document:
     spread = f"p90 {time_text(latency.p90_ns)}"
     processes = "process" if len(trace.files) == 1 else "processes"
     notes = sorted(trace.warnings, key=lambda one: one.code != PART_FAILED)  # what is not known comes first
-    more = len(notes) - _NOTES
+    phases = [row for row in analysis.methods if row.tokens_per_second]
+    whole = not analysis.has_split and bool(phases)
+    shown = len(notes) if whole else _NOTES
+    more = len(notes) - shown
     trust = [
-        Sentence(f"median {time_text(latency.median_ns)}{between}; {spread}"),
+        *([] if whole else [Sentence(f"median {time_text(latency.median_ns)}{between}; {spread}")]),
         Sentence(
             f"{counted_text(trace.inferences, 'inference')}, {trace.warmup} warm-up, {len(trace.files)} {processes}"
         ),
@@ -77,15 +83,23 @@ def analysis_document(analysis: Analysis) -> Document:
     ]
     blocks: list[Block] = [
         methods_table(analysis.methods),
+        *claim_blocks(analysis),
         *(analysed_split(analysis) if analysis.has_split else []),
         *first_step(analysis.quality),
         Messages(advice_of(analysis.findings), brief=True),
         Sentence(_how_known(analysis) if analysis.has_split else "", Tone.DIM),
-        Messages([warning(one) for one in notes[:_NOTES]], brief=True),
+        Messages([warning(one) for one in notes[:shown]], brief=True),
         Sentence(f"{counted_text(more, 'more note')} in the JSON" if more > 0 else "", Tone.DIM),
     ]
-    answer = f"{time_text(analysis.headline_ns)} per {unit_of(analysis)}"
+    answer = _rates(phases) if whole else f"{time_text(analysis.headline_ns)} per {unit_of(analysis)}"
     return Document(trace.path, answer, blocks, [], f"{trace.path} ({trace.format})", trust=trust)
+
+
+def _rates(phases: Sequence[MethodTime]) -> str:
+    """Tokens per second where there are few phases; of a sweep their number, since the table has them."""
+    if len(phases) > _FEW:
+        return counted_text(len(phases), "phase")
+    return ", ".join(f"{tokens_text(row)} tokens per second in {row.method}" for row in phases)
 
 
 def _how_known(analysis: Analysis) -> str:

@@ -78,7 +78,7 @@ class LanguageModel(NamedTuple):
             UsageError: the name is of no phase, or the cache is too small for it.
         """
         found = phase_of(name)
-        if found is None or found.position is None or found.tokens is None:
+        if found is None or found.position is None or found.tokens is None or _makes_several(found):
             hint = "name phases: prefill_128 reads 128 tokens, decode_at_500 makes the token at position 500"
             raise UsageError(f"a language model has no phase {name!r}", where="--methods", hint=hint)
         needed = found.position + found.tokens
@@ -190,3 +190,8 @@ def looped(phases: Mapping[str, Phase]) -> list[str]:
 def is_cache(name: str) -> bool:
     """Whether an input holds keys or values of earlier tokens, by its name."""
     return bool(_CACHE.search(name))
+
+
+def _makes_several(phase: Phase) -> bool:
+    """Whether it stands for many tokens one after the other, which is not one call."""
+    return phase.kind is PhaseKind.DECODE and (phase.tokens or 1) > 1

@@ -94,7 +94,12 @@ def _ratio(fewer: MethodTime, more: MethodTime) -> Estimated | None:
 
 
 def _decoding(methods: Sequence[MethodTime]) -> list[MethodTime]:
-    return [one for one in methods if one.phase is not None and one.phase.kind is PhaseKind.DECODE]
+    """Calls of one token: those of several, as tools time them, are of no one position.
+
+    What runs in another way has another name behind a blank, and is not on the same line.
+    """
+    known = [one for one in methods if one.phase is not None and " " not in one.method]
+    return [one for one in known if one.phase and one.phase.kind is PhaseKind.DECODE and one.phase.tokens == 1]
 
 
 def decode_growth(methods: Sequence[MethodTime]) -> list[DecodeGrowth]:

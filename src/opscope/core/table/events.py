@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import msgspec
 import numpy as np
@@ -26,6 +26,13 @@ if TYPE_CHECKING:
 
     Values: TypeAlias = NDArray[Any] | Coded | pl.Series
     """A column: an array of numbers, coded text, or a Series."""
+
+
+class CallWork(NamedTuple):
+    """What a call of a method is of, where a file tells of phases of a language model and not of operators."""
+
+    weights: int | None = None  # bytes of the model's weights; None where they are not told
+    setting: str = ""  # the model and how it ran, as far as it is told
 
 
 class Allocation(msgspec.Struct, frozen=True):
@@ -119,6 +126,7 @@ class EventTable:
         warnings: what limits the table's meaning.
         warmup: inferences set aside in each process.
         side: what each trace holds besides events with times.
+        work: what a call is of, by method, where the file tells.
     """
 
     traces: tuple[tuple[Segment, ...], ...]
@@ -126,6 +134,7 @@ class EventTable:
     warnings: tuple[TraceWarning, ...] = ()
     warmup: tuple[int, ...] = ()
     side: tuple[SideEvents, ...] = (SideEvents(),)
+    work: Mapping[str, CallWork] = field(default_factory=dict)
 
     @classmethod
     def build(cls, columns: Mapping[str, Values], clock: Clock, warnings: Sequence[TraceWarning] = ()) -> EventTable:
@@ -154,7 +163,8 @@ class EventTable:
         traces = tuple(trace for table in tables for trace in table.traces)
         warmup = tuple(count for table in tables for count in table.warmup)
         side = tuple(own for table in tables for own in table.side)
-        return cls(traces, tables[0].clock, tuple(warnings), warmup, side)
+        work = {method: own for table in tables for method, own in table.work.items()}
+        return cls(traces, tables[0].clock, tuple(warnings), warmup, side, work)
 
     @property
     def processes(self) -> int:
@@ -242,6 +252,10 @@ class EventTable:
     def with_side(self, side: SideEvents) -> EventTable:
         """The same table of one trace with what stands beside its events."""
         return replace(self, side=(side,))
+
+    def with_work(self, work: Mapping[str, CallWork]) -> Self:
+        """The same table with what a call of each method is of."""
+        return replace(self, work=dict(work))
 
     def with_processes(self, kept: Sequence[int]) -> Self:
         """Only the events of some processes, numbered anew in the given order."""

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from opscope.analysis.tokens.ledger import ByteUse, TokenLimit
 from opscope.analysis.tokens.parts import TokenPart
 from opscope.core.grouping import grouped
+from opscope.core.stats.effect import Verdict
 from opscope.core.units import counted_text, interval_text, ratio_text, share_text, size_text, time_text
 from opscope.program.phases import PhaseKind
 from opscope.reports.content.content import phase_text
@@ -32,8 +33,10 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from opscope.analysis.analysis import Analysis
+    from opscope.analysis.latency.methods import MethodTime
     from opscope.analysis.tokens.growth import CacheCost, DecodeGrowth
     from opscope.analysis.tokens.ledger import LedgerRow, TokenLedger
+    from opscope.analysis.tokens.speculation import Acceptance, Speculation
     from opscope.reports.document.blocks import Block, TableBlock
 
 _WAITS = {
@@ -133,6 +136,47 @@ def growth_sentence(growth: DecodeGrowth) -> str:
     )
 
 
+def speculation_sentences(found: Speculation) -> list[str]:
+    """From which acceptance rate on each draft length pays, or what a counted rate makes of it."""
+    where = f" at position {found.position:,}" if found.position is not None else ""
+    told = []
+    for one in found.lengths:
+        between = f" {interval_text(one.break_even_ci95, share_text)}" if one.break_even_ci95 else ""
+        need = f"pays from an acceptance rate of {share_text(one.break_even)}{between} on"
+        if one.break_even >= 1:
+            need = "never pays"
+        elif one.break_even <= 0:
+            need = "pays at any acceptance rate"
+        drafted = counted_text(one.drafted, "drafted token")
+        cost = f"a round takes as long as {one.relative_cost:.2f} tokens"
+        told.append(f"Speculation with {drafted}{where} {need}: {cost}.")
+    return [*told, *_accepted(found.acceptance)]
+
+
+def _accepted(found: Acceptance | None) -> list[str]:
+    """The verdicts on a counted rate."""
+    if found is None:
+        return []
+    rate = f"{share_text(found.rate)} {interval_text(found.rate_ci95, share_text)}"
+    words = {Verdict.FASTER: "faster", Verdict.SLOWER: "slower"}
+    verdicts = ", ".join(
+        f"{one.drafted} drafted {ratio_text(one.speedup)} ({words.get(one.verdict, 'cannot tell')})"
+        for one in found.judged
+    )
+    counted = f"{found.accepted:,} of {found.offered:,} drafted tokens kept"
+    return [f"{counted}: acceptance rate {rate}, if it is the same at every place: {verdicts}; best with {found.best}."]
+
+
+def bandwidth_sentence(methods: Sequence[MethodTime]) -> str:
+    """The bandwidth that the fastest decoding implies; empty where no size of the model is stated."""
+    rows = [one for one in methods if one.weights_per_s]
+    if not rows:
+        return ""
+    most = max(rows, key=lambda one: one.weights_per_s or 0.0)
+    read = f"{(most.weights_per_s or 0.0) / 1e9:.3g} GB/s"
+    return f"{most.method} reads weights at {read}, unless it is a mixture of experts; keys and values come on top."
+
+
 def cache_sentence(cost: CacheCost) -> str:
     """What more places of a cache cost a token."""
     fewer, more = cost.places
@@ -147,6 +191,13 @@ def token_blocks(shown: Analysis) -> list[Block]:
     told += [growth_sentence(one) for one in shown.growth]
     told += [cache_sentence(one) for one in shown.cache_costs]
     told += arithmetic_sentence(shown.tokens)
+    return [*([Bullets(told)] if told else []), *claim_blocks(shown)]
+
+
+def claim_blocks(shown: Analysis) -> list[Block]:
+    """What rates of decoding imply, and what speculative decoding needs to pay."""
+    told = [sentence for sentence in [bandwidth_sentence(shown.methods)] if sentence]
+    told += [sentence for one in shown.speculation for sentence in speculation_sentences(one)]
     return [Bullets(told)] if told else []
 
 

@@ -43,7 +43,9 @@ def read(path: str | Path, *, program: str | Path | None = None, etrecord: str |
 
     side = side_of(path, None, program_files(program, etrecord))
     table, known = side.table, side.known.attributions.operators if side.known else {}
-    return EventsResult(table.traces, table.clock, table.warnings, table.warmup, table.side, str(path), known)
+    return EventsResult(
+        table.traces, table.clock, table.warnings, table.warmup, table.side, table.work, str(path), known
+    )
 
 
 def program_files(program: str | Path | None, etrecord: str | Path | None) -> ProgramFiles | None:

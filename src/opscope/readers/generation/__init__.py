@@ -1,0 +1,1 @@
+"""Reports of tools that time the phases of a language model: no operators, but prompts and tokens."""
