@@ -255,7 +255,8 @@ class _Bisecting:
                 target=str(state.counted),
             )
         except OpscopeError as error:
-            self.uncounted.setdefault(error.problem, []).append(state.name)
+            why = error.problem.replace(f" {state.name} ", " of that release ")
+            self.uncounted.setdefault(why, []).append(state.name)
             return None
         with storage_errors(file.parent):
             file.parent.mkdir(exist_ok=True)
@@ -355,7 +356,7 @@ def _result(
     evidence = work_decision(counts[0], counts[1]).evidence if len(counts) == 2 and all(counts) else None  # type: ignore[arg-type]  # noqa: PLR2004
     manifest = Bundle.open(work.out / ENDS).manifest
     known = [work.told[name] for name in work.names]
-    notes = [f"the work of {' and '.join(names)} is not counted: {why}" for why, names in work.uncounted.items()]
+    notes = [f"the work of {', '.join(names)} is not counted: {why}" for why, names in work.uncounted.items()]
     notes += work.notes
     if sides and step:
         others = elsewhere(known, sides[0].name, sides[1].name)
