@@ -42,7 +42,7 @@ def test_what_a_table_has_no_time_of_has_no_bar() -> None:
     assert ends(picture) == pytest.approx([100])
     assert picture.count("<rect") == 1
     assert "<span>without-avx2, 2.00 ms</span>" in picture
-    assert "no split in ms: a traced call takes 1.60x as long" in picture
+    assert "tracing takes 1.60x: shares only" in picture
 
 
 def test_the_picture_of_a_report_has_the_times_of_its_table(tmp_path: Path) -> None:

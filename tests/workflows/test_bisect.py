@@ -220,3 +220,17 @@ def test_what_was_measured_is_not_measured_again(tmp_path: Path) -> None:
         bisected(asked(tmp_path, states), tmp_path / "other", means._replace(progress=stop))
     last = bisected(asked(tmp_path, states), tmp_path / "other", means, resume=True)
     assert last.first_bad == "1.3"
+
+
+def test_why_nothing_is_counted_is_told_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """For all states that have the same reason."""
+
+    def refused(_: Path, *, target: str, **__: object) -> Work:
+        raise UsageError(f"fake {target} is installed; opscope supports 9.9")
+
+    monkeypatch.setattr(bisecting, "count", refused)
+    states = [state(number, 1.4 if number else 1.0)._replace(counted=f"1.{number}") for number in range(2)]
+    request = asked(tmp_path, states)._replace(work=True)
+    result = bisected(request, tmp_path / "out", Means(clock=FakeClock(), sleep=lambda _: None))
+    told = [note for note in result.notes if "not counted" in note]
+    assert told == ["the work of 1.0, 1.1 is not counted: fake of that release is installed; opscope supports 9.9"]

@@ -235,7 +235,7 @@ def test_another_library_than_that_of_the_wheel_is_refused(here: WheelTarget, tm
 @pytest.mark.parametrize(
     ("version", "words"),
     [
-        ("0.9.0", r"onnxruntime 0\.9\.0 is installed; its C API is supported for 1\.20 and later 1\.x"),
+        ("0.9.0", r"onnxruntime 0\.9\.0 is installed; its C API is supported for 1\.19 and later 1\.x"),
         ("2.0.0", r"onnxruntime 2\.0\.0 is installed"),
         (NEWEST, "has no library with the C API"),
     ],

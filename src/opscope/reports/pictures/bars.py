@@ -153,7 +153,7 @@ def _name(row: SplitBar) -> str:
 def _no_times(row: SplitBar) -> str:
     if row.times_ns or not row.factor:
         return ""
-    return f"no split in ms: a traced call takes {ratio_text(row.factor)} as long"
+    return f"tracing takes {ratio_text(row.factor)}: shares only"
 
 
 def _segments(row: SplitBar) -> list[BarSegment]:

@@ -24,7 +24,7 @@ NEWEST = "1.32.0"
 """The newest version that was tried: docs/reference/versions.md."""
 _LIBRARIES = "capi/onnxruntime_pybind11_state*"
 _WITH_C_API = "libonnxruntime.*"
-_OLDEST = (1, 20)
+_OLDEST = (1, 19)
 _NUMBERS = re.compile(r"(\d+)\.(\d+)\.\d+")
 
 

@@ -90,6 +90,7 @@ class _Bisecting:
         self.told = {state.name: state.told for state in asked.states}
         self._ready: dict[str, RunState] = {}
         self.notes: list[str] = []
+        self.uncounted: dict[str, list[str]] = {}  # states by the reason why their work was not counted
         self._counted: dict[str, Work | None] = {}
         self._steps = 0
 
@@ -254,7 +255,8 @@ class _Bisecting:
                 target=str(state.counted),
             )
         except OpscopeError as error:
-            self.notes.append(f"the work of {state.name} is not counted: {error.problem}")
+            why = error.problem.replace(f" {state.name} ", " of that release ")
+            self.uncounted.setdefault(why, []).append(state.name)
             return None
         with storage_errors(file.parent):
             file.parent.mkdir(exist_ok=True)
@@ -354,7 +356,8 @@ def _result(
     evidence = work_decision(counts[0], counts[1]).evidence if len(counts) == 2 and all(counts) else None  # type: ignore[arg-type]  # noqa: PLR2004
     manifest = Bundle.open(work.out / ENDS).manifest
     known = [work.told[name] for name in work.names]
-    notes = list(work.notes)
+    notes = [f"the work of {', '.join(names)} is not counted: {why}" for why, names in work.uncounted.items()]
+    notes += work.notes
     if sides and step:
         others = elsewhere(known, sides[0].name, sides[1].name)
         notes += [f"{after} is {ratio_text(ratio)} the latency of {before}, too" for before, after, ratio in others]
