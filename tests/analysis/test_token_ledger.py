@@ -212,6 +212,15 @@ def test_weights_bound_a_call_whose_time_is_reading_them() -> None:
     assert found.weights_per_s == bandwidth
 
 
+def test_what_no_machine_can_do_is_told() -> None:
+    """40 MB in 100 us are 400 GB/s, where the machine was measured to do 22."""
+    facts = {KEY: OperatorFacts(cost=Cost(10_000_000, 20_000_000, 4_000, 4_000, 40_000_000))}
+    rows = [operator(0, "network.layers.0.feed_forward.w1", share=1.0, weights="fp32", shape=(1, 1, 1000))]
+    for time, wrong in ((100_000, True), (2_000_000, False)):
+        (found,) = token_ledgers(rows, [method(METHOD, [[time]])], {KEY: WORK}, facts, round_ceilings())
+        assert [row.impossible for row in found.rows] == [wrong]
+
+
 def test_scales_are_what_quantised_weights_have_more() -> None:
     """A million weights of 4 bits are half a million bytes, and 60,000 are their scales."""
     rows = [operator(0, "network.layers.0.feed_forward.w1", share=1.0, weights="qbint4", shape=(1, 1, 1000))]

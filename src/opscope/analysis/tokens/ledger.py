@@ -38,6 +38,8 @@ if TYPE_CHECKING:
 _PLAIN = {"fp32": "float32", "float": "float32", "fp16": "float16", "bf16": "bfloat16"}
 _QUANTISED = re.compile(r"q[bc]*u?int(\d)\Z")
 _WIDTH = re.compile(r"(?:float|bfloat|u?int)(\d{1,2})\Z")
+MOST = 1.05
+"""A share of a measured bandwidth that nothing can exceed: beyond it bytes or the ceilings are wrong."""
 HALF = 0.5
 """What explains so much of a call bounds it."""
 
@@ -114,6 +116,11 @@ class LedgerRow(msgspec.Struct, frozen=True):
     bytes: int | None
     macs: int | None
     bandwidth: Interval | None
+
+    @property
+    def impossible(self) -> bool:
+        """Whether it moves more than the machine can."""
+        return self.bandwidth is not None and self.bandwidth.low > MOST
 
 
 class TokenLedger(msgspec.Struct, frozen=True):

@@ -279,6 +279,12 @@ def _ledger(ledger: TokenLedger) -> list[Block]:
     if not ledger.timed:
         told = f"Traced calls take {ratio_text(ledger.factor)} as long: the ledger has shares, and no times."
         blocks.append(Sentence(told, Tone.DIM))
+    wrong = [row for row in ledger.rows if row.impossible]
+    if wrong:
+        told = (
+            f"{wrong[0].part.value} would exceed the measured bandwidth: do not quote it, and report this to opscope."
+        )
+        blocks.append(Sentence(f"{told[0].upper()}{told[1:]}", Tone.BAD))
     blocks.append(parts_table(ledger))
     blocks.append(facts([(one.use.value, f"{size_text(one.bytes)} {one.dtype or ''}".strip()) for one in ledger.bytes]))
     layers = grouped(ledger.rows, lambda row: row.layer)
