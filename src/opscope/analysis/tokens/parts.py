@@ -60,7 +60,7 @@ _PROJECTION = re.compile(
 )
 _FEED_FORWARD = re.compile(r"mlp|ffn?$|^ffn?|feed_?forward|^w[123]$|(?:gate|up|down)_?proj", re.IGNORECASE)
 _EMBEDDING = re.compile(r"embed|^wte$|^wpe$", re.IGNORECASE)
-_HEAD = re.compile(r"head|^output$", re.IGNORECASE)
+_HEAD = re.compile(r"head|logits|^output$", re.IGNORECASE)
 _PRODUCTS = frozenset({"linear", "matmul"})
 _CACHE_LAYER = re.compile(r"(?:kv_?cache_[kv]|past_key_values|present)[._](\d{1,4})(?=[._]|$)")
 _CACHE_NAMES = re.compile(r"update_cache|DYNAMIC_UPDATE_SLICE|past|present|kv_?cache", re.IGNORECASE)
