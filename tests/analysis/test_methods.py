@@ -173,3 +173,13 @@ def test_every_method_is_called_unless_one_is_wanted(tmp_path: Path) -> None:
 def test_an_order_of_calls_reads_as_the_option_does() -> None:
     """Repeated calls are counted."""
     assert calls_text(["prefill", "decode", "decode", "prefill"]) == "prefill,decode:2,prefill"
+
+
+def test_the_first_inference_is_held_against_calls_of_its_own_method(tmp_path: Path) -> None:
+    """A prompt that takes nine times as long as a token is no slow start."""
+    named = table(tmp_path, *(900, 100, 100) * 6, warmup=3)
+    found = analyse(named, TraceSource("t", "etdump", [("t", "0")]))
+    assert "slow_first_inference" not in {one.rule for one in found.findings}
+    slow = table(tmp_path, 5000, 100, 100, *(900, 100, 100) * 5, warmup=3)
+    found = analyse(slow, TraceSource("t", "etdump", [("t", "0")]))
+    assert "slow_first_inference" in {one.rule for one in found.findings}

@@ -342,6 +342,7 @@ def _evidence(
         sme={key: own.sme for key, own in facts.items() if own.sme is not None},
         attention={key: own.attention for key, own in facts.items() if own.attention is not None} if known else None,
         disturbed=disturbed,
+        first_method_ns=analysis.methods[0].latency.median_ns if len(analysis.methods) > 1 else None,
     )
 
 

@@ -73,6 +73,8 @@ class Evidence(NamedTuple):
     headline: HeadlineSplit | None = None
     # why other processes took so much that no time is worth a finding; None where they did not
     disturbed: str | None = None
+    # median of the method that a process calls first, where it calls several; None where there is one
+    first_method_ns: float | None = None
 
     @property
     def total(self) -> float:

@@ -167,8 +167,9 @@ def slow_first_inference(evidence: Evidence) -> Message:
     rule = "slow_first_inference"
     latency = _product_latency(evidence)
     first = median(process.first_ns for process in latency.processes)
-    ratio = first / latency.median_ns if latency.median_ns else 1.0
-    figures = f"{time_text(first)} against {time_text(latency.median_ns)} in steady state"
+    steady = evidence.first_method_ns or latency.median_ns
+    ratio = first / steady if steady else 1.0
+    figures = f"{time_text(first)} against {time_text(steady)} in steady state"
     if ratio <= SLOW_FIRST:
         return passed(rule, f"the first inference takes {figures}")
     title = f"The first inference takes {ratio_text(ratio)} the steady-state latency"
