@@ -51,7 +51,6 @@ GIVEN = {
     "src/opscope/skills/opscope-analyse-results/SKILL.md": "run=bundle trace.etdump my_model.pte",
     "src/opscope/skills/opscope-generate-report/SKILL.md": "run=bundle run-2=other",
     "src/opscope/skills/opscope-analyse-npu-trace/SKILL.md": "trace.json",
-    "src/opscope/skills/opscope-profile-language-model/SKILL.md": "my_llm",
     "src/opscope/skills/opscope-gate-in-ci/SKILL.md": "base.pte head.pte",
 }
 """Files and directories that a page expects, by page. ``NAME=KIND`` is a bundle; see ``_MAKERS`` for the others."""
@@ -87,10 +86,6 @@ def _program(store: Store, path: Path) -> None:
 
 def _tflite(_store: Store, path: Path) -> None:
     shutil.copyfile(Path(__file__).parents[1] / "data" / "tflite" / "cnn.tflite", path)
-
-
-def _generative(_store: Store, path: Path) -> None:
-    shutil.copytree(Path(__file__).parents[1] / "data" / "language" / "genai-fp32", path)
 
 
 def _onnx(_store: Store, path: Path) -> None:
@@ -167,7 +162,6 @@ _MAKERS: dict[str, Callable[[Store, Path], None]] = {
     ".etdump": _trace,
     "activate": _activate,
     "kit": _kit,
-    "my_llm": _generative,
     "my_net.py": _network,
     "trace.json": _npu_trace,
 }
