@@ -13,7 +13,7 @@ import pytest
 import opscope
 from opscope.api import Settings, profile
 from opscope.bundle.manifest import PlannedInput
-from opscope.core.errors import UsageError
+from opscope.core.errors import TraceFormatError, UsageError
 from opscope.experiment.protocol import AS_IT_IS, OUTPUTS, Job
 from opscope.program.phases import Phase, PhaseKind
 from opscope.runtimes.language import LanguageModel, declared_phases, is_cache, language_model
@@ -65,6 +65,21 @@ def test_without_its_configuration_a_call_is_given_what_came_before(tmp_path: Pa
     assert program_in(tmp_path) is None
     with pytest.raises(UsageError, match="allocates no cache"):
         model.asked(["decode_at_10_of_64"])
+
+
+@pytest.mark.parametrize(
+    "text", ["{", "[]", '{"model": {"vocab_size": -1}}', '{"model": {"decoder": {"head_size": 0, "filename": ""}}}']
+)
+def test_a_damaged_configuration_is_refused(tmp_path: Path, text: str) -> None:
+    """It says how the cache is given: without it another way of calling would be measured, and nobody told."""
+    for name in ("model.onnx", "model.onnx.data"):
+        shutil.copyfile(GENAI.with_name(name), tmp_path / name)
+    (tmp_path / "genai_config.json").write_text(text)
+    for ask in (lambda: onnx_language_model(tmp_path / "model.onnx"), lambda: program_in(tmp_path)):
+        with pytest.raises(TraceFormatError, match="not a configuration") as refused:
+            ask()
+        assert str(refused.value.where).endswith("genai_config.json")
+        assert refused.value.hint
 
 
 @pytest.mark.parametrize(

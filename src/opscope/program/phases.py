@@ -24,14 +24,10 @@ _PREFILL = "prefill"
 class PhaseKind(str, enum.Enum):
     """What a language model does in a call."""
 
-    LOAD = "load"
-    """The program is loaded, with its weights."""
     PREFILL = "prefill"
     """Tokens of the prompt are read, all at once."""
     DECODE = "decode"
     """One token is made from those before it."""
-    SAMPLING = "sampling"
-    """A token is chosen by its score."""
 
 
 class Phase(msgspec.Struct, frozen=True):

@@ -23,7 +23,7 @@ from opscope.core.grouping import grouped
 from opscope.core.stats.hierarchy import typical
 from opscope.core.table.places import operator_key
 from opscope.program.ceilings import KernelClass
-from opscope.program.phases import Phase, PhaseKind
+from opscope.program.phases import Phase
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -159,7 +159,7 @@ class _Entry(NamedTuple):
     """An operator of the call, or framework time; all counts and times are of one call."""
 
     place: Place
-    spent_ns: float  # on the scale of the call; a share of it where times are not known
+    spent_ns: float  # on the scale of the call; of the traced call where times are not known
     work: OperatorWork | None  # with its time; None where it is not known
     bytes: tuple[ByteCount, ...] = ()
 
@@ -179,7 +179,7 @@ def token_ledgers(
     found = []
     for method in methods:
         own = [row for row in rows if row.method == method.method]
-        if method.phase is not None and method.phase.kind in {PhaseKind.PREFILL, PhaseKind.DECODE} and own:
+        if method.phase is not None and own:
             call = _Call(method, method.phase, count / method.calls, works, facts)
             found.append(call.ledger(own, ceilings))
     return found

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import altair as alt
 
 from opscope.analysis.tokens.parts import TokenPart
+from opscope.core.grouping import grouped
 from opscope.program.phases import PhaseKind
 from opscope.reports.pictures.bars import INK
 from opscope.reports.pictures.pictures import drawn, rows_of
@@ -68,8 +69,12 @@ def _share(ledger: TokenLedger, part: TokenPart) -> float:
 
 
 def decode_over_position(ledgers: Sequence[TokenLedger], growth: Sequence[DecodeGrowth]) -> str | None:
-    """Time of a token by part of the model, over its position, with the fitted line; None without positions."""
-    own = [one for one in ledgers if one.phase.kind is PhaseKind.DECODE and one.phase.position is not None]
+    """Time of a token by part of the model, over its position, with the fitted line; None without positions.
+
+    Of several sizes of the cache the one with the most positions is drawn: bars at one place would hide each other.
+    """
+    placed = [one for one in ledgers if one.phase.kind is PhaseKind.DECODE and one.phase.position is not None]
+    own = max(grouped(placed, lambda one: one.phase.cache).values(), key=len, default=[])
     if not own:
         return None
     rows: list[dict[str, Any]] = [
@@ -93,6 +98,7 @@ def decode_over_position(ledgers: Sequence[TokenLedger], growth: Sequence[Decode
     lines = [
         {"position": at, "us": (one.fixed_ns.value + at * one.per_position_ns.value) / 1e3, "cache": str(one.cache)}
         for one in growth
+        if one.cache == own[0].phase.cache
         for at in one.positions
     ]
     layers: list[alt.Chart] = [stacked]

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from opscope.analysis.tokens.growth import CacheCost, DecodeGrowth
     from opscope.analysis.tokens.ledger import LedgerRow, TokenLedger
     from opscope.analysis.tokens.speculation import Acceptance, Speculation
+    from opscope.program.phases import Phase
     from opscope.reports.document.blocks import Block, TableBlock
 
 _WAITS = {
@@ -48,10 +49,9 @@ _WAITS = {
 }
 
 
-def bound_sentence(ledger: TokenLedger) -> str:
-    """What bounds a call, with the evidence; empty where nothing was measured to tell."""
-    name = phase_text(ledger.phase)
-    name = f"{name[0].upper()}{name[1:]}"
+def bound_sentence(ledger: TokenLedger, phases: Sequence[Phase]) -> str:
+    """What bounds a call, with the evidence; empty where nothing was measured to tell. ``phases`` are all calls."""
+    name = _named(ledger, phases)
     if not ledger.limits:
         return ""
     first = ledger.limits[0]
@@ -64,6 +64,12 @@ def bound_sentence(ledger: TokenLedger) -> str:
     most = f"; the longest part, {longest.part.value}, takes {share_text(longest.share)}{reached}" if longest else ""
     less = f"{_WAITS[known.limit]} explains {share_text(known.share)}" if known else "nothing measured explains any"
     return f"{name}, {time_text(ledger.time_ns)}, is bound by no limit of the machine: {less}{most}."
+
+
+def _named(ledger: TokenLedger, phases: Sequence[Phase]) -> str:
+    """At the beginning of a sentence."""
+    name = phase_text(ledger.phase, phases)
+    return f"{name[0].upper()}{name[1:]}"
 
 
 def _measured(ledger: TokenLedger) -> str:
@@ -80,7 +86,6 @@ class PartTotal(NamedTuple):
     """A part of the model, all layers together."""
 
     part: TokenPart
-    layers: int
     operators: int
     time_ns: float | None
     share: float
@@ -107,7 +112,6 @@ def _total(part: TokenPart, rows: Sequence[LedgerRow]) -> PartTotal:
     needed = math.fsum((row.bandwidth.low if row.bandwidth else 0.0) * (row.time_ns or 0.0) for row in rows)
     return PartTotal(
         part,
-        len({row.layer for row in rows if row.layer is not None}),
         sum(row.operators for row in rows),
         sum(times) if len(times) == len(rows) else None,
         sum(row.share for row in rows),
@@ -187,7 +191,8 @@ def cache_sentence(cost: CacheCost) -> str:
 
 def token_blocks(shown: Analysis) -> list[Block]:
     """What a first screen says of a language model: what bounds a prompt and a token, and how that grows."""
-    told = [sentence for one in _ends(shown.tokens) if (sentence := bound_sentence(one))]
+    phases = [one.phase for one in shown.tokens]
+    told = [sentence for one in _ends(shown.tokens) if (sentence := bound_sentence(one, phases))]
     told += [growth_sentence(one) for one in shown.growth]
     told += [cache_sentence(one) for one in shown.cache_costs]
     told += arithmetic_sentence(shown.tokens)
@@ -252,7 +257,7 @@ def ledger_section(shown: Analysis) -> Section | None:
     blocks += [Sentence(growth_sentence(one)) for one in shown.growth]
     blocks += [Sentence(cache_sentence(one)) for one in shown.cache_costs]
     for one in shown.tokens:
-        blocks += _ledger(one)
+        blocks += _ledger(one, [each.phase for each in shown.tokens])
     told = "What a token costs"
     return Section(told, blocks, "tokens", "Tokens", counted_text(len(shown.tokens), "phase"), folded=True)
 
@@ -272,9 +277,8 @@ def _clocks(shown: Analysis) -> list[tuple[str, str]]:
     return rows
 
 
-def _ledger(ledger: TokenLedger) -> list[Block]:
-    name = phase_text(ledger.phase)
-    sentence = bound_sentence(ledger) or f"{name[0].upper()}{name[1:]}: {time_text(ledger.time_ns)}."
+def _ledger(ledger: TokenLedger, phases: Sequence[Phase]) -> list[Block]:
+    sentence = bound_sentence(ledger, phases) or f"{_named(ledger, phases)}: {time_text(ledger.time_ns)}."
     blocks: list[Block] = [Sentence(sentence)]
     if not ledger.timed:
         told = f"Traced calls take {ratio_text(ledger.factor)} as long: the ledger has shares, and no times."

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 
-from opscope.core.errors import NotFoundError, StorageError, TraceFormatError
+from opscope.core.errors import TraceFormatError
 from opscope.core.json import from_json
 from opscope.program.phases import phase_of
 from opscope.readers.compressed import file_view
@@ -24,26 +24,29 @@ _SHARING = frozenset({"GroupQueryAttention"})
 """They read and write a buffer with all places, told how many are used."""
 
 
+_WIDEST, _LONGEST = 1 << 16, 1 << 30
+
+
 class _Decoder(msgspec.Struct):
     """The graph that makes tokens."""
 
-    filename: str = "model.onnx"
-    head_size: int | None = None
+    filename: Annotated[str, msgspec.Meta(min_length=1)] = "model.onnx"
+    head_size: Annotated[int, msgspec.Meta(ge=1, le=_WIDEST)] | None = None
 
 
 class _Model(msgspec.Struct):
     """The model in its files."""
 
     decoder: _Decoder = msgspec.field(default_factory=_Decoder)
-    context_length: int | None = None
-    vocab_size: int | None = None
+    context_length: Annotated[int, msgspec.Meta(ge=1, le=_LONGEST)] | None = None
+    vocab_size: Annotated[int, msgspec.Meta(ge=1, le=_LONGEST)] | None = None
 
 
 class _Search(msgspec.Struct):
     """How tokens are chosen."""
 
     past_present_share_buffer: bool = False
-    max_length: int | None = None
+    max_length: Annotated[int, msgspec.Meta(ge=1, le=_LONGEST)] | None = None
 
 
 class GenerativeConfig(msgspec.Struct):
@@ -79,7 +82,7 @@ def called_language_model(program: Path, calls: Sequence[str]) -> LanguageModel 
 
 def program_in(directory: Path) -> Path | None:
     """The graph of a folder that ONNX Runtime's generative library reads; None where it is none."""
-    config = _config(directory / CONFIG) if (directory / CONFIG).is_file() else None
+    config = _config(directory / CONFIG)
     return directory / Path(config.model.decoder.filename).name if config else None
 
 
@@ -96,8 +99,16 @@ def _context(config: GenerativeConfig | None) -> int | None:
 
 
 def _config(program: Path) -> GenerativeConfig | None:
-    """What stands beside a program; None where there is nothing, or nothing that can be read."""
-    try:
-        return from_json(bytes(file_view(program.with_name(CONFIG))), GenerativeConfig)
-    except (NotFoundError, StorageError, TraceFormatError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+    """What stands beside a program; None where there is nothing.
+
+    Raises:
+        TraceFormatError: what stands there is damaged: measured without it, the model would be called in another way.
+    """
+    file = program.with_name(CONFIG)
+    if not file.is_file():
         return None
+    try:
+        return from_json(bytes(file_view(file)), GenerativeConfig)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        hint = "export the model again; or move this file away, to call the graph without it"
+        raise TraceFormatError(f"not a configuration of a generative model: {error}", where=file, hint=hint) from error
