@@ -50,9 +50,15 @@ def title_of(named: str | None, program: str | Path) -> str:
 def _runtime_of(place: Path) -> Runtime:
     if place.is_file() and (found := next((one for one in RUNTIMES if one.holds(place)), None)):
         return found
-    if place.is_dir() and (found := next((one for one in RUNTIMES if one.program_in(place)), None)):
-        return found
+    if (program := program_of(place)) != place:
+        return _runtime_of(program)
     return next((one for one in RUNTIMES if place.suffix in one.suffixes), EXPORTER)
+
+
+def program_of(place: Path) -> Path:
+    """The program of a folder that stands for a model; any other path as it is."""
+    found = (one.program_in(place) for one in RUNTIMES) if place.is_dir() else ()
+    return next((program for program in found if program is not None), place)
 
 
 def runtime_of_content(head: bytes) -> Runtime | None:

@@ -39,8 +39,9 @@ def preflight(path: str | Path, etrecord: str | Path | None = None, *, runtime: 
     """
     from opscope.measurements.notebook import shown_as
     from opscope.measurements.results import PreflightResult
+    from opscope.runtimes.registry import program_of
 
-    place = Path(path)
+    place = program_of(Path(path))
     asked = _runtime(place, runtime)
     asked.check(place)
     return shown_as(PreflightResult, asked.preflight(place, None if etrecord is None else Path(etrecord)))
