@@ -18,10 +18,9 @@ import pytest
 import sshd
 from opscope.bundle.manifest import Target
 from opscope.core.errors import BusyError, DeviceError
-from opscope.hosts.device import Device
+from opscope.hosts.device import OWN, Device
 from opscope.hosts.local_shell import LocalShell
 from opscope.hosts.lock import DeviceLock, LockRequest, hold_machine
-from opscope.hosts.own_directory import OWN
 from opscope.hosts.ssh import VARIABLE, SshShell, parse_address
 from opscope.hosts.this_machine import ThisMachine
 from texts import WAIT_FOR_THE_RUN

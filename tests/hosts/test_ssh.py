@@ -25,9 +25,8 @@ from native_runner import native_over_ssh, native_target, runtime_of
 from opscope.bundle.manifest import FailureKind
 from opscope.core.errors import DeviceError, FeatureError, MissingDependencyError, UsageError
 from opscope.experiment.protocol import Job
-from opscope.hosts.device import Device
+from opscope.hosts.device import MARK, OWN, Device
 from opscope.hosts.host import PRINTED, GuardedCommand, ProcessSettings
-from opscope.hosts.own_directory import MARK, OWN
 from opscope.hosts.ssh import VARIABLE, SshAddress, SshShell, parse_address
 from opscope.machine import isa
 from opscope.program.ceilings import drift_sample

@@ -290,7 +290,7 @@ class Phone(msgspec.Struct, frozen=True):
         soc: maker and name of its system on a chip.
         android: release of the system.
         build: the system's own name for itself.
-        power: the power settings that were asked for, see ``opscope.hosts.adb.power``; null: as they were.
+        power: the power settings that were asked for, see ``opscope.hosts.adb.adb``; null: as they were.
         settings: global settings that bear on speed, as they were found; null for one that was not set.
     """
 

@@ -1,4 +1,7 @@
-"""A device that is used through a shell: its files are kept by their content, its commands are guarded."""
+"""A device that is used through a shell: its files are kept by their content, its commands are guarded.
+
+opscope keeps a directory there for itself: it bears a mark, and nothing outside of it is removed.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from opscope.core.errors import DeviceError, UsageError
+from opscope.core.errors import DeviceError, OverwriteError, UsageError
 from opscope.core.files import sha256_of
 from opscope.core.grouping import grouped
 from opscope.core.system.capped_log import trim_log
@@ -21,7 +24,6 @@ from opscope.core.system.elf import AARCH64, ARM, X86, X86_64, machine_of
 from opscope.hosts.facts import conditions_of, environment_of, parts
 from opscope.hosts.host import PRINTED, ExitStatus, Storage
 from opscope.hosts.lock import DeviceLock, LockRequest, hold_machine, lock_identity
-from opscope.hosts.own_directory import OWN, prepare, remove
 from opscope.hosts.process import log_tail
 from opscope.hosts.scripts import CONDITIONS, FACTS, GUARD, PLACE, START, STORAGE
 from opscope.hosts.shell import safe_path
@@ -74,7 +76,7 @@ class Device:
 
     Args:
         shell: the way to it.
-        parent: directory there in which opscope has one of its own; see :mod:`opscope.hosts.own_directory`.
+        parent: directory there in which opscope has one of its own; see :mod:`opscope.hosts.device`.
         lock: that is held while it is used; None: one that is of use on any system.
     """
 
@@ -311,3 +313,58 @@ def _files(process: RemoteProcess, timeout: float) -> list[str]:
         if line.startswith(_FILE):
             found.append(line.removeprefix(_FILE))
     return found
+
+
+OWN = "opscope"
+"""Name of the directory, below the one that a target names."""
+MARK = ".opscope-device"
+"""File in it that says whose it is."""
+_SECONDS = 60.0
+_MARKED = f"""
+marked() {{
+  [ -f "$1/{MARK}" ] && [ ! -L "$1/{MARK}" ]
+}}
+"""
+# $1 directory: made and marked where nothing is there, taken where it is empty or marked. Says "foreign" of all others.
+_PREPARE = f"""{_MARKED}
+dir=$1
+marked "$dir" && exit 0
+if [ -d "$dir" ]; then
+  if [ -n "$(ls -A "$dir" 2>/dev/null)" ] && ! marked "$dir"; then
+    echo foreign
+    exit 1
+  fi
+elif [ -e "$dir" ] || [ -L "$dir" ]; then
+  echo foreign
+  exit 1
+else
+  mkdir -p "$dir" || exit 1
+fi
+echo 'opscope keeps its files in this directory, and removes them.' >"$dir/{MARK}"
+"""
+# $1 directory, $2... names in it, patterns of the shell.
+_REMOVE = f"""{_MARKED}
+dir=$1
+shift
+marked "$dir" || {{ echo "$dir bears no mark of opscope" >&2; exit 1; }}
+for name; do
+  case /$name/ in */../* | //*) exit 1 ;; esac
+  for path in "$dir"/$name; do
+    rm -rf "$path" || exit 1
+  done
+done
+"""
+
+
+def prepare(shell: RemoteShell, directory: str) -> None:
+    """Make the directory where it is missing, and mark it; one that cannot be made is told by what is kept in it."""
+    done = shell.run(["sh", "-c", _PREPARE, "opscope-prepare", directory], _SECONDS)
+    if done.stdout.strip() == b"foreign":
+        problem = f"{directory} exists, and opscope did not create it"
+        hint = f"name a directory where opscope can create {OWN}, with ?dir=PATH in the address"
+        raise OverwriteError(problem, where=shell.describe().name, hint=hint)
+
+
+def remove(shell: RemoteShell, directory: str, names: Sequence[str]) -> Finished:
+    """Remove files and directories of opscope's; nothing where the directory bears no mark."""
+    return shell.run(["sh", "-c", _REMOVE, "opscope-remove", directory, *names], _SECONDS)

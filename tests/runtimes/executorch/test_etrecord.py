@@ -24,8 +24,8 @@ from opscope.program.structure.etrecord import (
     ModuleScope,
     SourceLine,
 )
-from opscope.runtimes.executorch.etrecord import etrecord as etrecord_archive
-from opscope.runtimes.executorch.etrecord.etrecord import is_etrecord, read_etrecord
+from opscope.runtimes.executorch import etrecord as etrecord_archive
+from opscope.runtimes.executorch.etrecord import is_etrecord, read_etrecord
 from opscope.runtimes.executorch.pte import read_executable
 from texts import NO_ZIP_FILE, NOT_WHAT_IT_SHOULD
 

@@ -38,8 +38,7 @@ from opscope.runtimes.native.building import find_compiler, host_architecture
 from opscope.runtimes.native.wheel_runner import WheelTarget
 from opscope.runtimes.onnxruntime.graph import GRAPH, every_node, read_session_graph
 from opscope.runtimes.onnxruntime.installed import NEWEST, PACKAGE, native_library
-from opscope.runtimes.onnxruntime.native.target import NativeOnnxTarget
-from opscope.runtimes.onnxruntime.target import TRACE, onnxruntime_here
+from opscope.runtimes.onnxruntime.target import TRACE, NativeOnnxTarget, onnxruntime_here
 from opscope.workflows.measure.profiling import profile
 from opscope.workflows.measure.targets import target_running
 from opscope.workflows.validate.validation import validate

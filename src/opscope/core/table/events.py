@@ -179,7 +179,7 @@ class EventTable:
     @cached_property
     def frame(self) -> pl.DataFrame:
         """The rows; columns as in ``opscope.core.table.schema.COLUMNS``."""
-        from opscope.core.table.materialise import frame_of  # noqa: PLC0415 - an analysis needs no frame, nor polars
+        from opscope.core.table.schema import frame_of  # noqa: PLC0415 - an analysis needs no frame, nor polars
 
         return frame_of(self.traces, self.warmup)
 
@@ -188,7 +188,7 @@ class EventTable:
 
         Columns: ``process``, ``inference``, ``warmup``, ``method``, ``start``, ``duration`` (the end-to-end latency).
         """
-        from opscope.core.table.materialise import inference_frame  # noqa: PLC0415 - likewise
+        from opscope.core.table.schema import inference_frame  # noqa: PLC0415 - likewise
 
         return inference_frame(self.inference_times())
 

@@ -31,15 +31,13 @@ import msgspec
 
 from opscope.bundle.manifest import Conditions, Environment, Phone, PhoneState
 from opscope.core.errors import DeviceError
-from opscope.hosts.adb.adb import DIRECTORY, PATIENCE, AdbShell, lines_about, runtime_lines
+from opscope.hosts.adb.adb import DIRECTORY, NAMES, PATIENCE, PROFILES, AdbShell, lines_about, runtime_lines
 from opscope.hosts.adb.adb import parse_address as parse_serial
 from opscope.hosts.adb.errors import refusal, storage_error
-from opscope.hosts.adb.power import NAMES, PROFILES
-from opscope.hosts.device import Device
+from opscope.hosts.device import OWN, Device, prepare
 from opscope.hosts.facts import conditions_of, environment_of, parts
 from opscope.hosts.host import PRINTED
 from opscope.hosts.lock import DeviceLock
-from opscope.hosts.own_directory import OWN, prepare
 from opscope.hosts.scripts import CONDITIONS, FACTS, START
 from opscope.hosts.ssh import SshShell, parse_address
 
@@ -47,7 +45,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
     from opscope.bundle.manifest import Target
-    from opscope.hosts.adb.power import Power
+    from opscope.hosts.adb.adb import Power
     from opscope.hosts.host import ExitStatus, GuardedCommand
     from opscope.hosts.shell import RemoteShell
 

@@ -40,7 +40,7 @@ from opscope.readers.flatbuffer import (
     union,
     vectors,
 )
-from opscope.runtimes.executorch.etrecord.etrecord import slim_etrecord
+from opscope.runtimes.executorch.etrecord import slim_etrecord
 from opscope.runtimes.executorch.pte import read_executable
 from opscope.runtimes.executorch.xnnpack import BACKEND, read_xnn_graphs
 from opscope.runtimes.exports import EXPORT_LOG, RECORD, record_of_export, recorded_phases

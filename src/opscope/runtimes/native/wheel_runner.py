@@ -47,8 +47,14 @@ from opscope.runtimes.native.building import (
     make_folder,
     source_flags,
 )
-from opscope.runtimes.native.start import NativeProgram, RunnerAnswer, RunnerCall, RunnerStarter, program_for
-from opscope.runtimes.native.target import RunnerTarget
+from opscope.runtimes.native.start import (
+    NativeProgram,
+    RunnerAnswer,
+    RunnerCall,
+    RunnerStarter,
+    RunnerTarget,
+    program_for,
+)
 from opscope.runtimes.switching import nothing_to_clear
 
 if TYPE_CHECKING:

@@ -22,7 +22,7 @@ from opscope.core.json import to_json
 from opscope.core.version import __version__
 from opscope.machine.clock import SystemClock
 from opscope.readers.outputs import read_outputs
-from opscope.runtimes.executorch.etrecord.etrecord import slim_etrecord
+from opscope.runtimes.executorch.etrecord import slim_etrecord
 from opscope.runtimes.executorch.export.eager import EagerModel
 from opscope.runtimes.executorch.export.lower import Places, export
 from opscope.runtimes.executorch.export.process import check_installed

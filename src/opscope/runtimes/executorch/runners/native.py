@@ -60,11 +60,11 @@ from opscope.runtimes.native.start import (
     RunnerAnswer,
     RunnerCall,
     RunnerStarter,
+    RunnerTarget,
     SentFile,
     joined_variables,
     program_for,
 )
-from opscope.runtimes.native.target import RunnerTarget
 from opscope.runtimes.native.wheel_runner import Wheel, unpacked_wheel
 from opscope.runtimes.switching import brought_by, is_switched_outside, variables_of
 
