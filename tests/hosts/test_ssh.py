@@ -129,7 +129,7 @@ def test_words_arrive_as_they_are(board: sshd.Sshd, words: list[str]) -> None:
 @pytest.mark.parametrize("code", [0, 1, 42, 255])
 def test_exit_codes_are_those_of_the_command(board: sshd.Sshd, code: int) -> None:
     """255 is what ssh says of a lost connection, too: the two are told apart."""
-    assert shell(board).run(["sh", "-c", f"exit {code}"], 20).code == code
+    assert shell(board).run(["sh", "-c", f"exit {code}"], 20).returncode == code
 
 
 def test_what_a_login_shell_says_first_is_not_the_commands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

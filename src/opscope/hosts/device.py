@@ -30,11 +30,12 @@ from opscope.hosts.shell import safe_path
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
+    from subprocess import CompletedProcess
 
     from opscope.bundle.manifest import Conditions, Environment, Target
     from opscope.hosts.host import GuardedCommand
     from opscope.hosts.lock import Lock, MachineHold
-    from opscope.hosts.shell import Finished, RemoteProcess, RemoteShell
+    from opscope.hosts.shell import RemoteProcess, RemoteShell
 
 
 class Processor(NamedTuple):
@@ -180,7 +181,7 @@ class Device:
         own = f"{kind}/{digest or self._digest(files)}"
         place = f"{self.base}/{own}"
         if place not in self._kept:
-            if self._sh('[ -d "$1" ]', place).code:
+            if self._sh('[ -d "$1" ]', place).returncode:
                 self._send(files, own)
             self._kept.add(place)
         return {name: f"{place}/{name}" for name in files}
@@ -288,13 +289,13 @@ class Device:
     def _parts(self, script: str) -> Mapping[str, str]:
         return parts(self._shell.run(["sh", "-c", script, "opscope"], _ASK_SECONDS).stdout)
 
-    def _sh(self, script: str, *words: str) -> Finished:
+    def _sh(self, script: str, *words: str) -> CompletedProcess[bytes]:
         return self._shell.run(["sh", "-c", script, "opscope", *words], _ASK_SECONDS)
 
-    def _must(self, done: Finished) -> None:
-        if done.code:
+    def _must(self, done: CompletedProcess[bytes]) -> None:
+        if done.returncode:
             said = done.stderr.decode("utf-8", "replace").strip()
-            raise DeviceError(said or f"exit code {done.code}", where=self.name)
+            raise DeviceError(said or f"exit code {done.returncode}", where=self.name)
 
 
 _CANNOT_START = (126, 127)
@@ -365,6 +366,6 @@ def prepare(shell: RemoteShell, directory: str) -> None:
         raise OverwriteError(problem, where=shell.describe().name, hint=hint)
 
 
-def remove(shell: RemoteShell, directory: str, names: Sequence[str]) -> Finished:
+def remove(shell: RemoteShell, directory: str, names: Sequence[str]) -> CompletedProcess[bytes]:
     """Remove files and directories of opscope's; nothing where the directory bears no mark."""
     return shell.run(["sh", "-c", _REMOVE, "opscope-remove", directory, *names], _SECONDS)

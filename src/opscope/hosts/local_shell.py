@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING
 
 from opscope.bundle.manifest import Target
 from opscope.core.errors import DeviceError
-from opscope.hosts.shell import Finished, ResponseLines, end_process
+from opscope.hosts.shell import ResponseLines, end_process
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from subprocess import CompletedProcess
 
 
 class LocalProcess:
@@ -69,13 +70,12 @@ class LocalShell:
         """What messages call it."""
         return Target(_NAME, "")
 
-    def run(self, command: Sequence[str], timeout: float) -> Finished:
+    def run(self, command: Sequence[str], timeout: float) -> CompletedProcess[bytes]:
         """Run a command and wait for its end."""
         try:
-            done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, timeout=timeout, check=False)
+            return subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, timeout=timeout, check=False)
         except (OSError, subprocess.TimeoutExpired) as error:
             raise DeviceError(f"{command[0]}: {error}", where=_NAME) from error
-        return Finished(done.returncode, done.stdout, done.stderr)
 
     def spawn(self, command: Sequence[str]) -> LocalProcess:
         """Start a command whose standard input stays open until it is ended, or this process ends."""

@@ -8,7 +8,7 @@ import queue
 import re
 import signal
 import subprocess
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Protocol
 from urllib.parse import parse_qsl
 
 from opscope.core.errors import UsageError, did_you_mean
@@ -17,6 +17,7 @@ from opscope.core.system.stop import waiting
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
+    from subprocess import CompletedProcess
 
     from opscope.bundle.manifest import Target
 
@@ -75,14 +76,6 @@ def _kill(process: subprocess.Popen[bytes]) -> None:
 _SAFE_PATH = re.compile(r"[A-Za-z0-9_./+@%,=:-]*\Z")
 
 
-class Finished(NamedTuple):
-    """How a command on a device ended."""
-
-    code: int  # its exit code; above 128, as shells tell it, it was ended by the signal `code - 128`
-    stdout: bytes  # what it printed, to be distrusted like every input
-    stderr: bytes
-
-
 class RemoteProcess(Protocol):
     """A command that runs on a device while we do something else."""
 
@@ -110,8 +103,8 @@ class RemoteShell(Protocol):
         """Kind and address, for the manifest and for messages."""
         ...
 
-    def run(self, command: Sequence[str], timeout: float) -> Finished:
-        """Run a command and wait for its end."""
+    def run(self, command: Sequence[str], timeout: float) -> CompletedProcess[bytes]:
+        """Run a command and wait for its end; a code above 128, as shells tell it, is of the signal ``code - 128``."""
         ...
 
     def spawn(self, command: Sequence[str]) -> RemoteProcess:

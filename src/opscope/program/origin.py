@@ -7,7 +7,7 @@ for all of it; which of the aten operators a node computes is told by kind and s
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
@@ -18,6 +18,7 @@ from opscope.program.xnnpack.graph import NO_HANDLE
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from opscope.program.operators.kinds import Attribution
     from opscope.program.structure.etrecord import EdgeGraph, EdgeNode
     from opscope.program.xnnpack.graph import XnnGraph, XnnNode
 
@@ -57,6 +58,15 @@ _ATEN = {
 
 _COMPUTING = frozenset("Conv2d DepthwiseConv2d ConvTranspose2d FullyConnected BatchMatrixMultiply Softmax".split())
 _LIBRARY = ("/torch/", "/torchao/", "/executorch/exir/")
+
+
+class NodeOrigin(NamedTuple):
+    """Which nodes of a model, by number, a node of the graph computes that a runtime made of it."""
+
+    nodes: tuple[int, ...]  # all that it computes, in order; empty for one that was added
+    main: int | None  # the one that the work is in; None for one that was added, or that is not known
+    attribution: Attribution  # how that is known
+    moved: str | None = None  # tensor of the model that an added node lays out anew; None for others
 
 
 class OperatorOrigin(msgspec.Struct, frozen=True):

@@ -23,13 +23,14 @@ import shutil
 import subprocess
 import threading
 import time
+from subprocess import CompletedProcess
 from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import urlencode
 
 from opscope.bundle.manifest import Target
 from opscope.core.errors import DeviceError, MissingDependencyError, UsageError, did_you_mean
 from opscope.hosts.adb.errors import complaint, connection_error, no_device, several_devices, storage_error
-from opscope.hosts.shell import Finished, ResponseLines, address_options, end_process, safe_path
+from opscope.hosts.shell import ResponseLines, address_options, end_process, safe_path
 from opscope.hosts.target_kinds import ADB
 
 if TYPE_CHECKING:
@@ -216,7 +217,7 @@ class AdbShell:
         """Kind and serial number."""
         return Target(ADB.name, self.serial)
 
-    def run(self, command: Sequence[str], timeout: float) -> Finished:
+    def run(self, command: Sequence[str], timeout: float) -> CompletedProcess[bytes]:
         """Run a command and wait for its end; without ``shell_v2`` its errors come in its output."""
         try:
             done = self._adb(["shell", _told(command)], timeout)
@@ -225,7 +226,7 @@ class AdbShell:
         match = _TRAILER.search(done.stdout)
         if match is None:
             raise connection_error(self._where, done.stderr)
-        return Finished(int(match[1]), done.stdout[: match.start()], done.stderr)
+        return CompletedProcess(command, int(match[1]), done.stdout[: match.start()], done.stderr)
 
     def spawn(self, command: Sequence[str]) -> AdbProcess:
         """Start a command; Android's adb daemon sends it SIGHUP and closes its input when the connection ends."""
@@ -254,7 +255,7 @@ class AdbShell:
             with contextlib.suppress(DeviceError):
                 if _NETWORK.match(self.serial):
                     self._connect(self.serial)
-                return self.run(["true"], _ASK_SECONDS).code == 0
+                return self.run(["true"], _ASK_SECONDS).returncode == 0
             if time.monotonic() > end:
                 return False
             time.sleep(_POLL_SECONDS)

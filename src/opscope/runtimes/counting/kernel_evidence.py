@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -34,13 +34,6 @@ _LEFT = (RECORD, COUNTS, TRACE, OUTPUTS, LOG)
 """What a run may leave in its directory."""
 
 
-class CountedLibrary(NamedTuple):
-    """A library, the counter for it, and what it exports."""
-
-    counter: Counter
-    library: KernelLibrary
-
-
 def backend_library(target: RunTarget) -> Path:
     """The library on this machine whose kernels a target calls."""
     backend = target.capabilities().backend
@@ -51,10 +44,10 @@ def backend_library(target: RunTarget) -> Path:
     raise FeatureError(f"kernels cannot be counted on the target {kind}", hint=hint)
 
 
-def counted_library(library: Path, cache: Path | None = None) -> CountedLibrary:
+def counted_library(library: Path, cache: Path | None = None) -> tuple[Counter, KernelLibrary]:
     """The counter for a library, and the kernels that it exports."""
     counter = build_counter(library, cache)
-    return CountedLibrary(counter, KernelLibrary(library.name, counter.sha256, exported_kernels(library)))
+    return counter, KernelLibrary(library.name, counter.sha256, exported_kernels(library))
 
 
 def exported_kernels(library: Path) -> list[str]:
@@ -68,19 +61,20 @@ def exported_kernels(library: Path) -> list[str]:
 
 
 def count_variant(
-    bundle: Bundle, variant: Variant, target: RunTarget, counted: CountedLibrary, clock: TimeSource
+    bundle: Bundle, variant: Variant, target: RunTarget, counted: tuple[Counter, KernelLibrary], clock: TimeSource
 ) -> EvidenceRun:
     """Run a variant once, keep what it leaves in the bundle's evidence arm, and replace what was there of it.
 
-    A crash or a refusal is recorded, never raised.
+    ``counted`` is what :func:`counted_library` gives. A crash or a refusal is recorded, never raised.
     """
+    counter, library = counted
     directory = evidence_directory(bundle, variant.name)
     bundle.state_hash("evidence_sha256", variant.name, None)
     with storage_errors(directory):
         discard(directory, _LEFT)
         directory.mkdir(parents=True, exist_ok=True)
     started = clock.now().isoformat(timespec="seconds")
-    job = _job(bundle, variant, counted.counter)
+    job = _job(bundle, variant, counter)
     outcome = target.execute(job, directory)
     failure = outcome.failure or _lacking(directory)
     run = EvidenceRun(
@@ -88,7 +82,7 @@ def count_variant(
         started=started,
         target=target.describe(),
         inferences=job.inferences,
-        library=counted.library,
+        library=library,
         output_sha256=outcome.measurement.output_sha256 if outcome.measurement else None,
         failure=failure,
     )

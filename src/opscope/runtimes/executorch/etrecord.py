@@ -195,19 +195,13 @@ def listed(handles: Handles) -> tuple[int, ...]:
     return (handles,) if isinstance(handles, int) else tuple(handles)
 
 
-class WireDelegate(msgspec.Struct):
-    """A call of a delegate."""
-
-    name: str
-
-
-DelegateMap: TypeAlias = dict[str, dict[int, WireDelegate]]
-
-
 class Name(msgspec.Struct):
-    """What refers to a tensor."""
+    """What a tensor, or a call of a delegate, is referred to by."""
 
     name: str
+
+
+DelegateMap: TypeAlias = dict[str, dict[int, Name]]
 
 
 class SubGraph(msgspec.Struct):

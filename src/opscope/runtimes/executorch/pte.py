@@ -321,12 +321,12 @@ def decode_executable(data: bytes | memoryview, where: str) -> Executable:
     identifier = bytes(data[_IDENTIFIER_AT:_IDENTIFIER_END])
     if not identifier.startswith(_IDENTIFIER):
         raise TraceFormatError("not an ExecuTorch program: the identifier ET is missing", where=where, hint=_HINT)
-    header = _header(data, where)
-    root = FlatBuffer(memoryview(data)[: header.program_size], where).root()
+    program_size, segment_base = _header(data, where)
+    root = FlatBuffer(memoryview(data)[:program_size], where).root()
     size = len(data)
     table = nested(root, _SEGMENTS)[0]
     places = zip(numbers(table, _SEGMENT_OFFSET, UINT64), numbers(table, _SEGMENT_SIZE, UINT64), strict=True)
-    segments = tuple(Span(header.segment_base + offset, length) for offset, length in places)
+    segments = tuple(Span(segment_base + offset, length) for offset, length in places)
     if any(span.offset + span.size > size for span in segments):
         raise root.buffer.error("a segment extends past the end of the file", size)
     plans = nested(root, _EXECUTION_PLAN)[0]
@@ -347,17 +347,13 @@ def decode_executable(data: bytes | memoryview, where: str) -> Executable:
     )
 
 
-class _Header(NamedTuple):
-    """Length of the program in bytes, and where the first segment starts."""
+def _header(data: bytes | memoryview, where: str) -> tuple[int, int]:
+    """Length of the program in bytes, and where the first segment starts, as the extended header tells them.
 
-    program_size: int
-    segment_base: int
-
-
-def _header(data: bytes | memoryview, where: str) -> _Header:
-    """The extended header; a file without one is a program from its first to its last byte."""
+    A file without one is a program from its first to its last byte.
+    """
     if data[_EXTENDED_AT : _EXTENDED_AT + 4] != _EXTENDED:
-        return _Header(len(data), 0)
+        return len(data), 0
     if len(data) < _EXTENDED_AT + _LENGTH_WITH_SEGMENT_SIZE:
         raise TraceFormatError("truncated within its header", where=where, offset=len(data), hint=_HINT)
     length, program_size, segment_base = struct.unpack_from("<IQQ", data, _EXTENDED_AT + 4)
@@ -370,7 +366,7 @@ def _header(data: bytes | memoryview, where: str) -> _Header:
     if whole > len(data):
         problem = f"truncated: {whole:,} bytes were written, {len(data):,} are here"
         raise TraceFormatError(problem, where=where, offset=len(data), hint=_HINT)
-    return _Header(program_size, segment_base)
+    return program_size, segment_base
 
 
 def _subsegments(table: Tables) -> tuple[Subsegments, ...]:

@@ -30,15 +30,15 @@ from opscope.runtimes.onnxruntime.graph import (
     read_session_graph,
 )
 from opscope.runtimes.onnxruntime.onnx_file import OnnxValue, read_onnx
-from opscope.runtimes.onnxruntime.origins import origins_of
+from opscope.runtimes.onnxruntime.origins import SessionOrigins
 from opscope.runtimes.onnxruntime.passes import BLOCKED, MOVERS, PRODUCTS, family
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
     from opscope.program.operators.taxonomy import OperatorClass
+    from opscope.program.origin import NodeOrigin
     from opscope.runtimes.onnxruntime.onnx_file import OnnxGraph, OnnxNode
-    from opscope.runtimes.onnxruntime.origins import NodeOrigin, SessionOrigins
     from opscope.runtimes.side import Side
 
 _BYTES = {
@@ -518,7 +518,7 @@ class _Facts:
     ) -> None:
         self._given = given
         self.computed = around | {name for node in ran for name in node.outputs} | {one.name for one in given.inputs}
-        self.origins = origins_of(given, ran)
+        self.origins = SessionOrigins(given, ran)
         self._costs = SessionCosts(given, ran, self.origins, shapes)
         self._makers = {name: node for node in given.nodes for name in node.outputs}
 

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from opscope.program.operators.taxonomy import OperatorClass
+    from opscope.program.origin import NodeOrigin
     from opscope.runtimes.openvino.graph import NodeTensor
-    from opscope.runtimes.openvino.origins import RunOrigin
     from opscope.runtimes.side import Side
 
 
@@ -154,7 +154,7 @@ class _Facts:
             kernel=kernel,
         )
 
-    def _class(self, one: RunNode, origin: RunOrigin) -> OperatorClass:
+    def _class(self, one: RunNode, origin: NodeOrigin) -> OperatorClass:
         """By the type of the model's node; of what was joined of several by the first that tells."""
         filter_ = self._costs.filter(origin.main)
         if filter_ and filter_.depthwise:
