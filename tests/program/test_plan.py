@@ -11,7 +11,7 @@ import pytest
 
 from flat import boolean, f64, flat, i32, i64, u8, u32, u64
 from opscope.core.errors import TraceFormatError
-from opscope.program.structure.dtypes import NumberType, export_type, program_type, xnnpack_type
+from opscope.program.structure.dtypes import NumberType, program_type, xnnpack_type
 from opscope.program.structure.plan import (
     Chain,
     Delegate,
@@ -292,7 +292,7 @@ def test_programs_are_recognised_by_their_first_bytes():
 
 def test_number_types_by_code_of_each_format():
     """The same code means different types; an unknown one keeps its number and has no width."""
-    assert [read(6).name for read in (program_type, export_type, xnnpack_type)] == ["float32", "float16", "qcint8"]
+    assert [read(6).name for read in (program_type, xnnpack_type)] == ["float32", "qcint8"]
     assert program_type(99) == NumberType("unknown-99", None)
     assert program_type(99).bytes_of((4,)) is None
     assert xnnpack_type(8).bytes_of((3, 5)) == 8  # 15 elements of 4 bits

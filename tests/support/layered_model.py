@@ -10,11 +10,9 @@ from graphs import graph
 from opscope.analysis.analysis import Analysis, ProgramInfo, ProgramKnowledge, TraceSource, analyse
 from opscope.analysis.operators.attribution import attribute
 from opscope.program.model import ProgramModel
-from opscope.program.structure.dtypes import NumberType
 from opscope.program.structure.etrecord import (
     EdgeGraph,
     EdgeNode,
-    EdgeTensor,
     EtRecord,
     ModuleScope,
     SourceLine,
@@ -70,9 +68,8 @@ def record(modules: Sequence[str] = ("stem.conv", "stem", "head")) -> EtRecord:
         edge("add", "aten.add.Tensor", 2, modules[1]),
         edge("mean", "aten.mean.dim", 3, modules[2]),
     )
-    sizes = EdgeTensor("conv", NumberType("float32", 32), (1, 16, 8, 8))
     handles = {("forward", 0): (1, 2), ("forward", 1): (3,)}
-    return EtRecord((EdgeGraph("forward", operators, (sizes,)),), handles, {})
+    return EtRecord((EdgeGraph("forward", operators, {"conv": (1, 16, 8, 8)}),), handles, {})
 
 
 def model(recorded: EtRecord | None = None, *, calls: int = 1, name: str = "XnnpackBackend") -> ProgramModel:

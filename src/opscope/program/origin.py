@@ -85,7 +85,7 @@ class Origins:
     def __init__(self, graph: EdgeGraph) -> None:
         self._by_handle = graph.by_handle()
         self._graph = graph
-        self._sizes = {tensor.name: tensor.sizes for tensor in graph.tensors}
+        self._sizes = graph.sizes
         self.modules = {scope.path: scope.type for node in graph.nodes for scope in node.modules}
 
     def of_node(self, node: XnnNode, dims: tuple[int, ...]) -> OperatorOrigin | None:

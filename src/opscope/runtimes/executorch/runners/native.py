@@ -42,7 +42,6 @@ from opscope.runtimes.executorch.runners.python import python_here
 from opscope.runtimes.hosted import ended_by
 from opscope.runtimes.native.building import (
     COMPILER_HINT,
-    RunnerParts,
     RuntimeFolder,
     build_key,
     check_architecture,
@@ -82,14 +81,6 @@ if TYPE_CHECKING:
     from opscope.runtimes.switching import LibrarySwitch
 
 
-class RawFeatures(msgspec.Struct, frozen=True):
-    """The CPU's features as the runner found them."""
-
-    isa: list[int]  # bytes of `cpuinfo_isa`
-    struct_size: int | None  # as the symbol table states it; null where it states none
-    processor: CpuReading  # what it says of itself
-
-
 class NativeAnswer(RunnerAnswer, frozen=True):
     """What the runner writes: a measurement, the description of a method, the features, or an error."""
 
@@ -101,7 +92,8 @@ class NativeAnswer(RunnerAnswer, frozen=True):
     mask: MaskProof | None = None  # proof that the features were off
     threads: int = 0  # size of the thread pool, read back
     planned_bytes: int = 0  # memory that the method plans for its tensors
-    features: RawFeatures | None = None  # of the CPU, when they were asked for
+    isa: list[int] | None = None  # bytes of `cpuinfo_isa`, when the CPU's features were asked for
+    struct_size: int | None = None  # as the symbol table states it; null where it states none
 
 
 def _tensor(raw: RawTensor) -> Tensor:
@@ -193,9 +185,9 @@ class NativeJobs:
             heard = self._runner.answer(call)
         if isinstance(heard, Failure):
             raise RunError(f"cannot read the CPU's features: {heard.message}", hint=_NO_RUNNER)
-        if heard.features is None:
+        if heard.isa is None or heard.processor is None:
             raise RunError("the runner reported no features", hint=_NO_RUNNER)
-        return probe_answer(heard.features, self._arch)
+        return probe_answer(heard.isa, heard.struct_size, heard.processor, self._arch)
 
     def execute(self, job: Job, directory: Path) -> JobOutcome:
         """Run a job; see :meth:`opscope.experiment.target.RunTarget.execute`."""
@@ -317,12 +309,12 @@ def _tensors(job: Job, heard: NativeAnswer) -> list[Tensor]:
 _NO_RUNNER = "if the native runner does not start, try Python: --target local, or over ssh ssh:HOST?python=PATH"
 
 
-def probe_answer(told: RawFeatures, arch: str) -> ProbeAnswer:
+def probe_answer(isa: Sequence[int], struct_size: int | None, processor: CpuReading, arch: str) -> ProbeAnswer:
     """The set fields of ``cpuinfo_isa``, once its layout has been checked."""
-    layout = proved_layout(arch, told.isa, told.struct_size, told.processor)
-    fields = sorted(name for name, offset in layout.offsets.items() if told.isa[offset])
-    fixed = fixed_fields(told.processor)
-    return ProbeAnswer(arch, fields, told.struct_size, layout.size, layout.offsets, fixed)
+    layout = proved_layout(arch, isa, struct_size, processor)
+    fields = sorted(name for name, offset in layout.offsets.items() if isa[offset])
+    fixed = fixed_fields(processor)
+    return ProbeAnswer(arch, fields, struct_size, layout.size, layout.offsets, fixed)
 
 
 def backend_of(program: NativeProgram) -> Path:
@@ -485,10 +477,14 @@ def build_runtime(arch: str, cache: Path | None = None) -> RuntimeFolder:
     check_architecture(arch)
     find_compiler(arch)  # before anything is downloaded
     libraries = runtime_libraries(arch, cache)
-    parts = RunnerParts(
-        {"executorch": runtime_version()}, SOURCE, compiler_flags(libraries, "$ORIGIN"), _parts(libraries)
+    return make_folder(
+        arch,
+        {"executorch": runtime_version()},
+        source=SOURCE,
+        flags=compiler_flags(libraries, "$ORIGIN"),
+        libraries=_parts(libraries),
+        cache=cache,
     )
-    return make_folder(arch, parts, cache)
 
 
 def _parts(libraries: Path) -> list[Path]:
