@@ -17,7 +17,7 @@ import numpy as np
 from fakes import FakeTarget
 from opscope.analysis.operators.attribution import Attributions
 from opscope.analysis.operators.operator_facts import OperatorFacts
-from opscope.bundle.manifest import Measurement
+from opscope.bundle.manifest import Measurement, Variant
 from opscope.core.errors import FeatureError, TraceFormatError
 from opscope.core.table import Clock, EventTable, Scope
 from opscope.core.table.places import OperatorKey
@@ -87,7 +87,7 @@ class MadeTarget(FakeTarget):
         """Nothing can be switched off."""
         raise FeatureError("the made runtime chooses its kernels when it is built")
 
-    def ceilings(self, clear: list[str] | None, threads: int) -> None:
+    def ceilings(self, variant: Variant) -> None:
         """It measures no ceilings."""
 
     def execute(self, job: Job, directory: Path) -> JobOutcome:

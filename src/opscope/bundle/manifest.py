@@ -151,6 +151,11 @@ class Variant(msgspec.Struct, frozen=True):
     delegate: DelegateName | None = None
     options: dict[str, str] | None = None
 
+    @property
+    def clear(self) -> list[str] | None:
+        """Fields of ``cpuinfo_isa`` to clear, of a variant whose mechanism is stated; None: the switch is not used."""
+        return None if self.switch is None else self.cleared
+
 
 class PlannedInput(msgspec.Struct, frozen=True):
     """One input of the calls.

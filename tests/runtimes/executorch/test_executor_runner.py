@@ -196,7 +196,7 @@ def test_a_runner_describes_itself_by_path_and_hash(tmp_path: Path) -> None:
     machine = target.environment()
     assert machine.features is None
     assert set(machine.versions) == {"opscope", "python", "executor_runner"}
-    assert target.ceilings([], 1) is None  # type: ignore[func-returns-value]
+    assert target.ceilings(run_as([])) is None  # type: ignore[func-returns-value]
 
 
 @pytest.mark.parametrize(

@@ -265,7 +265,7 @@ def test_sme_runs_under_an_emulator_and_not_without(arm: WheelTarget, tmp_path: 
 def test_no_ceilings_are_measured_where_only_the_runner_is(board: sshd.Sshd) -> None:
     """There is none, and it is said."""
     target = on_device(board)
-    assert (target.ceilings(None, 1), target.identity()) == (None, None)
+    assert (target.ceilings(run_as()), target.identity()) == (None, None)
     with pytest.raises(FeatureError, match="no symbol cpuinfo_isa"):
         target.probe()
 

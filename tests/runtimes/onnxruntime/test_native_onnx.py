@@ -355,7 +355,7 @@ def test_a_model_runs_on_a_phone(tmp_path: Path) -> None:
 def test_no_ceilings_are_measured_where_only_the_runner_is(board: sshd.Sshd) -> None:
     """There is none, and it is said."""
     target = on_device(board)
-    assert (target.ceilings(None, 1), target.identity()) == (None, None)
+    assert (target.ceilings(run_as()), target.identity()) == (None, None)
     with pytest.raises(FeatureError, match="no symbol cpuinfo_isa"):
         target.probe()
 

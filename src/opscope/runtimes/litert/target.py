@@ -28,7 +28,7 @@ from opscope.runtimes.package_target import PackageModules, PackageTarget
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from opscope.bundle.manifest import Mechanism
+    from opscope.bundle.manifest import Mechanism, Variant
     from opscope.core.system.pythons import Python
     from opscope.experiment.target import Capabilities, RunTarget, SwitchOffer
     from opscope.machine.ceilings_cache import MachineIdentity
@@ -132,9 +132,9 @@ class InterpreterTarget(PackageTarget):
     def _recorder(self, job: Job) -> str | None:
         return self._built if job.traced else None
 
-    def ceilings(self, clear: list[str] | None, threads: int) -> Ceilings | None:  # type: ignore[override]  # may lack
+    def ceilings(self, variant: Variant) -> Ceilings | None:  # type: ignore[override]  # may lack
         """Those of the same release, through its compiled-model API."""
-        return self._peaks.ceilings(clear, threads) if self._peaks else None
+        return self._peaks.ceilings(variant) if self._peaks else None
 
     def ceilings_again(self, sample: Ceilings) -> Ceilings:
         """Likewise."""

@@ -29,7 +29,7 @@ from opscope.runtimes.switching import LibrarySwitch
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from opscope.bundle.manifest import Environment, MaskProof
+    from opscope.bundle.manifest import Environment, MaskProof, Variant
     from opscope.experiment.protocol import Job, ProbeAnswer
     from opscope.experiment.target import JobOutcome, RunTarget
     from opscope.hosts.device import Device
@@ -341,9 +341,9 @@ class RunnerTarget(HostedTarget, ABC):
         """What a mechanism can do for the runner's libraries."""
         return SwitchOffer(self.probe()) if mechanism is Mechanism.CPUINFO else self.jobs.offer(mechanism)
 
-    def ceilings(self, clear: list[str] | None, threads: int) -> Ceilings | None:
-        """The ceilings with these features and threads; None where they are not measured."""
-        return self._ceilings.ceilings(clear, threads) if self._ceilings else None
+    def ceilings(self, variant: Variant) -> Ceilings | None:
+        """The ceilings of a variant; None where they are not measured."""
+        return self._ceilings.ceilings(variant) if self._ceilings else None
 
     def identity(self) -> MachineIdentity | None:
         """What the ceilings depend on; None where they are not measured."""

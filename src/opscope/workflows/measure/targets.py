@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from contextlib import AbstractContextManager
 
-    from opscope.bundle.manifest import Conditions, Environment, Manifest, PhoneState, Target
+    from opscope.bundle.manifest import Conditions, Environment, Manifest, PhoneState, Target, Variant
     from opscope.experiment.planned import Experiments
     from opscope.experiment.protocol import Job, ProbeAnswer
     from opscope.experiment.target import Capabilities, JobOutcome
@@ -333,9 +333,9 @@ class VariantTargets(RunTarget):
         """Run a job where its variant runs."""
         return self.of(directory.parent.name).execute(job, directory)
 
-    def ceilings(self, clear: list[str] | None, threads: int) -> Ceilings | None:
+    def ceilings(self, variant: Variant) -> Ceilings | None:
         """The ceilings, as the first target measures them."""
-        return self._first.ceilings(clear, threads)
+        return self._first.ceilings(variant)
 
     def identity(self) -> MachineIdentity | None:
         """What the ceilings of the first target depend on; None where it keeps none."""

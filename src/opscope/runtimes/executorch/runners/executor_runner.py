@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from opscope.bundle.manifest import Environment
+    from opscope.bundle.manifest import Environment, Variant
     from opscope.experiment.protocol import Job, ProbeAnswer
     from opscope.hosts.host import ExitStatus, Host
 
@@ -191,7 +191,7 @@ class ExecutorRunnerTarget(HostedTarget):
         """The machine, without packages that are installed here: they are not what the runner is made of."""
         return self._host.environment(None, {"opscope": environment.versions()["opscope"], **self._identity})
 
-    def ceilings(self, clear: list[str] | None, threads: int) -> None:
+    def ceilings(self, variant: Variant) -> None:
         """No ceilings: they would be those of other kernels than the runner's."""
 
     def execute(self, job: Job, directory: Path) -> JobOutcome:
