@@ -75,10 +75,7 @@ _TIMED_OUT, _FILE, _MOST_FILES = "timed-out", "file ", 1000
 class Device:
     """A device: a host that a shell leads to.
 
-    Args:
-        shell: the way to it.
-        parent: directory there in which opscope has one of its own; see :mod:`opscope.hosts.device`.
-        lock: that is held while it is used; None: one that is of use on any system.
+    ``parent`` is the directory there in which opscope has one of its own; ``lock`` is held while it is used.
     """
 
     remote = True

@@ -213,12 +213,8 @@ def _own_name() -> str:
 class MachineHold:
     """A machine on which is measured, alone or beside another run.
 
-    Args:
-        asked: what was to be done when another run measures there.
-        lock: that was taken; None where none can be.
-        waited: for another run, in seconds.
-        busy: who measured there at first; None for nobody.
-        problem: why there is no lock.
+    ``asked`` says what was to be done when another run measures there, ``busy`` who did at first, ``waited`` for how
+    many seconds it was waited; ``problem`` says why there is no lock.
     """
 
     def __init__(

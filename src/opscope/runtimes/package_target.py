@@ -190,13 +190,8 @@ class PackageModules(NamedTuple):
 class PackageTarget(ChildTarget):
     """Runs jobs with an installed package, on this machine.
 
-    Args:
-        modules: of the processes.
-        trace: name of the file with the events of a traced run.
-        library: tells the library that asks for the CPU's features.
-        versions: tells those of the package.
-        stand_in: why it is used in place of another target, as one sentence; None: it was asked for.
-        python: that has the package.
+    ``trace`` is the name of the file with the events of a traced run; ``library`` tells the library that asks for the
+    CPU's features; ``stand_in`` says as one sentence why it is used in place of another target; None: it was asked for.
     """
 
     def __init__(

@@ -289,11 +289,8 @@ class RunnerJobs(Protocol):
 class RunnerTarget(HostedTarget, ABC):
     """Runs jobs with a native runner.
 
-    Args:
-        host: where.
-        program: makes the runner when it is needed first, since it may depend on what the host is.
-        versions: of the host's software that go with those of the runner.
-        ceilings: a target of the same host that measures its ceilings; None where they are not measured.
+    ``program`` makes the runner when it is needed first, since it may depend on what the host is; ``versions`` of the
+    host's software go with those of the runner; ``ceilings`` is a target of the same host that measures its ceilings.
     """
 
     mechanisms = tuple(Mechanism)

@@ -42,7 +42,7 @@ from opscope.runtimes.onnxruntime.onnx_file import read_onnx
 from opscope.runtimes.onnxruntime.options import CPU
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from opscope.bundle.manifest import MaskProof
     from opscope.experiment.tensors import Array
@@ -141,11 +141,7 @@ def _value(tensor: GivenTensor) -> bytes:
 def _attribute(name: str, value: int | Sequence[int]) -> bytes:
     if isinstance(value, int):
         return _text(1, name) + _number(3, value) + _number(20, _NUMBER)
-    return _text(1, name) + _joined(_number(8, one) for one in value) + _number(20, _NUMBERS)
-
-
-def _joined(parts: Iterable[bytes]) -> bytes:
-    return b"".join(parts)
+    return _text(1, name) + b"".join(_number(8, one) for one in value) + _number(20, _NUMBERS)
 
 
 def _text(number: int, value: str) -> bytes:

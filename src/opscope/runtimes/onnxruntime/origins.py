@@ -110,16 +110,13 @@ class SessionOrigins:
         for place in places:
             if found[place].attribution is Attribution.EXACT:
                 continue
-            of_kind = [number for number in main if self._kind(number) == family(self._ran[place].op)]
+            of_kind = [number for number in main if family(self._nodes[number].op) == family(self._ran[place].op)]
             if len(main) == 1 and not product:
                 found[place] = NodeOrigin((main[0],), main[0], Attribution.EXACT)
             elif len(of_kind) == 1:
                 found[place] = NodeOrigin((of_kind[0],), of_kind[0], Attribution.ALIGNED)
             elif not product:
                 found[place] = NodeOrigin(whole, whole[-1], Attribution.ALIGNED)
-
-    def _kind(self, number: int) -> str:
-        return family(self._nodes[number].op)
 
     def _learn(self, node: SessionNode) -> bool:
         """Carry on what is known of a node's tensors; whether anything was new."""

@@ -161,12 +161,9 @@ class OpenVinoRun(ProgramRun[int]):
             calls,
         )
         write_atomically(path, msgspec.json.encode(trace))
-        graph = OpenVinoGraph(SCHEMA, self._version, self._asked(), self._given(), self._ran())
+        properties = {name: str(self._compiled.get_property(name)) for name in self._properties}
+        graph = OpenVinoGraph(SCHEMA, self._version, properties, self._given(), self._ran())
         write_atomically(Path(GRAPH), msgspec.json.encode(graph))
-
-    def _asked(self) -> dict[str, str]:
-        """The properties that were asked for, as the plugin has them."""
-        return {name: str(self._compiled.get_property(name)) for name in self._properties}
 
     def _given(self) -> tuple[ModelNode, ...]:
         """The model as it was read, with the sizes of this run where it can be given them."""

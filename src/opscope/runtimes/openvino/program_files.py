@@ -82,11 +82,7 @@ def decode_ir(data: bytes, path: Path) -> IrModel:
 
 
 def weights_file(path: Path) -> Path | None:
-    """The .bin of an .xml; None for a model without weights.
-
-    Raises:
-        UsageError: it is missing, or too short for the weights that the .xml tells of.
-    """
+    """The .bin of an .xml; None for a model without weights; a UsageError where it is missing, or too short."""
     model, file = read_ir(path), path.with_suffix(".bin")
     if not model.bin_bytes:
         return file if file.is_file() else None

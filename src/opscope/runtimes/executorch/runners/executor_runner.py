@@ -136,14 +136,11 @@ _ALWAYS_TRACES = (
 
 
 class ExecutorRunnerTarget(HostedTarget):
-    """Runs jobs with one build of ``executor_runner``.
+    """Runs jobs with one build of ``executor_runner``, which is on this machine.
 
-    Args:
-        host: where it runs.
-        runner: the executable, on this machine.
-        arguments: further arguments for it; it runs in the repetition's directory, so paths in them must be absolute.
-        inputs: of the method that a job names, or the first of the program, as the program declares them.
-        outputs: of the method, likewise; with them, and ``--output_file`` in the runner, all output values are read.
+    It runs in the repetition's directory, so paths in its further ``arguments`` must be absolute. ``inputs`` are those
+    of the method that a job names, or the first of the program, as the program declares them; with ``outputs``, and
+    ``--output_file`` in the runner, all output values are read.
 
     Raises:
         NotFoundError: there is no such file.

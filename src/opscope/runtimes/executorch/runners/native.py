@@ -153,13 +153,9 @@ _PARTS = ("libexecutorch", "libexecutorch_kernels_optimized", BACKEND, "libexecu
 
 
 class NativeJobs:
-    """Runs jobs with the native runner.
+    """Runs jobs with the native runner, which was built for ``arch``, as in ``opscope.machine.isa``.
 
-    Args:
-        runner: starts it.
-        versions: of the runtime and of what built the runner.
-        arch: that the runner was built for, as in ``opscope.machine.isa``.
-        probe: asks for the CPU's features; None: the runner is asked.
+    ``versions`` are of the runtime and of what built the runner; ``probe`` asks for the CPU's features in its place.
     """
 
     def __init__(
@@ -363,14 +359,8 @@ _TYPES = "executorch/runtime/core/portable_type/c10"
 class NativeTarget(RunnerTarget):
     """Runs jobs with ExecuTorch's native runner.
 
-    Loading a program includes loading its method here; with Python that is part of the first inference.
-
-    Args:
-        host: where.
-        program: makes the runner when it is needed first, since it may depend on what the host is.
-        versions: of the host's software that go with those of the runner.
-        python: of the same host, which measures its ceilings; None where they are not measured.
-        probe: asks for the CPU's features; None: the runner is asked.
+    Loading a program includes loading its method here; with Python that is part of the first inference. ``python`` of
+    the same host measures its ceilings; ``probe`` asks for the CPU's features in place of the runner.
     """
 
     honours = frozenset({"affinity", "calls", "inputs", "values", "data"})
