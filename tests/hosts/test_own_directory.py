@@ -10,8 +10,8 @@ import pytest
 import sshd
 from opscope.core.errors import DeviceError, OverwriteError
 from opscope.hosts.device import MARK, OWN, Device, prepare, remove
-from opscope.hosts.local_shell import LocalShell
 from opscope.hosts.lock import DeviceLock, LockRequest
+from opscope.hosts.shell import LocalShell
 from opscope.hosts.ssh import VARIABLE, SshShell, parse_address
 
 

@@ -10,8 +10,8 @@ import pytest
 
 from native_runner import native_cache
 from opscope.core.errors import MissingDependencyError
-from opscope.runtimes.counting.kernel_evidence import backend_library, counted_library
 from opscope.runtimes.executorch.runners.native import NativeTarget
+from opscope.workflows.kernel_view import backend_library, counted_library
 from qemu import qemu_target
 
 if TYPE_CHECKING:

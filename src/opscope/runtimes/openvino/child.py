@@ -25,8 +25,14 @@ from opscope.experiment.protocol import RunRequest
 from opscope.program.structure.exported import Tensor
 from opscope.runtimes.child import ProgramRun, answer_request, input_arrays, run_program
 from opscope.runtimes.openvino.graph import GRAPH, SCHEMA, ModelNode, NodeTensor, OpenVinoGraph, RunNode
-from opscope.runtimes.openvino.installed import PACKAGE, imported_openvino, installed_openvino, reason_of, text_of
-from opscope.runtimes.openvino.options import properties
+from opscope.runtimes.openvino.installed import (
+    PACKAGE,
+    imported_openvino,
+    installed_openvino,
+    properties,
+    reason_of,
+    text_of,
+)
 from opscope.runtimes.openvino.trace import SCHEMA as TRACE_SCHEMA
 from opscope.runtimes.openvino.trace import OpenVinoTrace, TracedCall, TracedNode
 
