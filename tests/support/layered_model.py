@@ -88,7 +88,7 @@ def model(recorded: EtRecord | None = None, *, calls: int = 1, name: str = "Xnnp
     method.step(InstructionKind.DELEGATE, (method.number(mean), method.number(out)), target=1)
     delegates = (Delegate(name, None), Delegate("OtherBackend", None))
     plan = msgspec.structs.replace(method.plan(), delegates=delegates, outputs=(method.number(out),))
-    executable = Executable("ET12", 0, (plan,), (), (), None)
+    executable = Executable("ET12", 0, (plan,), (), ())
     return ProgramModel(executable, [DelegateGraph("forward", 0, tuple(range(calls)), graph(PAYLOAD))], recorded)
 
 

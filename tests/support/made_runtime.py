@@ -125,7 +125,9 @@ class MadeRuntime(Runtime):
     def signatures(self, program: Path) -> Sequence[Signature]:
         """One function of one input."""
         sizes = tuple(json.loads(program.read_text())["sizes"])
-        tensor = PlannedTensor(NumberType("float32", 32), sizes, (), Dynamism.STATIC, 0, None, "x", external=False)
+        tensor = PlannedTensor(
+            NumberType("float32", 32), sizes, (), Dynamism.STATIC, 0, planned=False, name="x", external=False
+        )
         return (Signature("main", (tensor,), (msgspec.structs.replace(tensor, name="y"),)),)
 
     def attributed(self, side: Side, program: Path, record: Path | None) -> AttributedSide:  # noqa: ARG002 - it has none

@@ -133,6 +133,7 @@ def executorch() -> None:
     """Programs of ExecuTorch's export_llm, and what their export recorded, without weights."""
     from executorch.examples.models.llama.export_llama_lib import export_llama, get_llama_model
     from executorch.extension.llm.export.config.llm_config import LlmConfig
+
     from opscope.runtimes.executorch.etrecord import slim_etrecord
 
     shape = {

@@ -21,11 +21,9 @@ from opscope.program.structure.plan import (
     InstructionKind,
     ListKind,
     MethodPlan,
-    PlannedMemory,
     PlannedStep,
     PlannedTensor,
     Span,
-    Subsegments,
     UnknownValue,
     Value,
     ValueList,
@@ -61,7 +59,6 @@ N = TypeVar("N", bool, int, float)
 
 # Tensor
 _SCALAR_TYPE, _SIZES, _DIM_ORDER, _DATA_BUFFER, _ALLOCATION, _DYNAMISM, _EXTRA = 0, 2, 3, 5, 6, 8, 9
-_MEMORY_ID, _OFFSET_LOW, _OFFSET_HIGH = 0, 1, 2
 _QUALIFIED_NAME, _DATA_LOCATION = 1, 2
 _EXTERNAL = 1
 _MOST_DIMENSIONS = 16  # runtime/core/exec_aten/util/tensor_dimension_limit.h
@@ -109,7 +106,7 @@ def _tensors(tables: Tables) -> list[Value]:
         orders,
         (_DYNAMISMS.get(code, Dynamism.UNKNOWN) for code in numbers(tables, _DYNAMISM, UINT8)),
         numbers(tables, _DATA_BUFFER, UINT32),
-        _allocations(tables),
+        _planned(tables),
         (name for name, _ in named),
         (external for _, external in named),
         strict=True,
@@ -122,13 +119,10 @@ def _listed(items: tuple[int, ...]) -> str:
     return f"[{shown}, ...]" if len(items) > 8 else f"[{shown}]"  # noqa: PLR2004 - enough to recognise it by
 
 
-def _allocations(tables: Tables) -> list[PlannedMemory | None]:
-    out: list[PlannedMemory | None] = [None] * len(tables)
-    details, rows = referred(tables, _ALLOCATION)
-    columns = [numbers(details, slot, UINT32) for slot in (_MEMORY_ID, _OFFSET_LOW, _OFFSET_HIGH)]
-    for row, buffer, low, high in zip(rows, *columns, strict=True):
-        out[row] = PlannedMemory(buffer, high << 32 | low)
-    return out
+def _planned(tables: Tables) -> list[bool]:
+    """Whether memory planning gave each a place."""
+    placed = set(referred(tables, _ALLOCATION)[1])
+    return [row in placed for row in range(len(tables))]
 
 
 def _extra(tables: Tables) -> list[tuple[str, bool]]:
@@ -295,9 +289,8 @@ _LENGTH_WITHOUT_SEGMENT_SIZE, _LENGTH_WITH_SEGMENT_SIZE = 24, 32
 _HINT = "give a model (.pte, .tflite, .onnx); if it is one, export or copy it again: it is truncated or corrupted"
 
 # Program
-_VERSION, _EXECUTION_PLAN, _INLINE, _SEGMENTS, _CONSTANTS, _NAMED = 0, 1, 3, 4, 5, 7
+_VERSION, _EXECUTION_PLAN, _INLINE, _SEGMENTS, _NAMED = 0, 1, 3, 4, 7
 _SEGMENT_OFFSET, _SEGMENT_SIZE = 0, 1
-_SUBSEGMENT_INDEX, _SUBSEGMENT_OFFSETS = 0, 1
 _KEY, _KEY_SEGMENT = 0, 1
 _INLINE_DATA = 0
 
@@ -332,7 +325,6 @@ def decode_executable(data: bytes | memoryview, where: str) -> Executable:
     plans = nested(root, _EXECUTION_PLAN)[0]
     if not len(plans):
         raise TraceFormatError("the program has no method", where=where, hint=_HINT)
-    constants = _subsegments(referred(root, _CONSTANTS)[0])
     first, count = nested(root, _INLINE)[0].vector(_INLINE_DATA, 1)
     return Executable(
         identifier=identifier.decode("latin-1"),
@@ -343,7 +335,6 @@ def decode_executable(data: bytes | memoryview, where: str) -> Executable:
         ),
         segments=segments,
         named_data=_named_data(root, len(segments)),
-        constants=constants[0] if constants else None,
     )
 
 
@@ -367,11 +358,6 @@ def _header(data: bytes | memoryview, where: str) -> tuple[int, int]:
         problem = f"truncated: {whole:,} bytes were written, {len(data):,} are here"
         raise TraceFormatError(problem, where=where, offset=len(data), hint=_HINT)
     return program_size, segment_base
-
-
-def _subsegments(table: Tables) -> tuple[Subsegments, ...]:
-    columns = numbers(table, _SUBSEGMENT_INDEX, UINT32), vectors(table, _SUBSEGMENT_OFFSETS, UINT64)
-    return tuple(Subsegments(*row) for row in zip(*columns, strict=True))
 
 
 def _named_data(root: Tables, segments: int) -> dict[str, int]:

@@ -147,7 +147,7 @@ class _Layers:
             dim_order=(),
             dynamism=Dynamism.STATIC if fixed else Dynamism.UNBOUNDED,
             data_buffer=0,
-            allocation=None,
+            planned=False,
             name=name,
             external=False,
             symbols=() if fixed else tuple("" if word.isdecimal() else UNNAMED for word in words),
