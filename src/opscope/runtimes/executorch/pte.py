@@ -7,7 +7,7 @@ Source of the layout: ``schema/program.fbs`` of ExecuTorch 1.5.1; the extended h
 from __future__ import annotations
 
 import struct
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -181,11 +181,9 @@ _KINDS: dict[int, tuple[InstructionKind, int, tuple[int, ...], int]] = {
 }
 
 
-class DataPlaces(NamedTuple):
-    """Where payloads of delegates can stand: inside the program (location 0) and in segments (1)."""
-
-    inline: tuple[Span, ...]
-    segments: tuple[Span, ...]
+DataPlaces: TypeAlias = tuple[tuple[Span, ...], tuple[Span, ...]]
+"""Where payloads of delegates can stand: inside the program (location 0) and in segments (1)."""
+_LOCATIONS = ("inline", "segments")
 
 
 def read_plans(plans: Tables, places: DataPlaces) -> tuple[MethodPlan, ...]:
@@ -238,7 +236,7 @@ def _place(delegates: Tables, places: DataPlaces, location: int, index: int) -> 
         raise delegates.buffer.error(f"a delegate's data has the unknown location kind {location}")
     known = places[location]
     if not 0 <= index < len(known):
-        kind = places._fields[location]
+        kind = _LOCATIONS[location]
         raise delegates.buffer.error(f"a delegate's data is number {index} of {len(known)} ({kind})")
     return known[index]
 
@@ -331,7 +329,7 @@ def decode_executable(data: bytes | memoryview, where: str) -> Executable:
         version=numbers(root, _VERSION, UINT32)[0],
         plans=read_plans(
             plans,
-            DataPlaces(tuple(Span(*place) for place in zip(first.tolist(), count.tolist(), strict=True)), segments),
+            (tuple(Span(*place) for place in zip(first.tolist(), count.tolist(), strict=True)), segments),
         ),
         segments=segments,
         named_data=_named_data(root, len(segments)),
