@@ -20,6 +20,7 @@ from opscope.core.table import Clock, EventTable
 from opscope.core.table.events import Allocation
 from opscope.readers.compressed import inflated
 from opscope.readers.flatbuffer import FlatBuffer, Tables
+from opscope.readers.lifecycle import delegate_by_names
 from opscope.readers.registry import read_trace
 from opscope.runtimes.executorch import etdump as reader
 from opscope.runtimes.executorch.etdump import EtdumpReader, repeated_spans
@@ -50,7 +51,7 @@ def generally(data: bytes) -> EventTable:
     buffer = FlatBuffer(data, "trace.etdump", 4)
     blocks = Tables(buffer, buffer.root().children(1)[0])
     part = reader._decoded(buffer, blocks, 0, len(blocks))
-    segment = part.segment(reader._delegate_backend([part]), quantised=part.whole_microseconds)
+    segment = part.segment(delegate_by_names(set(part.label.texts)), quantised=part.whole_microseconds)
     return EventTable.of_segments([segment], Clock.NS)
 
 
