@@ -93,14 +93,6 @@ class NodeData(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     hide_in_children_stats_table: bool = False
 
 
-class Measured(NamedTuple):
-    """What was measured of the program."""
-
-    # what each analysis is called, and the analysis; the one that the graph's attributes tell of first
-    results: Sequence[tuple[str, Analysis]]
-    comparisons: Sequence[Comparison] = ()  # between them
-
-
 class Placed(NamedTuple):
     """The operators of an analysis at the nodes of the graph."""
 
@@ -118,10 +110,16 @@ _SHARES = [
 _GREEN, _RED, _NONE = "#81c784", "#e57373", "transparent"
 
 
-def model_explorer(model: ProgramModel, label: str, measured: Measured) -> dict[tuple[str, ...], bytes]:
-    """Every file, by the parts of its name: ``graph``; ``accelerated``, ``time``; and so on."""
+def model_explorer(
+    model: ProgramModel, label: str, results: Sequence[tuple[str, Analysis]], comparisons: Sequence[Comparison] = ()
+) -> dict[tuple[str, ...], bytes]:
+    """Every file, by the parts of its name: ``graph``; ``accelerated``, ``time``; and so on.
+
+    ``results`` are analyses with their names, the one that the graph's attributes tell of first; ``comparisons`` are
+    between them.
+    """
     graphs = _Graphs(model)
-    placed = [(name, analysis, place(model, analysis)) for name, analysis in measured.results]
+    placed = [(name, analysis, place(model, analysis)) for name, analysis in results]
     shown = placed[0] if placed else None
     files: dict[tuple[str, ...], bytes] = {}
     files[("graph",)] = graphs.collection(label, shown[1] if shown else None, shown[2] if shown else None)
@@ -130,7 +128,7 @@ def model_explorer(model: ProgramModel, label: str, measured: Measured) -> dict[
         data = {"time": _times(name, analysis, own), "share": _shares(name, own)}
         files |= {(*key, what): graphs.data(values) for what, values in data.items()}
     known = {name: own for name, _, own in placed}
-    for comparison in measured.comparisons:
+    for comparison in comparisons:
         candidate, baseline = comparison.candidate.label, comparison.baseline.label
         if candidate in known and baseline in known:
             values = _speedups(comparison, known[baseline], known[candidate])

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import enum
 import math
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
+from opscope.core.table import Clock
+from opscope.core.version import __version__
 from opscope.reports.document.text import plain
 
 if TYPE_CHECKING:
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
     from opscope.analysis.operators.operators import Operator
 
     _Maker: TypeAlias = "Callable[[Operator], tuple[Frame, ...]]"
+
 
 _LONGEST = 200
 _FRAMEWORK = "framework"
@@ -117,3 +120,67 @@ def _leaf(operator: Operator) -> Frame:
 def frame_name(text: str) -> str:
     """A name on one line, and without the sign that separates frames in folded stacks."""
     return plain(text, _LONGEST).replace(";", ",") or "unnamed"
+
+
+_SCHEMA = "https://www.speedscope.app/file-format-schema.json"
+
+
+class Profile(msgspec.Struct, frozen=True, tag_field="type", tag="sampled", rename="camel"):
+    """Samples, each a stack of numbers of frames, and their weights."""
+
+    name: str
+    unit: str
+    start_value: int
+    end_value: int
+    samples: list[list[int]]
+    weights: list[int]
+
+
+class SpeedscopeFile(msgspec.Struct, frozen=True, rename="camel"):
+    """A file of several profiles."""
+
+    schema: str = msgspec.field(name="$schema")
+    name: str
+    exporter: str
+    active_profile_index: int
+    shared: dict[Literal["frames"], list[Frame]]  # by number
+    profiles: list[Profile]
+
+
+def speedscope(name: str, results: Sequence[tuple[str, Analysis]], by: By) -> bytes:
+    """The file."""
+    numbers: dict[Frame, int] = {}
+    profiles = [_profile(label, analysis, by, numbers) for label, analysis in results]
+    file = SpeedscopeFile(
+        schema=_SCHEMA,
+        name=plain(name),
+        exporter=f"opscope {__version__}",
+        active_profile_index=0,
+        shared={"frames": list(numbers)},
+        profiles=profiles,
+    )
+    return msgspec.json.encode(file) + b"\n"
+
+
+def _profile(label: str, analysis: Analysis, by: By, numbers: dict[Frame, int]) -> Profile:
+    """One profile; frames that are new get the next number."""
+    found = stacks(analysis, by)
+    return Profile(
+        name=f"{plain(label)}: mean inference by {by.value}",
+        unit="nanoseconds" if analysis.trace.clock is Clock.NS else "none",
+        start_value=0,
+        end_value=sum(weight for _, weight in found),
+        samples=[[numbers.setdefault(frame, len(numbers)) for frame in frames] for frames, _ in found],
+        weights=[weight for _, weight in found],
+    )
+
+
+def folded(results: Sequence[tuple[str, Analysis]], by: By) -> bytes:
+    """The file."""
+    lines: dict[str, int] = {}
+    for name, analysis in results:
+        outer = (Frame(frame_name(name)),) if len(results) > 1 else ()
+        for frames, weight in stacks(analysis, by):
+            line = ";".join(frame.name for frame in (*outer, *frames))
+            lines[line] = lines.get(line, 0) + weight
+    return "".join(f"{line} {weight}\n" for line, weight in lines.items() if weight).encode()

@@ -446,10 +446,8 @@ def old_bundle(path: Path, experiment: Experiment, target: RunTarget) -> Bundle:
     bundle = resumed_bundle(path, experiment.model)
     manifest = bundle.manifest
     # Whether there is a variant without the mechanism depends on what earlier bundles have shown.
-    begun, variants = (
-        [v for v in own if v.role is not Role.CONTROL]
-        for own in (manifest.variants, variants_of(experiment, target).variants)
-    )
+    wanted, _ = variants_of(experiment, target)
+    begun, variants = ([v for v in own if v.role is not Role.CONTROL] for own in (manifest.variants, wanted))
     _check_models(manifest, experiment, path)
     if begun != variants:
         names, now = (", ".join(map(_variant_text, some)) for some in (begun, variants))

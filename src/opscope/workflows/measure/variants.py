@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, TypeAlias
 
 import msgspec
 
@@ -25,23 +25,18 @@ if TYPE_CHECKING:
     from opscope.workflows.measure.switching import ChosenSwitch
 
 
-class PlannedVariants(NamedTuple):
-    """The variants of an experiment, and why none of them has a feature switched off; None when one has."""
+def variants_of(experiment: Experiment, target: RunTarget) -> tuple[list[Variant], str | None]:
+    """The variants of an experiment on the CPU of a target, and why none has a feature switched off; None when one has.
 
-    variants: list[Variant]
-    not_switched: str | None = None
-
-
-def variants_of(experiment: Experiment, target: RunTarget) -> PlannedVariants:
-    """The variants of an experiment on the CPU of a target: those that it lists, else what it asks to switch off.
+    They are those that it lists, else what it asks to switch off.
 
     A second model makes it two variants, one of each. Without a list it is for each thread count the accelerated one,
     the steps, and the baseline. Where no feature can be switched off, and the user did not ask for one, it is the
     accelerated variant alone. Nothing can be switched off in a build of the user's: it is one variant, of which nothing
     tells what it uses.
     """
-    planned = _variants_of(experiment, target)
-    return planned._replace(variants=[_with_runtime_options(experiment, one) for one in planned.variants])
+    variants, not_switched = _variants_of(experiment, target)
+    return [_with_runtime_options(experiment, one) for one in variants], not_switched
 
 
 def _with_runtime_options(experiment: Experiment, variant: Variant) -> Variant:
@@ -70,24 +65,24 @@ def _delegate(experiment: Experiment, variant: Variant, planned: PlannedVariant 
     return "none" if experiment.delegate == "none" else "xnnpack"
 
 
-def _variants_of(experiment: Experiment, target: RunTarget) -> PlannedVariants:
+def _variants_of(experiment: Experiment, target: RunTarget) -> tuple[list[Variant], str | None]:
     if experiment.variants or experiment.against is not None:
-        return PlannedVariants(_listed(experiment, target) if experiment.variants else _two_programs(experiment))
+        return _listed(experiment, target) if experiment.variants else _two_programs(experiment), None
     if target.capabilities().is_build:
-        return PlannedVariants(_as_it_is(experiment))
+        return _as_it_is(experiment), None
     if experiment.delegate == BOTH:
-        return PlannedVariants(_with_and_without_delegate(experiment), "--delegate both compares the delegate instead")
+        return _with_and_without_delegate(experiment), "--delegate both compares the delegate instead"
     if experiment.ablate == (NOTHING_OFF,):
-        return PlannedVariants(_against_baseline(experiment, []), "--ablate none was given")
+        return _against_baseline(experiment, []), "--ablate none was given"
     try:
         switch = chosen_switch(target, experiment.switch)
         steps = _steps(experiment, switch)
     except FeatureError as error:
         if experiment.ablate or experiment.ladder or experiment.switch != AUTO:
             raise
-        return PlannedVariants(_against_baseline(experiment, []), str(error))
+        return _against_baseline(experiment, []), str(error)
     found = _against_baseline(experiment, steps, switch.recorded)
-    return PlannedVariants([*found, *_controls(experiment, switch, found)])
+    return [*found, *_controls(experiment, switch, found)], None
 
 
 def _listed(experiment: Experiment, target: RunTarget) -> list[Variant]:
@@ -140,11 +135,8 @@ def control_name(experiment: Experiment, variant: str) -> str:
     return f"{variant}-{UNTOUCHED}" if len(experiment.all_models) > 1 and experiment.variants else UNTOUCHED
 
 
-class _Step(NamedTuple):
-    """Groups that are switched off, and the fields that are cleared for it."""
-
-    groups: list[str]
-    cleared: list[str]
+_Step: TypeAlias = "tuple[list[str], list[str]]"
+"""Groups that are switched off, and the fields that are cleared for it."""
 
 
 def _steps(experiment: Experiment, switch: ChosenSwitch) -> list[_Step]:
@@ -155,7 +147,7 @@ def _steps(experiment: Experiment, switch: ChosenSwitch) -> list[_Step]:
         groups = isa.ladder(arch, fields - fixed)
     else:
         groups = [asked or [isa.default_ablation(arch, fields - fixed, _weight_bits(experiment)).name]]
-    return [_Step(names, isa.cleared_fields(arch, names, fields, fixed)) for names in groups]
+    return [(names, isa.cleared_fields(arch, names, fields, fixed)) for names in groups]
 
 
 def _weight_bits(experiment: Experiment) -> frozenset[int]:
@@ -190,7 +182,7 @@ def _with_and_without_delegate(experiment: Experiment) -> list[Variant]:
     if experiment.ladder or experiment.ablate not in {(), (NOTHING_OFF,)}:
         hint = "leave out --ablate and --ladder, or choose --delegate xnnpack or none"
         raise UsageError("one comparison at a time: the delegate is switched already", where="--delegate", hint=hint)
-    return _against_baseline(experiment, [_Step([], [])])
+    return _against_baseline(experiment, [([], [])])
 
 
 NEW, OLD = "new", "old"

@@ -420,15 +420,13 @@ def _processes(side: Side, stem: str) -> list[str]:
 
 
 def _speedscope(request: Request) -> dict[str, Content]:
-    from opscope.reports.formats.speedscope import speedscope
-    from opscope.reports.formats.stacks import By
+    from opscope.reports.formats.stacks import By, speedscope
 
     return {".speedscope.json": speedscope(request.stem, _stackable(request), By(request.by))}
 
 
 def _folded(request: Request) -> dict[str, Content]:
-    from opscope.reports.formats.speedscope import folded
-    from opscope.reports.formats.stacks import By
+    from opscope.reports.formats.stacks import By, folded
 
     return {".folded.txt": folded(_stackable(request), By(request.by))}
 
@@ -529,11 +527,11 @@ def _openmetrics(request: Request) -> dict[str, Content]:
 
 
 def _model_explorer(request: Request) -> dict[str, Content]:
-    from opscope.reports.formats.model_explorer import Measured, model_explorer
+    from opscope.reports.formats.model_explorer import model_explorer
     from opscope.workflows.reports.reports import file_name
 
     model, results, comparisons = _measured_program(request)
-    files = model_explorer(model, request.stem, Measured(results, comparisons))
+    files = model_explorer(model, request.stem, results, comparisons)
     return {f".{'.'.join(map(file_name, parts))}.json": content for parts, content in files.items()}
 
 
