@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from opscope.analysis.compare.compare import Comparison, RelatedData, compare
-from opscope.analysis.findings.quality import Grade, concern
-from opscope.analysis.findings.quality import judge as judge_quality
+from opscope.analysis.findings.message import Grade, concern
+from opscope.analysis.findings.message import judge as judge_quality
 from opscope.analysis.gate.budgets import Budget, Budgets, EndToEndBudget, Sides, SplitTimes, judge_budgets, split_times
 from opscope.analysis.gate.decision import Criterion, Outcome, Quantity, lenient, overall
 from opscope.analysis.gate.gate import Slowdown, Terms, end_to_end_slowdown, gate, judge, rounds_for

@@ -10,7 +10,7 @@ from opscope.analysis.analysis import Analysis, ProgramInfo, ProgramKnowledge, T
 from opscope.analysis.compare.compare import Comparison, compare
 from opscope.analysis.findings.message import Message
 from opscope.analysis.operators.attribution import Attributions
-from opscope.analysis.operators.operator_facts import OperatorFacts
+from opscope.analysis.operators.operators import OperatorFacts
 from opscope.analysis.rules.evidence import Evidence, ExperimentEvidence, MeasuredVariant, PairEvidence
 from opscope.analysis.rules.rules import COMPARISON_RULES, EXPERIMENT_RULES, examine_comparison, examine_experiment
 from opscope.core.stats.effect import Verdict

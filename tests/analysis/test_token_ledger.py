@@ -8,8 +8,7 @@ import pytest
 from fakes import round_ceilings
 from opscope.analysis.latency.latency import latency_of
 from opscope.analysis.latency.methods import MethodTime
-from opscope.analysis.operators.operator_facts import OperatorFacts
-from opscope.analysis.operators.operators import FRAMEWORK_BACKEND, Operator
+from opscope.analysis.operators.operators import FRAMEWORK_BACKEND, Operator, OperatorFacts
 from opscope.analysis.roofline import OperatorWork
 from opscope.analysis.tokens.growth import cache_costs, decode_growth
 from opscope.analysis.tokens.ledger import ByteUse, TokenLedger, TokenLimit, token_ledgers

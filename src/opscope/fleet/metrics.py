@@ -9,7 +9,7 @@ from __future__ import annotations
 from datetime import timezone
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from opscope.analysis.findings.quality import Grade
+from opscope.analysis.findings.message import Grade
 from opscope.core.errors import NotFoundError, UsageError
 from opscope.core.stats.effect import Verdict
 from opscope.fleet.store.place import place_of

@@ -8,7 +8,7 @@ from opscope.bundle.manifest import Role, TracingMode
 from opscope.runtimes.registry import runtime_of
 
 if TYPE_CHECKING:
-    from opscope.analysis.latency.timing import CallTimes
+    from opscope.analysis.latency.latency import CallTimes
     from opscope.bundle.manifest import Manifest, Variant
 
 _FEWEST = 3
@@ -17,7 +17,7 @@ _FEWEST = 3
 
 def calls_of(manifest: Manifest, variant: str, warmup: int) -> CallTimes | None:
     """Calls of a variant, without tracing too; None when nothing was timed without it."""
-    from opscope.analysis.latency.timing import CallTimes
+    from opscope.analysis.latency.latency import CallTimes
 
     walls = {
         arm: {r.round: r.measurement for r in manifest.completed(variant, arm) if r.measurement} for arm in TracingMode

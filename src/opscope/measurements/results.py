@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     import altair as alt
     import polars as pl
 
-    from opscope.analysis.operators.operator_facts import OperatorFacts
+    from opscope.analysis.operators.operators import OperatorFacts
     from opscope.core.table.places import OperatorKey
     from opscope.reports.content.content import ReportContent
     from opscope.reports.notebook.card import Card

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opscope.analysis.findings.quality import Grade
+from opscope.analysis.findings.message import Grade
 from opscope.analysis.quality.quality_machine import ON_THE_DEVICE
 from opscope.core.parts import failures_heard, part
 from opscope.reports.content.content import Headline, all_threads_text, closing_rows, headline, one_process_a_side
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from opscope.analysis.analysis import Analysis
-    from opscope.analysis.findings.quality import Quality
+    from opscope.analysis.findings.message import Quality
     from opscope.reports.content.content import ReportContent
     from opscope.reports.sections.operator_kernels import KernelSection
 

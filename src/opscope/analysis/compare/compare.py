@@ -8,12 +8,11 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias, TypeVar
 import msgspec
 import numpy as np
 
-from opscope.analysis.compare.accuracy import Accuracy
 from opscope.analysis.compare.matching import MatchedBy, match, match_layers, process_copies, process_times
 from opscope.analysis.compare.networks import different_networks, match_runtimes
-from opscope.analysis.compare.outputs import OutputAgreement, identical
+from opscope.analysis.compare.outputs import Accuracy, OutputAgreement, identical
 from opscope.analysis.compare.shift import Shift, shift
-from opscope.analysis.findings.quality import Grade, Quality
+from opscope.analysis.findings.message import Grade, Quality
 from opscope.analysis.latency.methods import durations_by_method
 from opscope.analysis.operators.headline import HeadlineSplit, headline_scale, measured_durations, not_timed_warning
 from opscope.analysis.operators.operators import Operator, known_operators
@@ -30,7 +29,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from opscope.analysis.compare.matching import Match, OperatorPair
-    from opscope.analysis.operators.operator_facts import OperatorFacts
+    from opscope.analysis.operators.operators import OperatorFacts
     from opscope.core.table import EventTable, TraceWarning
     from opscope.core.table.places import OperatorKey
 

@@ -23,8 +23,7 @@ from opscope.program.operators.taxonomy import FRAMEWORK
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from opscope.analysis.operators.operator_facts import OperatorFacts
-    from opscope.analysis.operators.operators import Operator
+    from opscope.analysis.operators.operators import Operator, OperatorFacts
     from opscope.core.table.places import OperatorKey
 
     Signature: TypeAlias = tuple[object, ...]

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from opscope.analysis.compare.compare import Comparison
-    from opscope.analysis.findings.quality import Quality
+    from opscope.analysis.findings.message import Quality
     from opscope.analysis.gate.decision import Decision
 
 

@@ -23,8 +23,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from opscope.analysis.compare.compare import Comparison
-    from opscope.analysis.latency.latency import Latency
-    from opscope.analysis.latency.timing import TracingCost
+    from opscope.analysis.latency.latency import Latency, TracingCost
     from opscope.analysis.operators.delegates import DelegateTime, LayoutTime, PortableTime
     from opscope.analysis.operators.headline import HeadlineSplit
     from opscope.analysis.operators.operators import Operator

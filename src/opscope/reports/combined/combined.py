@@ -5,8 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
-from opscope.analysis.findings.message import note
-from opscope.analysis.findings.quality import Grade
+from opscope.analysis.findings.message import Grade, note
 from opscope.analysis.operators.operators import dominant, limit_without
 from opscope.core import units
 from opscope.program.operators.kinds import Category

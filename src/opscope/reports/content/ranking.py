@@ -16,8 +16,8 @@ from opscope.runtimes.registry import title_of
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from opscope.analysis.compare.accuracy import Accuracy, OutputDifference
     from opscope.analysis.compare.compare import EndToEnd
+    from opscope.analysis.compare.outputs import Accuracy, OutputDifference
     from opscope.bundle.manifest import Manifest, Variant
     from opscope.reports.content.content import ReportContent
 

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
     from opscope.analysis.analysis import Analysis
     from opscope.analysis.compare.compare import Comparison
-    from opscope.analysis.findings.quality import Quality
+    from opscope.analysis.findings.message import Quality
     from opscope.analysis.operators.operators import Operator
     from opscope.core.table import EventTable
     from opscope.reports.content.content import ReportContent

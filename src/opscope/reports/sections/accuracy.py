@@ -11,7 +11,7 @@ from opscope.reports.document.blocks import Bullets, Format, Section, Sentence, 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from opscope.analysis.compare.accuracy import Accuracy, OutputDifference, Proportion, Top1
+    from opscope.analysis.compare.outputs import Accuracy, OutputDifference, Proportion, Top1
     from opscope.reports.content.content import ReportContent
     from opscope.reports.document.blocks import Block, TableBlock, Value
 

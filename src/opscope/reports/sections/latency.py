@@ -20,8 +20,8 @@ from opscope.reports.content.content import (
 )
 from opscope.reports.content.ranking import ranked, runtime_title
 from opscope.reports.document.blocks import Beside, Bullets, Details, Format, Section, Sentence, Tone, column, table
+from opscope.reports.document.template import picture
 from opscope.reports.document.text import plain
-from opscope.reports.pictures.drawing import picture
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

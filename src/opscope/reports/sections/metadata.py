@@ -6,8 +6,7 @@ import re
 from pathlib import PurePath
 from typing import TYPE_CHECKING
 
-from opscope.analysis.findings.message import MessageKind, part_warning, warning
-from opscope.analysis.findings.quality import grade_left
+from opscope.analysis.findings.message import MessageKind, grade_left, part_warning, warning
 from opscope.bundle.manifest import Role
 from opscope.bundle.settings import NOTHING_OFF, ExperimentSettings, words_of
 from opscope.core.printable import shell_command
@@ -33,8 +32,7 @@ from opscope.reports.sections.latency import calls_text
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from opscope.analysis.findings.message import Message
-    from opscope.analysis.findings.quality import Quality
+    from opscope.analysis.findings.message import Message, Quality
     from opscope.bundle.manifest import ConfigRequest, Environment, ExperimentRequest, Manifest, Model
     from opscope.core.parts import PartFailure
     from opscope.reports.content.content import ReportContent

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from opscope.analysis.compare.compare import Comparison
     from opscope.analysis.gate.budgets import Budget, Sides
     from opscope.analysis.gate.decision import Criterion
-    from opscope.analysis.latency.timing import Floats
+    from opscope.analysis.latency.latency import Floats
     from opscope.npu.workflows.sides import TilesGateResult
     from opscope.runtimes.side import Side, Warmup
 

@@ -25,7 +25,6 @@ from opscope.machine.emulation import marked
 from opscope.machine.environment import capture
 from opscope.machine.isa import check_name
 from opscope.runtimes.registry import RUNTIMES, runtime_of
-from opscope.workflows.measure.model_files import exported_files, program_source
 from opscope.workflows.measure.program_inputs import (
     INPUTS,
     ProgramPlace,
@@ -34,6 +33,8 @@ from opscope.workflows.measure.program_inputs import (
     called_methods,
     check_no_inputs,
     check_same_inputs,
+    exported_files,
+    program_source,
     shared_inputs,
     with_inputs,
 )

@@ -36,7 +36,6 @@ from opscope.core.system.stages import heard_by
 from opscope.core.system.stop import StopRequest
 from opscope.experiment.planned import Experiments
 from opscope.workflows.measure.experiments import Means, attempt, experiment_target, failed
-from opscope.workflows.measure.model_files import program_source
 from opscope.workflows.measure.parallel.carried import (
     Carried,
     Parcel,
@@ -56,6 +55,7 @@ from opscope.workflows.measure.parallel.workers import (
     losses,
     scheduler_lost,
 )
+from opscope.workflows.measure.program_inputs import program_source
 from opscope.workflows.measure.run_report import Attempt, ExperimentResult, RunReport, with_comparisons
 from opscope.workflows.reports.reports import REPORT_FORMATS, content_of, write_reports
 
