@@ -16,7 +16,7 @@ from opscope.analysis.gate.decision import Criterion, Outcome, Quantity, decided
 from opscope.analysis.work.gate import WorkChange, WorkEvidence, WorkSide
 from opscope.api import Settings, check, profile
 from opscope.core.stats.effect import Verdict
-from opscope.reports.formats.annotations import Annotation, JudgedProgram, gate_annotations
+from opscope.reports.formats.ci import Annotation, JudgedProgram, gate_annotations
 from opscope.reports.gate import comparison_text
 from opscope.reports.work import work_gate_text
 from opscope.workflows.analyze.preflight import lines_of_layers, new_findings

@@ -26,15 +26,15 @@ from opscope.core.parts import part
 from opscope.core.system.memory import file_bytes
 from opscope.core.units import counted_text
 from opscope.fleet.analysis.history import FigureUnit, Metric, Order, Point, Subject, history
-from opscope.fleet.analysis.history_gate import Predecessors, history_gate
-from opscope.fleet.analysis.history_moves import common_steps
-from opscope.fleet.analysis.known_changes import (
+from opscope.fleet.analysis.history_changes import (
     KnownChanges,
     acknowledged,
+    common_steps,
     new_for_the_worse,
     seen_since,
     with_known,
 )
+from opscope.fleet.analysis.history_gate import Predecessors, history_gate
 from opscope.fleet.results import HistoryResult
 from opscope.fleet.store.place import place_of, store_address
 from opscope.fleet.store.querying import ask

@@ -8,8 +8,15 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias, TypeVar
 import msgspec
 import numpy as np
 
-from opscope.analysis.compare.matching import MatchedBy, match, match_layers, process_copies, process_times
-from opscope.analysis.compare.networks import different_networks, match_runtimes
+from opscope.analysis.compare.matching import (
+    MatchedBy,
+    different_networks,
+    match,
+    match_layers,
+    match_runtimes,
+    process_copies,
+    process_times,
+)
 from opscope.analysis.compare.outputs import Accuracy, OutputAgreement, identical
 from opscope.analysis.compare.shift import Shift, shift
 from opscope.analysis.findings.message import Grade, Quality

@@ -31,7 +31,6 @@ from opscope.reports.content.content import (
     top_operators,
 )
 from opscope.reports.content.places import layer_text
-from opscope.reports.content.switch import switch_messages
 from opscope.reports.document.blocks import (
     Beside,
     Block,
@@ -52,6 +51,7 @@ from opscope.reports.document.markdown import markdown_document
 from opscope.reports.document.messages import grade_text, sentence
 from opscope.reports.sections.first import category_table
 from opscope.reports.sections.kernel_view import kernel_rows
+from opscope.reports.sections.metadata import switch_messages
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -443,8 +443,7 @@ def _stackable(request: Request) -> list[tuple[str, Analysis]]:
 
 def _pprof(request: Request) -> dict[str, Content]:
     from opscope.measurements.analyses import analysis_of
-    from opscope.reports.formats.pprof import pprof
-    from opscope.reports.formats.stacks import By
+    from opscope.reports.formats.stacks import By, pprof
 
     analysis = analysis_of(_checked(_side(request)))
     by = By(request.by) if request.by_said else By.MODULE if analysis.modules else By.OPERATOR
