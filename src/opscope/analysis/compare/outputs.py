@@ -179,6 +179,20 @@ class Accuracy(msgspec.Struct, frozen=True):
         """Whether all outputs were compared, and are the same."""
         return bool(self.outputs) and all(output.equal for output in self.outputs)
 
+    @property
+    def agrees(self) -> bool:
+        """Whether all outputs were compared, and differ by no more than rounding in single precision."""
+        return bool(self.outputs) and all(
+            own.max_rel is not None and own.max_rel <= TOLERANCES["fp32"] and not own.unlike_nonfinite
+            for own in self.outputs
+        )
+
+    @property
+    def worst(self) -> OutputDifference | None:
+        """The output that differs most; None where none was compared."""
+        known = [own for own in self.outputs if own.problem is None]
+        return max(known, key=lambda own: (own.max_rel is None, own.max_rel or 0.0), default=None)
+
 
 def not_compared(reason: str, hint: str) -> Accuracy:
     """That outputs were not compared, and how to have them compared."""

@@ -61,13 +61,6 @@ class ExplorerGraph(msgspec.Struct, frozen=True, rename="camel"):
     group_node_attributes: dict[str, dict[str, str]]
 
 
-class GraphCollection(msgspec.Struct, frozen=True):
-    """The graphs of a file."""
-
-    label: str
-    graphs: list[ExplorerGraph]
-
-
 class NodeValue(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     """The value of a node with its colour where the scale does not decide it; as a threshold, of values up to it."""
 
@@ -187,7 +180,7 @@ class _Graphs:
             for name, view in self._views(method):
                 nodes = [_described(node, method, placed) for node in view(places)]
                 graphs.append(ExplorerGraph(name, nodes, _facts(method, analysis, placed)))
-        return _json(GraphCollection(plain(label, _LONGEST), graphs))
+        return _json({"label": plain(label, _LONGEST), "graphs": graphs})
 
     def data(self, values: Mapping[str, NodeData]) -> bytes:
         """The file of values by method, for every graph."""

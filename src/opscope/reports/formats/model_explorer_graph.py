@@ -12,7 +12,7 @@ Source of the format: ``graph_builder.py`` of the package ai-edge-model-explorer
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 import msgspec
 
@@ -76,11 +76,8 @@ class NodeLocation(NamedTuple):
     delegate: str | None  # name of the call it is inside of; None for what runs outside of delegates
 
 
-class _Made(NamedTuple):
-    """Who makes a value: node, number of its output."""
-
-    node: str
-    output: str
+_Made: TypeAlias = "tuple[str, str]"
+"""Who makes a value: node, number of its output."""
 
 
 class _Ends(NamedTuple):
@@ -159,7 +156,7 @@ class _Walk:
     def run(self) -> list[NodeLocation]:
         """The nodes."""
         for number, value in enumerate(self._plan.inputs):
-            self._made[value] = _Made(f"input{number}", "0")
+            self._made[value] = (f"input{number}", "0")
             self._add(self._node(f"input{number}", "input", made=[value]))
         for number, step in enumerate(self._plan.chains[0].steps if self._plan.chains else ()):
             graph = self._method.graphs.get(step.target) if step.kind is InstructionKind.DELEGATE else None
@@ -185,7 +182,7 @@ class _Walk:
         delegate = _call_name(called, number) if is_call else None
         node = self._node(instruction_id(number), called, attributes(known), read, made)
         self._add(node, self._modules(origin), delegate)
-        self._made |= {value: _Made(instruction_id(number), str(place)) for place, value in enumerate(made)}
+        self._made |= {value: (instruction_id(number), str(place)) for place, value in enumerate(made)}
 
     def _outputs(self, step: PlannedStep, tensors: Sequence[int]) -> list[int]:
         """What a step makes: its last tensor, and whatever nobody gave it."""
@@ -276,7 +273,7 @@ class _Payload:
         name = payload_id(self._instruction, number)
         ends = _Ends(node.inputs, node.outputs, made, self._shape)
         shown = _node(name, node.kind, attributes(self._known(number, node, origin)), ends)
-        made |= {value: _Made(name, str(place)) for place, value in enumerate(node.outputs)}
+        made |= {value: (name, str(place)) for place, value in enumerate(node.outputs)}
         return shown
 
     def _known(self, number: int, node: XnnNode, origin: OperatorOrigin | None) -> list[tuple[str, object]]:

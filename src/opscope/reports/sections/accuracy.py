@@ -44,7 +44,7 @@ def outputs_section(content: ReportContent) -> Section | None:
     if not found:
         return accuracy_section(content.primary.accuracy) if content.primary else None
     told = outputs_sentences(content)
-    rows = [(one.name, one.worst) for one in found if one.worst]
+    rows = [(name, one.worst) for name, one in found.items() if one.worst]
     compared = table(
         rows,
         column("variant", Format.NAME, lambda row: row[0]),
