@@ -129,7 +129,7 @@ def thread_count(experiment: ExperimentEvidence) -> Message:
     others = [other for other in others if shown and other.threads != shown.threads]
     if shown is None or not others:
         return not_checked(rule, "one thread count was measured; try --threads 1,2,4")
-    effects = {other.name: _effect(shown, other) for other in others}
+    effects = {other.name: latency_effect(_latency(shown), _latency(other)) for other in others}
     least = -math.log1p(-LEAST_SHARE)
     faster = [
         other
@@ -159,11 +159,6 @@ def _between(effect: Effect) -> str:
     ends = interval_of(effect, math.exp)
     between = f" {interval_text(ends, ratio_text)}" if ends else ""
     return f"{ratio_text(math.exp(effect.estimate))}{between}"
-
-
-def _effect(shown: MeasuredVariant, other: MeasuredVariant) -> Effect:
-    """Of another thread count on the latency, process by process."""
-    return latency_effect(_latency(shown), _latency(other))
 
 
 def _latency(ran: MeasuredVariant) -> Latency:

@@ -93,12 +93,11 @@ def gate_annotations(
     first = next((one.line for one in slower if one.line), judged.path or None)
     level, title = "notice" if decision.let_through else "error", plain(f"{_TITLE}: {text.answer}", _LONGEST)
     head = Annotation(level, title, plain(". ".join(told), 3 * _LONGEST), first)
-    new = [Annotation("notice", plain(one.title, _LONGEST), _advice(one), _first(one.lines)) for one in judged.findings]
+    new = [
+        Annotation("notice", plain(one.title, _LONGEST), _advice(one), next(iter(one.lines), None))
+        for one in judged.findings
+    ]
     return [head, *slower[:_MOST], *[*new[:_MOST_FINDINGS], *lone][: _MOST - 1]]
-
-
-def _first(lines: Sequence[str]) -> str | None:
-    return lines[0] if lines else None
 
 
 def _advice(one: Message) -> str:
