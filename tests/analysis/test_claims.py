@@ -34,7 +34,7 @@ def test_seven_billion_weights_at_50_gb_a_second_make_thirteen_tokens_at_most() 
     assert rate_claim(12.0, bound).plausibility is Plausibility.POSSIBLE
     above = rate_claim(20.0, bound)
     assert (above.plausibility, above.excess) == (Plausibility.ABOVE, pytest.approx(20 / 12.698, rel=1e-3))
-    assert above.evidence == "20 tokens/s is 1.58 times the bound: memory allows at most 12.7 tokens/s"
+    assert above.evidence == "20.0 tokens/s is 1.58 times the bound: memory allows at most 12.7 tokens/s"
 
 
 def test_keys_and_values_lower_the_bound() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -10,6 +11,7 @@ from opscope.analysis.latency.latency import latency_of
 from opscope.analysis.latency.methods import MethodTime
 from opscope.analysis.operators.operators import FRAMEWORK_BACKEND, Operator, OperatorFacts
 from opscope.analysis.roofline import OperatorWork
+from opscope.analysis.tokens.claims import Plausibility, claimed_phase, measured_claim
 from opscope.analysis.tokens.growth import cache_costs, decode_growth
 from opscope.analysis.tokens.ledger import ByteUse, TokenLedger, TokenLimit, token_ledgers
 from opscope.analysis.tokens.parts import Place, TokenPart, place_of
@@ -209,6 +211,36 @@ def test_weights_bound_a_call_whose_time_is_reading_them() -> None:
     assert row.bandwidth is not None
     assert row.bandwidth.low == pytest.approx(found.limits[0].share, rel=0.01)
     assert found.weights_per_s == bandwidth
+
+
+def test_a_published_speedup_is_held_against_the_measured_machine() -> None:
+    """40 MB of weights at the measured bandwidth, or the 5.6 MB of them with 4 bits and a scale for each 32."""
+    facts = {KEY: OperatorFacts(cost=Cost(10_000_000, 20_000_000, 4_000, 4_000, 40_000_000))}
+    rows = [operator(0, "network.layers.0.feed_forward.w1", share=1.0, weights="fp32", shape=(1, 1, 1000))]
+    own = msgspec.structs.replace(method(f"{METHOD}_of_64", [[8_000_000]]), tokens_per_second=125.0)
+    rows = [msgspec.structs.replace(row, method=own.method) for row in rows]
+    ledgers = token_ledgers(
+        rows,
+        [own],
+        {KEY._replace(method=own.method): WORK},
+        {KEY._replace(method=own.method): facts[KEY]},
+        round_ceilings(),
+    )
+    asked = claimed_phase([own], ledgers, METHOD)
+    assert asked is not None
+    assert asked == claimed_phase([own], ledgers, None)
+    assert claimed_phase([own], ledgers, "decode_at_1") is None
+    rate = round_ceilings().bandwidth(40_000_000)
+    assert rate is not None
+    claim = measured_claim(asked, round_ceilings(), 6.0, speedup=True)
+    assert (claim.plausibility, claim.largest.value) == (Plausibility.ABOVE, pytest.approx(rate / 40e6 / 125))
+    assert claim.evidence.startswith("decode_at_10_of_64: 6.00x is ")
+    smaller = measured_claim(asked, round_ceilings(), 6.0, speedup=True, weights="int4", group=32)
+    assert smaller.plausibility is Plausibility.POSSIBLE
+    bandwidth = round_ceilings().bandwidth(10e6 * 4.5 / 8)
+    assert smaller.largest.value == pytest.approx((bandwidth or 0.0) / (10e6 * 4.5 / 8) / 125)
+    told = measured_claim(asked, round_ceilings(), 200.0, speedup=False)
+    assert told.plausibility is Plausibility.POSSIBLE
 
 
 def test_what_no_machine_can_do_is_told() -> None:

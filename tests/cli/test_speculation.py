@@ -61,3 +61,11 @@ def test_traces_without_drafts_have_no_acceptance(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_bytes(b"".join(events_csv(table)))
     done = opscope("analyze", str(tmp_path / "a.csv"), "--acceptance", "8/12:4")
     assert (done.returncode, "verify_5" in done.stderr) == (2, True)
+
+
+def test_a_claim_needs_a_language_model_on_a_measured_machine(tmp_path: Path) -> None:
+    """The hint says what to measure."""
+    table = table_of(PhaseReport("a test", [PhaseCall("decode", 5)]), tmp_path)
+    (tmp_path / "a.csv").write_bytes(b"".join(events_csv(table)))
+    done = opscope("analyze", str(tmp_path / "a.csv"), "--claim", "3x")
+    assert (done.returncode, "--no-ceilings" in done.stderr) == (2, True)

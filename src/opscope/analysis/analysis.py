@@ -47,6 +47,7 @@ from opscope.analysis.quality.quality import evidence_of, examine_measurement
 from opscope.analysis.roofline import OperatorWork, Roofline, roofline
 from opscope.analysis.rules.evidence import Evidence
 from opscope.analysis.rules.rules import examine
+from opscope.analysis.tokens.claims import Claim
 from opscope.analysis.tokens.growth import CacheCost, DecodeGrowth, cache_costs, decode_growth
 from opscope.analysis.tokens.ledger import TokenLedger, token_ledgers
 from opscope.analysis.tokens.speculation import Speculation, speculations
@@ -170,6 +171,7 @@ class Analysis(HeadlineSplit, msgspec.Struct, frozen=True, kw_only=True, tag_fie
         speculation: what speculative decoding needs to pay, for each position with methods that draft and verify.
         growth: how the time of decoding grows with the position, by size of the cache; likewise.
         cache_costs: what more places of a cache cost, where several sizes were measured; likewise.
+        claims: published rates and speedups that were asked about, against what the machine allows; likewise.
     """
 
     variant: str | None
@@ -197,6 +199,7 @@ class Analysis(HeadlineSplit, msgspec.Struct, frozen=True, kw_only=True, tag_fie
     speculation: list[Speculation] = []
     growth: list[DecodeGrowth] = []
     cache_costs: list[CacheCost] = []
+    claims: list[Claim] = []
 
     @property
     def has_split(self) -> bool:

@@ -11,6 +11,8 @@ import typer
 from opscope.cli.output import JsonOption, QuietOption, WarmupOption, note_unhashed, say, show, warmup_count, write_json
 
 if TYPE_CHECKING:
+    from opscope.analysis.analysis import Analysis
+    from opscope.analysis.tokens.claims import Claim
     from opscope.api import Inspected
 
 
@@ -39,6 +41,13 @@ def command(
             "verify_N, decode.",
         ),
     ] = None,
+    claim: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="[METHOD:]3x|45/s[@TYPE[:GROUP]]",
+            help="A published speedup or tokens per second: can it be? int4:32 reckons with other weights.",
+        ),
+    ] = None,
     json: JsonOption = None,
     csv: Annotated[Path | None, typer.Option(metavar="DIR", help="Write the tables as CSV files.")] = None,
     quiet: QuietOption = False,
@@ -55,6 +64,8 @@ def command(
     found = [inspect(path, warmup=warmup_count(warmup), program=program, etrecord=etrecord) for path in paths]
     if acceptance is not None:
         found = [_with_acceptance(value, acceptance) for value in found]
+    if claim:
+        found = [_with_claims(value, claim) for value in found]
     write_json(found[0] if len(found) == 1 else found, json)
     if csv:
         _write_all_csv(found, csv)
@@ -89,6 +100,47 @@ def _with_acceptance(value: Inspected, text: str) -> Inspected:
     except ValueError as error:
         raise UsageError(str(error), where="--acceptance", hint="write 812/1600:4") from error
     return msgspec.structs.replace(value, speculation=judged)
+
+
+def _with_claims(value: Inspected, texts: list[str]) -> Inspected:
+    """An analysis with what its machine allows of published figures."""
+    import msgspec
+
+    from opscope.analysis.analysis import Analysis
+    from opscope.core.errors import UsageError
+
+    if not isinstance(value, Analysis) or not value.tokens or value.ceilings is None:
+        hint = "profile the language model without --no-ceilings, and name that run"
+        raise UsageError("nothing here has phases and measured ceilings", where="--claim", hint=hint)
+    return msgspec.structs.replace(value, claims=[_judged(value, text) for text in texts])
+
+
+def _judged(analysis: Analysis, text: str) -> Claim:
+    from opscope.analysis.tokens.claims import BITS, claimed_phase, measured_claim
+    from opscope.core.errors import UsageError
+
+    figure = r"(?P<stated>\d{1,9}(?:\.\d{1,9})?)(?P<unit>x|/s)"
+    weights = rf"@(?P<type>{'|'.join(BITS)})(?::(?P<group>\d{{1,6}}))?"
+    form = re.fullmatch(rf"(?:(?P<method>\w+):)?{figure}(?:{weights})?", text)
+    if form is None or not float(form["stated"]) or form["group"] == "0":
+        hint = "write 3x, 45/s, prefill_32:2x or 3x@int4:32"
+        raise UsageError(f"{text!r} is not a claim", where="--claim", hint=hint)
+    phase = claimed_phase(analysis.methods, analysis.tokens, form["method"])
+    if phase is None or analysis.ceilings is None:
+        names = ", ".join(one.method for one in analysis.tokens)
+        raise UsageError(f"no phase that {text!r} is of was measured", where="--claim", hint=f"name one of {names}")
+    group = int(form["group"]) if form["group"] else None
+    try:
+        return measured_claim(
+            phase,
+            analysis.ceilings,
+            float(form["stated"]),
+            speedup=form["unit"] == "x",
+            weights=form["type"],
+            group=group,
+        )
+    except ValueError as error:
+        raise UsageError(str(error), where="--claim", hint="measure with a program whose weights are known") from error
 
 
 def _write_all_csv(found: list[Inspected], directory: Path) -> None:

@@ -110,7 +110,7 @@ def stored_history(
     Args:
         metric: ``latency``, ``mean``, ``p90``, ``p95``, ``p99``, ``load``, ``memory``, ``speedup``; or ``category:``,
             ``kind:``, ``backend:``, ``operator:``, ``module:`` or ``kernel:`` and a name.
-        store: directory or URL; None: that of the environment variable OPSCOPE_STORE, else ``opscope-store``.
+        store: directory or URL; None: that of OPSCOPE_STORE, else ``opscope-store``.
         by: ``date``, ``commit``, ``version`` (of executorch) or ``version:PACKAGE``.
         where: which runs, as ``KEY=VALUE,...`` or ``{KEY: VALUE}`` with ``model``, ``device``, ``variant``, ``role``,
             ``since``, ``last`` and the other keys of ``opscope history --where``.
@@ -268,7 +268,7 @@ def check_history(
     Args:
         candidate: a bundle (its accelerated variant) or ``BUNDLE#variant``.
         against: ``store:`` and which runs, as ``where`` of :func:`opscope.stored_history`.
-        store: directory or URL; None: that of the environment variable OPSCOPE_STORE, else ``opscope-store``.
+        store: directory or URL; None: that of OPSCOPE_STORE, else ``opscope-store``.
         threshold: the largest slowdown that is let through, as a fraction; None: 3 %.
 
     Raises:

@@ -48,7 +48,7 @@ def store_metrics(where: str = "", store: str | Path | None = None) -> bytes:
 
     Args:
         where: which runs, as of :func:`opscope.stored_history`; empty: all.
-        store: directory or URL; None: that of the environment variable OPSCOPE_STORE, else ``opscope-store``.
+        store: directory or URL; None: that of OPSCOPE_STORE, else ``opscope-store``.
 
     Raises:
         NotFoundError: there is no store, or no run in it fits.

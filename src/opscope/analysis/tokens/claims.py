@@ -13,9 +13,16 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from opscope.analysis.tokens.growth import Estimated
+from opscope.analysis.tokens.ledger import MOST, ByteUse, number_bits
+from opscope.core.units import interval_text, rate_text, ratio_text
+from opscope.program.phases import PhaseKind
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping, Sequence
+
+    from opscope.analysis.latency.methods import MethodTime
+    from opscope.analysis.tokens.ledger import TokenLedger
+    from opscope.program.ceilings import Ceilings
 
 BITS = {"f32": 32.0, "f16": 16.0, "bf16": 16.0, "int8": 8.0, "int4": 4.0}
 """Of a weight, without scales."""
@@ -67,6 +74,8 @@ class Claim(msgspec.Struct, frozen=True):
         excess: ``stated`` by the largest one.
         plausibility: what can be said.
         evidence: one sentence.
+        method: of the program, of which it is stated; null where it is of no measured one.
+        weights: number type of the weights that it is stated for; null for the measured ones.
     """
 
     stated: float
@@ -74,6 +83,8 @@ class Claim(msgspec.Struct, frozen=True):
     excess: float
     plausibility: Plausibility
     evidence: str
+    method: str | None = None
+    weights: str | None = None
 
 
 def weight_bytes(parameters: Mapping[str, float], group: int | None = None, scale_bits: float = 16.0) -> float:
@@ -106,14 +117,77 @@ def token_bound(work: TokenWork, bandwidth: Estimated, peak: Estimated | None = 
 
 def rate_claim(tokens_per_second: float, bound: TokenBound) -> Claim:
     """A stated number of tokens per second."""
-    return _claim(tokens_per_second, bound.tokens_per_second, " tokens/s", bound.by)
+    return _claim(tokens_per_second, bound.tokens_per_second, _tokens_text, bound.by)
 
 
 def speedup_claim(speedup: float, before: Estimated, bound: TokenBound) -> Claim:
     """A stated speedup of decoding, from measured tokens per second before it and the bound after it."""
     (low, high), (least, most) = _ends(bound.tokens_per_second), _ends(before)
     interval = None if bound.tokens_per_second.ci95 is None and before.ci95 is None else (low / most, high / least)
-    return _claim(speedup, Estimated(bound.tokens_per_second.value / before.value, interval), "x", bound.by)
+    return _claim(speedup, Estimated(bound.tokens_per_second.value / before.value, interval), ratio_text, bound.by)
+
+
+def measured_claim(
+    phase: tuple[MethodTime, TokenLedger],
+    ceilings: Ceilings,
+    stated: float,
+    *,
+    speedup: bool,
+    weights: str | None = None,
+    group: int | None = None,
+) -> Claim:
+    """A rate or a speedup that is stated of a measured phase, against the measured ceilings of its machine.
+
+    With ``weights``, of the same model with all its weights in that number type, a scale for each ``group`` of them.
+    The interval of the bound ends at what no share of a measured bandwidth can exceed. Arithmetic is taken at the
+    fastest kernel of any kind.
+
+    Raises:
+        ValueError: the weights of the model, its rate or a bandwidth are not known.
+    """
+    method, ledger = phase
+    tokens = ledger.phase.tokens or 1
+    stored = _stored(ledger, weights, group) / tokens
+    cache = sum(one.bytes for one in ledger.bytes if one.use is ByteUse.CACHE) / tokens
+    reached = ceilings.bandwidth(stored + cache)
+    if not stored or not reached or method.tokens_per_second is None:
+        raise ValueError(f"the weights of {ledger.method} or the bandwidth of the machine are not known")
+    peaks = [one.rate.best for one in ceilings.compute if one.rate]
+    peak = Estimated(max(peaks), (max(peaks), max(peaks) * MOST)) if peaks else None
+    work = TokenWork(stored, cache, ledger.macs / tokens)
+    bound = token_bound(work, Estimated(reached, (reached, reached * MOST)), peak)
+    before = Estimated(method.tokens_per_second, method.tokens_ci95)
+    claim = speedup_claim(stated, before, bound) if speedup else rate_claim(stated, bound)
+    told = f"{ledger.method}{f' with {weights} weights' if weights else ''}: {claim.evidence}"
+    return msgspec.structs.replace(claim, method=ledger.method, weights=weights, evidence=told)
+
+
+def _stored(ledger: TokenLedger, weights: str | None, group: int | None) -> float:
+    """Bytes of weights of a call, with their scales, as they are or in another number type."""
+    if weights is None:
+        return sum(one.bytes for one in ledger.bytes if one.use in {ByteUse.WEIGHTS, ByteUse.SCALES})
+    count = 0.0
+    for one in ledger.bytes:
+        if one.use is ByteUse.WEIGHTS:
+            bits = number_bits(one.dtype)
+            if bits is None:
+                raise ValueError(f"how many weights {ledger.method} has is not known: {one.dtype} has no known width")
+            count += one.bytes * 8 / bits
+    return weight_bytes({weights: count}, group)
+
+
+def claimed_phase(
+    methods: Sequence[MethodTime], ledgers: Sequence[TokenLedger], name: str | None
+) -> tuple[MethodTime, TokenLedger] | None:
+    """The phase of this name, or the earliest token; None where none was measured."""
+    own = [one for one in ledgers if (_is_named(one, name) if name else one.phase.kind is PhaseKind.DECODE)]
+    ledger = min(own, key=lambda one: one.phase.position or 0, default=None)
+    return None if ledger is None else (next(one for one in methods if one.method == ledger.method), ledger)
+
+
+def _is_named(ledger: TokenLedger, name: str) -> bool:
+    """As it was asked for: what is known of its cache may be left out."""
+    return ledger.method == name or ledger.method.startswith(f"{name}_of_")
 
 
 def _by(rate: Estimated, needed: float) -> Estimated:
@@ -125,18 +199,22 @@ def _ends(figure: Estimated) -> tuple[float, float]:
     return figure.ci95 or (figure.value, figure.value)
 
 
-def _claim(stated: float, largest: Estimated, unit: str, by: str) -> Claim:
+def _claim(stated: float, largest: Estimated, form: Callable[[float], str], by: str) -> Claim:
     low, high = _ends(largest)
     found = Plausibility.UNDECIDABLE
     if stated <= low:
         found = Plausibility.POSSIBLE
     elif stated > high:
         found = Plausibility.ABOVE
-    between = f" [{low:.3g}, {high:.3g}]" if largest.ci95 else ""
-    most = f"{by} allows at most {largest.value:.3g}{unit}{between}"
+    between = f" {interval_text((low, high), form)}" if largest.ci95 else ""
+    most = f"{by} allows at most {form(largest.value)}{between}"
     words = {
-        Plausibility.POSSIBLE: f"{stated:.3g}{unit} is possible: {most}",
-        Plausibility.ABOVE: f"{stated:.3g}{unit} is {stated / largest.value:.2f} times the bound: {most}",
-        Plausibility.UNDECIDABLE: f"{stated:.3g}{unit} cannot be judged: {most}",
+        Plausibility.POSSIBLE: f"{form(stated)} is possible: {most}",
+        Plausibility.ABOVE: f"{form(stated)} is {stated / largest.value:.2f} times the bound: {most}",
+        Plausibility.UNDECIDABLE: f"{form(stated)} cannot be judged: {most}",
     }
     return Claim(stated, largest, stated / largest.value, found, words[found])
+
+
+def _tokens_text(rate: float) -> str:
+    return f"{rate_text(rate)} tokens/s"

@@ -263,7 +263,7 @@ class _Call:
     ) -> tuple[OperatorWork, tuple[ByteCount, ...]]:
         """What an operator does with the places that a call at this position touches."""
         kept = cache.bytes(position)
-        width = (_bits(row.dtype) or 32) // 8
+        width = (number_bits(row.dtype) or 32) // 8
         made = 2 * width * math.prod(row.shape or ()) if cache.reads else 0
         macs = cache.macs(position) if cache.reads else 0
         work = OperatorWork(
@@ -323,14 +323,15 @@ def _plain(dtype: str | None) -> str | None:
     return f"int{quantised.group(1)}" if quantised else _PLAIN.get(dtype or "", dtype)
 
 
-def _bits(dtype: str | None) -> int | None:
+def number_bits(dtype: str | None) -> int | None:
+    """The width of a number type; None of one that is not known."""
     form = _WIDTH.match(_plain(dtype) or "")
     return int(form.group(1)) if form else None
 
 
 def _weights(row: Operator, work: OperatorWork) -> tuple[ByteCount, ...]:
     """Weights and what belongs to them; a product has as many as it multiplies for each row of its output."""
-    stored, bits = work.weight_bytes or 0, _bits(row.weights)
+    stored, bits = work.weight_bytes or 0, number_bits(row.weights)
     if not stored:
         return ()
     lines = math.prod(row.shape[:-1]) if row.shape else 0

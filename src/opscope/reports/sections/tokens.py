@@ -203,6 +203,7 @@ def claim_blocks(shown: Analysis) -> list[Block]:
     """What rates of decoding imply, and what speculative decoding needs to pay."""
     told = [sentence for sentence in [bandwidth_sentence(shown.methods)] if sentence]
     told += [sentence for one in shown.speculation for sentence in speculation_sentences(one)]
+    told += [f"{one.evidence}." for one in shown.claims]
     return [Bullets(told)] if told else []
 
 
