@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from opscope.analysis.compare.compare import ComparedSide
-from opscope.analysis.gate.gate import DEFAULT_THRESHOLD, Terms
+from opscope.analysis.gate.gate import DEFAULT_THRESHOLD
 from opscope.bundle.bundle import is_bundle
 from opscope.bundle.manifest import device_text
 from opscope.core.errors import (
@@ -299,10 +299,11 @@ def check_history(
     own = ComparedSide(label=variant.name, path=found.source, headline_ns=analysis.latency.median_ns)
     model = found.manifest.model_of(variant.name)
     same = [row for row in rows if row[2] == model.sha256]
-    notes = [] if len(same) == len(rows) else [f"{len(rows) - len(same)} of the runs used a different program"]
-    terms = Terms(DEFAULT_THRESHOLD if threshold is None else threshold, model.name, notes=notes)
-    before = Predecessors(side, latencies, bundles, _operators(place, same, str(rows[0][3])))
-    return shown_as(GateResult, history_gate(analysis, found.processes(variant.name), own, before, terms))
+    operators = _operators(place, same, str(rows[0][3]))
+    before = Predecessors(side, latencies, bundles, operators, len(rows) - len(same))
+    limit = DEFAULT_THRESHOLD if threshold is None else threshold
+    decision = history_gate(analysis, found.processes(variant.name), own, before, threshold=limit, model=model.name)
+    return shown_as(GateResult, decision)
 
 
 def _variant(found: Found, name: str) -> Variant:
