@@ -21,6 +21,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from pathlib import PurePath
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 from xml.etree import ElementTree as ET
 
@@ -68,34 +69,29 @@ class Annotation(NamedTuple):
         return f"::{self.level} {properties}::{_data(told)}"
 
 
-class JudgedProgram(NamedTuple):
-    """What is known of the program that was judged."""
-
-    path: str = ""  # its file; empty where it is none
-    findings: Sequence[Message] = ()  # that the program of the baseline does not have
-    layers: Mapping[str, str] = {}  # lines of the model's code, by layer
-
-
 def gate_annotations(
     decision: Decision[Any],
     text: GateText,
-    judged: JudgedProgram = JudgedProgram(),  # noqa: B008 - an immutable value
+    *,
+    path: str = "",
+    findings: Sequence[Message] = (),
+    layers: Mapping[str, str] = MappingProxyType({}),
 ) -> list[Annotation]:
     """The annotations of a decision.
 
-    ``decision``: of a gate; ``text``: what its kind of evidence says; ``judged``: what is known of the candidate's
-    program.
+    ``decision``: of a gate; ``text``: what its kind of evidence says; ``path``: file of the program that was judged,
+    where it is one; ``findings``: that the program of the baseline does not have; ``layers``: lines of the model's
+    code, by layer.
     """
-    slower, lone = _operators(decision.evidence, judged.layers)
+    slower, lone = _operators(decision.evidence, layers)
     told = [gate_sentence(decision, text)]
     told += [f"{plain(one.name)}: {reason(one, text)}" for one in failing(decision)[:3] if len(decision.criteria) > 1]
     told += [f"Next: {decision.advice}"] if decision.advice else []
-    first = next((one.line for one in slower if one.line), judged.path or None)
+    first = next((one.line for one in slower if one.line), path or None)
     level, title = "notice" if decision.let_through else "error", plain(f"{_TITLE}: {text.answer}", _LONGEST)
     head = Annotation(level, title, plain(". ".join(told), 3 * _LONGEST), first)
     new = [
-        Annotation("notice", plain(one.title, _LONGEST), _advice(one), next(iter(one.lines), None))
-        for one in judged.findings
+        Annotation("notice", plain(one.title, _LONGEST), _advice(one), next(iter(one.lines), None)) for one in findings
     ]
     return [head, *slower[:_MOST], *[*new[:_MOST_FINDINGS], *lone][: _MOST - 1]]
 
