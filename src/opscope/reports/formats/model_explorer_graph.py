@@ -22,7 +22,7 @@ from opscope.program.xnnpack.boundaries import Neighbours, is_added
 from opscope.reports.document.text import plain
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from opscope.program.model import ModelMethod
     from opscope.program.origin import OperatorOrigin
@@ -80,22 +80,20 @@ _Made: TypeAlias = "tuple[str, str]"
 """Who makes a value: node, number of its output."""
 
 
-class _Ends(NamedTuple):
-    """What a node reads and makes, who made values before it, and what is said of a value."""
-
-    read: Sequence[int]
-    made: Sequence[int]
-    makers: Mapping[int, _Made]
-    shape: Callable[[int], list[KeyValue]]
-
-
-def _node(name: str, label: str, attrs: Sequence[KeyValue], ends: _Ends) -> ExplorerNode:
-    read, made = (
-        [MetadataItem(str(place), ends.shape(value)) for place, value in enumerate(side)]
-        for side in (ends.read, ends.made)
-    )
-    edges = [IncomingEdge(*ends.makers[v], str(place)) for place, v in enumerate(ends.read) if v in ends.makers]
+def _node(
+    name: str,
+    label: str,
+    attrs: Sequence[KeyValue],
+    edges: list[IncomingEdge],
+    values: Iterable[Iterable[list[KeyValue]]],
+) -> ExplorerNode:
+    """A node that is not inside of anything yet; ``values``: what is said of those that it reads and makes."""
+    read, made = ([MetadataItem(str(place), said) for place, said in enumerate(side)] for side in values)
     return ExplorerNode(name, plain(label, _LONGEST), "", list(attrs), edges, made, read)
+
+
+def _edges(read: Sequence[int], makers: Mapping[int, _Made]) -> list[IncomingEdge]:
+    return [IncomingEdge(*makers[value], str(place)) for place, value in enumerate(read) if value in makers]
 
 
 def instruction_id(instruction: int) -> str:
@@ -206,7 +204,8 @@ class _Walk:
         made: Sequence[int] = (),
     ) -> ExplorerNode:
         """A node that reads and makes values of the plan."""
-        return _node(name, label, attrs, _Ends(read, made, self._made, self._shape))
+        values = (map(self._shape, side) for side in (read, made))
+        return _node(name, label, attrs, _edges(read, self._made), values)
 
     def _add(self, node: ExplorerNode, modules: tuple[str, ...] | None = (), delegate: str | None = None) -> None:
         self._places.append(NodeLocation(node, modules, delegate))
@@ -271,8 +270,9 @@ class _Payload:
         """One node; what it makes is entered into ``made``, which tells who made each value of the payload."""
         node = self._graph.nodes[number]
         name = payload_id(self._instruction, number)
-        ends = _Ends(node.inputs, node.outputs, made, self._shape)
-        shown = _node(name, node.kind, attributes(self._known(number, node, origin)), ends)
+        values = (map(self._shape, side) for side in (node.inputs, node.outputs))
+        known = attributes(self._known(number, node, origin))
+        shown = _node(name, node.kind, known, _edges(node.inputs, made), values)
         made |= {value: (name, str(place)) for place, value in enumerate(node.outputs)}
         return shown
 
