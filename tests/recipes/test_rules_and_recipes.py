@@ -7,8 +7,7 @@ import pytest
 from documents import ROOT
 from opscope.analysis.findings import rule as pages
 from opscope.analysis.findings.rule import recipe_of
-from opscope.analysis.rules.partition_advice import advice
-from opscope.program.partition.verdicts import Cause
+from opscope.program.partition.verdicts import Cause, advice
 from opscope.workflows.rules import AREAS
 from recipe_pages import recipes
 
