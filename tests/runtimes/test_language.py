@@ -7,6 +7,7 @@ import shutil
 from importlib.util import find_spec
 from pathlib import Path
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -14,20 +15,26 @@ import opscope
 from opscope.api import Settings, profile
 from opscope.bundle.manifest import PlannedInput
 from opscope.core.errors import TraceFormatError, UsageError
+from opscope.experiment.inputs import made_inputs, parse_input
 from opscope.experiment.protocol import AS_IT_IS, OUTPUTS, Job
+from opscope.experiment.target_names import parse_target
 from opscope.program.phases import Phase, PhaseKind
-from opscope.runtimes.language import LanguageModel, declared_phases, is_cache, language_model
+from opscope.program.structure.dtypes import program_type
+from opscope.program.structure.plan import Dynamism, PlannedTensor
+from opscope.runtimes.language import LanguageModel, declared_phases, is_cache, language_model, phase_fill
 from opscope.runtimes.litert.composites import ATTENTION, decomposed
 from opscope.runtimes.litert.tflite import read_tflite
 from opscope.runtimes.onnxruntime.language import onnx_language_model, program_in
 from opscope.runtimes.onnxruntime.target import onnxruntime_here
 from opscope.runtimes.registry import runtime_of
+from opscope.runtimes.runtime import AskedCalls
 
 MODELS = Path(__file__).parents[1] / "data" / "language"
 GENAI = MODELS / "genai-fp32" / "model.onnx"
 WEIGHTS = 2 * (64 * (64 + 32 + 32 + 64) + 3 * 64 * 128) + 64 * 64
 """Of the products of a token: two layers and the head."""
 needs_onnxruntime = pytest.mark.skipif(find_spec("onnxruntime") is None, reason="onnxruntime is not installed")
+needs_executorch = pytest.mark.skipif(find_spec("executorch") is None, reason="executorch is not installed")
 needs_litert = pytest.mark.skipif(find_spec("ai_edge_litert") is None, reason="ai-edge-litert is not installed")
 QUICK = Settings(rounds=1, runs=2, warmup=1, ceilings=False, untraced=False)
 
@@ -240,3 +247,75 @@ def test_a_preflight_reads_a_prompt() -> None:
     (found,) = opscope.preflight(GENAI).methods
     assert "past_key_values.0.key=float32[1,2,0,16]" in opscope.preflight(GENAI.parent).ran
     assert found.name == "main"
+
+
+def test_a_program_with_a_position_is_called_for_phases() -> None:
+    """As export_llm writes it: tokens, and the position of the first; its cache is its own."""
+    program = MODELS / "executorch-fp32.pte"
+    runtime = runtime_of(program)
+    assert list(dict.fromkeys(runtime.calls(program, []))) == [
+        "prefill_32_of_64",
+        "decode_at_10_of_64",
+        "decode_at_32_of_64",
+        "decode_at_63_of_64",
+    ]
+    calls = runtime.calls(program, ["prefill_8_at_20", "decode_at_40:2"])
+    assert calls == ["prefill_8_at_20_of_64", "decode_at_40_of_64", "decode_at_40_of_64"]
+    inputs = runtime.inputs(program, calls)
+    assert [value.sizes for _, value in inputs["prefill_8_at_20_of_64"]] == [(1, 8), (1,)]
+    assert runtime.fills(program, calls) == ["random(0,64)", "20", "random(0,64)", "40"]
+    assert runtime.calls(program, ["forward"]) == ["forward"]
+    assert [name for name, _ in runtime.inputs(program, ["forward"])["forward"]] == ["", ""]
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [("decode_at_64", "too few places"), ("prefill_64", "take the tokens"), ("decode_at_1_of_128", "allocates 64")],
+)
+def test_phases_that_a_program_cannot_run_are_refused(text: str, problem: str) -> None:
+    """The program says how many places and tokens it has room for."""
+    program = MODELS / "executorch-fp32.pte"
+    with pytest.raises(UsageError, match=problem):
+        runtime_of(program).calls(program, [text])
+
+
+def test_what_only_python_runs_is_not_sent_to_another_runner() -> None:
+    """Its kernels come with the package of Python."""
+    program = MODELS / "executorch-fp32.pte"
+    runtime = runtime_of(program)
+    calls = runtime.calls(program, [])
+    with pytest.raises(UsageError, match="only the Python bindings"):
+        runtime.target_for(parse_target("native"), [program], lambda _: AskedCalls(calls, ()))
+
+
+@needs_executorch
+@pytest.mark.parametrize(("name", "dtype", "bits"), [("fp32", "float32", 32), ("int4", "int4", 4)])
+def test_executorch_phases_have_ledgers(tmp_path: Path, name: str, dtype: str, bits: int) -> None:
+    """Shapes and the position are those of each call, so that nothing is unknown; the cache is used up to it."""
+    settings = msgspec.structs.replace(QUICK, methods=("prefill_8", "decode_at_10", "decode_at_40"))
+    profile(str(MODELS / f"executorch-{name}.pte"), settings=settings, out=tmp_path / "out")
+    found = tokens(tmp_path / "out")
+    assert list(found) == ["prefill_8_of_64", "decode_at_10_of_64", "decode_at_40_of_64"]
+    for position in (10, 40):
+        one = found[f"decode_at_{position}_of_64"]
+        bytes_of = counted(one)
+        assert bytes_of["weights", dtype] == pytest.approx(WEIGHTS * bits // 8, rel=0.02)
+        written = 2 * 2 * 2 * 16 * 4
+        assert bytes_of["cache", "float32"] == (position + 1) * written + written
+        assert one["unknown"] == 0
+        assert sum(row["share"] for row in one["rows"]) == pytest.approx(1)
+        assert {row["layer"] for row in one["rows"]} == {None, 0, 1}
+    assert found["prefill_8_of_64"]["macs"] > 7 * found["decode_at_10_of_64"]["macs"]
+    assert [one.name for one in opscope.validate(tmp_path / "out").checks if one.status.value == "failed"] == []
+
+
+def test_positions_of_a_prompt_begin_behind_the_tokens_before_it() -> None:
+    """As a range that is written so, unless the position of the first token alone is asked for."""
+    several = PlannedTensor(program_type(4), (1, 4), (0, 1), Dynamism.STATIC, 0, None, "", external=False)
+    alone = msgspec.structs.replace(several, sizes=(1,))
+    phase = Phase(PhaseKind.PREFILL, 4, 20)
+    assert phase_fill("position_ids", several, phase) == "range(20)"
+    assert phase_fill("position_ids", several, msgspec.structs.replace(phase, position=0)) == "range"
+    assert phase_fill("input_pos", alone, phase) == "20"
+    made = made_inputs([several], [parse_input("range(20)")], 0)
+    assert made.arrays[0].tolist() == [[20, 21, 22, 23]]

@@ -130,8 +130,11 @@ def command(
 
 def _full_run(done: Profiled, settings: Settings, asked: Asked) -> str:
     """The command for the same model in as many rounds as usual, with what was asked for beside the first look."""
+    from opscope.workflows.measure.program_inputs import guessed_inputs
+
     manifest = done.content.manifest
-    guessed = ["guess_inputs"] if any(own.source for own in manifest.plan.inputs) else []
+    told = guessed_inputs(done.path / manifest.model.program, manifest.plan, settings.input)
+    guessed = ["guess_inputs"] if told else []
     kept = {*guessed, *asked.given} & set(ExperimentSettings.__struct_fields__)
     target = [] if settings.target == "auto" else ["--target", settings.target]
     return shell_command(["opscope", "profile", manifest.model.source, *target, *words_of(settings, sorted(kept))])

@@ -37,12 +37,13 @@ InputValue: TypeAlias = "Array | int | float | bool | None"
 """The value of an input that came with a program; None where it holds none."""
 GRAMMAR = (
     "TYPE[SIZE,...], FILL, TYPE[SIZE,...]=FILL, none or default, after NAME= if inputs have names; FILL is zeros, "
-    "ones, range, random, random(LOW,HIGH), a number, true or false"
+    "ones, range, range(FIRST), random, random(LOW,HIGH), a number, true or false"
 )
 """What one input may be, in one line."""
 
 _TENSOR = re.compile(r"(?P<dtype>\w+)\[(?P<sizes>[\d,\s]*)\](?:=(?P<fill>.+))?\Z")
 _RANDOM = re.compile(r"random\((?P<low>[^,]+),(?P<high>[^,]+)\)\Z")
+_RANGE = re.compile(r"range\((?P<first>\d{1,18})\)\Z")
 _FILLS = ("zeros", "ones", "range", "random")
 _WORDS: dict[str, bool | None] = {"true": True, "false": False, "none": None}
 _DEFAULT = "default"
@@ -64,6 +65,7 @@ class TensorRecipe(NamedTuple):
     fill: str | float  # `zeros`, `ones`, `range` (0, 1, 2, ...), `random`, or the number that fills it
     # of random values, the lower one included, the upper one not; None: as without a wish
     bounds: tuple[float, float] | None = None
+    first: int = 0  # of a range
 
 
 Wish: TypeAlias = "TensorRecipe | Array | bool | int | float | None"
@@ -110,7 +112,7 @@ def _wish(word: str) -> Wish:
     number = _number(word)
     if number is not None:
         return number
-    if word in _FILLS or _RANDOM.match(word.replace(" ", "")):
+    if word in _FILLS or _RANDOM.match(word.replace(" ", "")) or _RANGE.match(word):
         return _filling(word, None, None)
     match = _TENSOR.match(word)
     return _NO_WISH if match is None else _tensor(word, match["dtype"], match["sizes"], match["fill"] or "random")
@@ -140,6 +142,9 @@ def _tensor(text: str, dtype: str, sizes: str, fill: str) -> TensorRecipe:
 def _filling(fill: str, dtype: str | None, shape: tuple[int, ...] | None) -> TensorRecipe:
     if fill in _FILLS:
         return TensorRecipe(dtype, shape, fill)
+    behind = _RANGE.match(fill)
+    if behind:
+        return TensorRecipe(dtype, shape, "range", first=int(behind["first"]))
     number = {"true": 1, "false": 0}.get(fill, _number(fill))
     if number is not None:
         return TensorRecipe(dtype, shape, number)
@@ -343,7 +348,7 @@ def _filled(spec: TensorRecipe, drawn: Array, seed: tuple[int, int]) -> Array:
         )
         return values.astype(drawn.dtype)
     if spec.fill == "range":
-        return np.arange(drawn.size).reshape(drawn.shape).astype(drawn.dtype)
+        return np.arange(spec.first, spec.first + drawn.size).reshape(drawn.shape).astype(drawn.dtype)
     if spec.fill == "random":
         return drawn
     return _full(drawn, spec.fill == "ones" if isinstance(spec.fill, str) else spec.fill)

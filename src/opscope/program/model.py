@@ -5,7 +5,10 @@ from __future__ import annotations
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
+from msgspec.structs import replace
+
 from opscope.program.origin import Origins
+from opscope.program.phases import phase_of
 from opscope.program.structure.plan import InstructionKind
 
 if TYPE_CHECKING:
@@ -72,12 +75,19 @@ class ProgramModel:
         """The methods by name, in the order of the file."""
         return {plan.name: ModelMethod(self, plan) for plan in self.executable.plans}
 
+    def called(self, name: str) -> ModelMethod | None:
+        """The method of a call: that of its name, or the only one that runs anything, under the name of the call."""
+        if name in self.methods:
+            return self.methods[name]
+        running = [plan for plan in self.executable.plans if plan.chains and plan.chains[0].steps]
+        return ModelMethod(self, running[0], name) if len(running) == 1 and phase_of(name) else None
+
 
 class ModelMethod:
-    """One method of a model."""
+    """One method of a model, under the name of a call of it where several stand for phases."""
 
-    def __init__(self, model: ProgramModel, plan: MethodPlan) -> None:
-        self.plan = plan
+    def __init__(self, model: ProgramModel, plan: MethodPlan, called: str | None = None) -> None:
+        self.plan = replace(plan, name=called) if called else plan
         self.graphs: dict[int, XnnGraph] = {g.delegate: g.graph for g in model.graphs if g.method == plan.name}
         record = model.record
         found = [graph for graph in record.graphs if graph.method == plan.name] if record else []

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, NamedTuple
 
-from opscope.analysis.operators.attribution import attribute, method_names
+from opscope.analysis.operators.attribution import GivenInputs, attribute, method_names
 from opscope.program.structure.plan import PlannedTensor
+from opscope.readers.outputs import read_arrays
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
     from pathlib import Path
 
     from opscope.analysis.operators.attribution import Attributions
+    from opscope.bundle.bundle import Bundle
     from opscope.core.errors import OpscopeError
     from opscope.program.model import ProgramModel
     from opscope.runtimes.side import Side
@@ -33,8 +36,8 @@ def attributed_by_model(side: Side, model: ProgramModel, first_calls: Mapping[st
     return AttributedSide(side._replace(table=table), attribute(table, model, _inputs(side, model)))
 
 
-def _inputs(side: Side, model: ProgramModel) -> dict[str, Sequence[tuple[int, ...]]]:
-    """Shapes of the inputs that were recorded beside the trace, by method."""
+def _inputs(side: Side, model: ProgramModel) -> dict[str, GivenInputs]:
+    """The inputs that were recorded beside the trace, by call."""
     if side.bundle is None or side.variant is None:
         return {}
     measured = [r.measurement for r in side.bundle.manifest.completed(side.variant.name) if r.measurement]
@@ -42,11 +45,28 @@ def _inputs(side: Side, model: ProgramModel) -> dict[str, Sequence[tuple[int, ..
         return {}
     shapes = [tuple(tensor.shape) for tensor in measured[0].inputs]
     called = list(dict.fromkeys(side.bundle.manifest.plan.of(side.variant.name).calls))
+    numbers = _numbers(side.bundle, side.variant.name)
     if not called:
-        return dict.fromkeys(model.methods, shapes)
-    found: dict[str, Sequence[tuple[int, ...]]] = {}
+        return dict.fromkeys(model.methods, GivenInputs(shapes, numbers))
+    found: dict[str, GivenInputs] = {}
     for method in called:
-        plan = model.methods[method].plan if method in model.methods else None
-        count = sum(isinstance(plan.values[number], PlannedTensor) for number in plan.inputs) if plan else 0
-        found[method], shapes = shapes[:count], shapes[count:]
+        own = model.called(method)
+        count = sum(isinstance(own.plan.values[number], PlannedTensor) for number in own.plan.inputs) if own else 0
+        found[method] = GivenInputs(shapes[:count], numbers[:count])
+        shapes, numbers = shapes[count:], numbers[count:]
+    return found
+
+
+def _numbers(bundle: Bundle, variant: str) -> list[int | None]:
+    """The only elements of whole-number inputs that have one, in the order of all tensors; empty where none is kept."""
+    plan = bundle.manifest.plan.of(variant)
+    tensors = [one for one in plan.inputs if one.shape is not None]
+    places = [place for place, one in enumerate(tensors) if math.prod(one.shape or ()) == 1 and "int" in one.dtype]
+    if plan.values is None or not places:
+        return []
+    arrays = list(read_arrays(bundle.path / plan.values).values())
+    found: list[int | None] = [None] * len(tensors)
+    for place in places:
+        if place < len(arrays) and arrays[place].size == 1:
+            found[place] = int(arrays[place].item())
     return found

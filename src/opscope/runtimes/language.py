@@ -8,11 +8,13 @@ Recognised by the names that exporters give: tokens (``input_ids``, ``tokens``),
 from __future__ import annotations
 
 import re
+import sys
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
 from opscope.core.errors import UsageError
+from opscope.core.units import range_text
 from opscope.program.phases import Phase, PhaseKind, phase_name, phase_of
 from opscope.program.structure.plan import Dynamism, PlannedTensor
 from opscope.runtimes.runtime import asked_calls
@@ -48,19 +50,23 @@ class LanguageModel(NamedTuple):
     # those of the tokens before it, and leaves all
     shared: bool
     width: int | None = None  # of a head, where the program leaves it open
+    allocated: int | None = None  # places of a cache that the program itself allocates
+    counts: range = range(1, sys.maxsize)  # how many tokens a call can take
 
     @property
     def places(self) -> int:
         """Of a cache, where nobody says how many."""
-        return min(self.context or _USUAL_CONTEXT, _LARGEST_CONTEXT)
+        return self.allocated or min(self.context or _USUAL_CONTEXT, _LARGEST_CONTEXT)
 
     def usual(self) -> list[str]:
         """What a process calls where nobody says: a prompt, then a token early, in the middle and late."""
         cache = self.places if self.shared else None
-        prompt = Phase(PhaseKind.PREFILL, min(PROMPT, self.places // 2), 0, cache)
+        longest = min(PROMPT, self.places // 2)
+        prompts = [Phase(PhaseKind.PREFILL, longest, 0, cache)] if longest in self.counts else []
         at = [min(10, self.places - 1), self.places // 2, self.places - 1]
         tokens = [Phase(PhaseKind.DECODE, 1, position, cache) for position in dict.fromkeys(at)]
-        return [phase_name(prompt), *(phase_name(one) for one in tokens for _ in range(LOOP))]
+        loop = [one for one in tokens if 1 in self.counts for _ in range(LOOP)]
+        return [phase_name(one) for one in (*prompts, *loop)]
 
     def asked(self, texts: Sequence[str]) -> list[str]:
         """The calls that were asked for, ``NAME`` or ``NAME:COUNT``, by the full names of their phases."""
@@ -83,12 +89,19 @@ class LanguageModel(NamedTuple):
             raise UsageError(f"a language model has no phase {name!r}", where="--methods", hint=hint)
         needed = found.position + found.tokens
         if self.shared and found.cache is None:
-            found = msgspec.structs.replace(found, cache=max(self.places, needed))
+            found = msgspec.structs.replace(found, cache=self.allocated or max(self.places, needed))
+        if self.allocated and found.cache != self.allocated:
+            problem = f"the program allocates {self.allocated:,} places for its cache, not {found.cache:,}"
+            raise UsageError(problem, where="--methods", hint="leave out the size of the cache")
+        if found.tokens not in self.counts:
+            hint = f"it takes {range_text(f'{self.counts[0]:,}', f'{self.counts[-1]:,}')} in one call"
+            raise UsageError(f"the program does not take the tokens of {name}", where="--methods", hint=hint)
         if not self.shared and found.cache is not None:
             hint = "leave out the size of the cache: it is that of the tokens before the call"
             raise UsageError("the model allocates no cache", where="--methods", hint=hint)
         if found.cache is not None and needed > found.cache:
-            hint = f"for example {phase_name(msgspec.structs.replace(found, cache=needed))}"
+            larger = phase_name(msgspec.structs.replace(found, cache=needed))
+            hint = f"it has {found.cache:,}, from 0" if self.allocated else f"for example {larger}"
             raise UsageError(f"the cache of {name} has too few places", where="--methods", hint=hint)
         return found
 
@@ -115,6 +128,8 @@ class LanguageModel(NamedTuple):
             sizes[0], sizes[_PLACES] = 1, before if phase.cache is None else phase.cache
             if any(value.symbols[-1:]) and self.width:
                 sizes[-1] = self.width
+        elif _is_one_position(name, value):
+            sizes = [1]
         else:
             sizes = [*[1] * (len(value.sizes) - 1), before + tokens if _MASK.search(name) else tokens]
         return msgspec.structs.replace(value, sizes=tuple(sizes), symbols=(), dynamism=Dynamism.STATIC)
@@ -150,8 +165,15 @@ def phase_fill(name: str, value: Value, phase: Phase, vocabulary: int | None = N
         floating = isinstance(value, PlannedTensor) and "float" in value.dtype.name
         return "zeros" if floating else "ones"
     if _POSITIONS.search(name):
-        return str(phase.position) if phase.tokens == 1 else "range"
+        alone = phase.tokens == 1 or _is_one_position(name, value)
+        return str(phase.position) if alone else f"range({phase.position})" if phase.position else "range"
     return None
+
+
+def _is_one_position(name: str, value: Value) -> bool:
+    """Whether an input is the position of the first token alone, however many there are."""
+    one = isinstance(value, PlannedTensor) and value.sizes == (1,) and value.dynamism is Dynamism.STATIC
+    return one and bool(_POSITIONS.search(name))
 
 
 def declared_phases(methods: Mapping[str, Sequence[NamedValue]]) -> dict[str, Phase]:

@@ -1,8 +1,11 @@
-"""Make the language models of this folder: two layers, random weights, by the exporters of two runtimes.
+"""Make the language models of this folder: two layers, random weights, by the exporters of three runtimes.
 
     pip install torch==2.13.0 litert-torch==0.10.0 onnxruntime-genai==0.18.0 transformers==5.24.0 onnxscript onnx-ir
     python make.py
+    pip install torch==2.13.0 executorch==1.5.1  # and opscope
+    python make.py executorch
 
+``executorch-*.pte`` is what ``export_llm`` makes of a configuration: one method of tokens and a position.
 ``genai-fp32`` and ``genai-int4`` are folders of ONNX Runtime's generative library, ``litert-*.tflite`` are models of
 LiteRT's generative layers with the signatures ``prefill_16`` and ``decode``.
 """
@@ -10,6 +13,8 @@ LiteRT's generative layers with the signatures ``prefill_16`` and ``decode``.
 from __future__ import annotations
 
 import importlib.machinery
+import json
+import os
 import shutil
 import subprocess
 import sys
@@ -124,6 +129,47 @@ def litert() -> None:
             shutil.copyfile(made_file, HERE / f"litert-{name}.tflite")
 
 
+def executorch() -> None:
+    """Programs of ExecuTorch's export_llm, and what their export recorded, without weights."""
+    from executorch.examples.models.llama.export_llama_lib import export_llama, get_llama_model
+    from executorch.extension.llm.export.config.llm_config import LlmConfig
+
+    from opscope.runtimes.executorch.etrecord.etrecord import slim_etrecord
+
+    shape = {
+        "dim": WIDTH,
+        "n_layers": LAYERS,
+        "n_heads": HEADS,
+        "n_kv_heads": SHARED,
+        "vocab_size": WORDS,
+        "hidden_dim": HIDDEN,
+    }
+    for name, quantised in (("fp32", None), ("int4", "8da4w")):
+        with tempfile.TemporaryDirectory() as directory:
+            os.chdir(directory)
+            config = LlmConfig()
+            config.base.params = f"{directory}/params.json"
+            Path(config.base.params).write_text(json.dumps(shape))
+            config.model.use_kv_cache = config.model.use_sdpa_with_kv_cache = True
+            config.export.max_seq_length = config.export.max_context_length = CONTEXT
+            config.export.output_name = f"{directory}/model.pte"
+            config.backend.xnnpack.enabled = config.backend.xnnpack.extended_ops = True
+            config.debug.generate_etrecord = True
+            torch.manual_seed(0)
+            named = get_llama_model(config)[0].named_parameters()
+            weights = {n: torch.ones(w.shape) if w.dim() == 1 else 0.02 * torch.randn(w.shape) for n, w in named}
+            config.base.checkpoint = f"{directory}/checkpoint.pth"
+            torch.save(weights, config.base.checkpoint)
+            if quantised:
+                config.quantization.qmode, config.quantization.group_size = quantised, 32
+            export_llama(config)
+            shutil.copyfile(f"{directory}/model.pte", HERE / f"executorch-{name}.pte")
+            (HERE / f"executorch-{name}.etrecord").write_bytes(slim_etrecord(Path(directory) / "etrecord.bin"))
+
+
 if __name__ == "__main__":
-    genai()
-    litert()
+    if sys.argv[1:] == ["executorch"]:
+        executorch()
+    else:
+        genai()
+        litert()

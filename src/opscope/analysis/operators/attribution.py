@@ -276,14 +276,19 @@ def method_names(table: EventTable, model: ProgramModel) -> dict[str | None, str
     found = {}
     for method, called in _called(table).items():
         fitting = [name for name, own in model.methods.items() if _misfit(own.plan, called) is None]
-        if method not in model.methods and len(fitting) == 1:
+        if model.called(method or "") is None and len(fitting) == 1:
             found[method] = fitting[0]
     return found
 
 
-def attribute(
-    table: EventTable, model: ProgramModel, inputs: Mapping[str, Sequence[Shape]] | None = None
-) -> Attributions:
+class GivenInputs(NamedTuple):
+    """What the tensors among the inputs of a call were, in their order."""
+
+    shapes: Sequence[Shape]
+    numbers: Sequence[int | None] = ()  # the only elements of those that have one; None where they are not known
+
+
+def attribute(table: EventTable, model: ProgramModel, inputs: Mapping[str, GivenInputs] | None = None) -> Attributions:
     """Attribute the measured operators of a table, whose methods have the program's names."""
     operators: dict[OperatorKey, OperatorFacts] = {}
     calls: list[DelegateCall] = []
@@ -291,7 +296,7 @@ def attribute(
     unknown_reasons: dict[tuple[str, int], PortableReason] = {}
     unknown, conflict = [], None
     for method, called in _called(table).items():
-        own = model.methods.get(method or "")
+        own = model.called(method or "")
         if own is None:
             conflict = conflict or _stranger(model, called)
             continue
@@ -302,7 +307,7 @@ def attribute(
         unknown += [own.plan.name] if walk.guessing else []
         conflict = walk.run(called, operators, calls)
         reasons |= part("why operators are not delegated", partial(_reasons, own, called), unknown_reasons)
-    return Attributions(operators, calls, conflict, unknown, _module_types(model), reasons)
+    return Attributions(operators, calls, conflict, unknown, _module_types(model, _called(table)), reasons)
 
 
 def _reasons(method: ModelMethod, called: _Calls) -> dict[tuple[str, int], PortableReason]:
@@ -319,7 +324,9 @@ def _stranger(model: ProgramModel, called: _Calls) -> str:
     return "its calls match no method of the program, or several"
 
 
-def _module_types(model: ProgramModel) -> dict[tuple[str, str], str]:
+def _module_types(model: ProgramModel, called: Iterable[str | None]) -> dict[tuple[str, str], str]:
+    """By method and path; of the calls of a trace, which may be phases of one method."""
+    phases = {name: method for name in called if name and name not in model.methods and (method := model.called(name))}
     named = {
         (method, path): module_type
         for (method, _), layer in model.layers.items()
@@ -327,7 +334,7 @@ def _module_types(model: ProgramModel) -> dict[tuple[str, str], str]:
     }
     return named | {
         (name, path): module_type
-        for name, method in model.methods.items()
+        for name, method in (*model.methods.items(), *phases.items())
         if method.origins
         for path, module_type in method.origins.modules.items()
     }
@@ -389,24 +396,25 @@ _SHAPES = "the shapes of tensors"
 class _MethodWalk:
     """Goes through the calls of one method.
 
-    ``method``: of the model; ``inputs``: real shapes of its inputs, when they are known.
+    ``method``: of the model; ``inputs``: what they were, when that is known.
     """
 
-    def __init__(self, method: ModelMethod, inputs: Sequence[Shape] | None) -> None:
+    def __init__(self, method: ModelMethod, inputs: GivenInputs | None) -> None:
         self._method = method
         self._links = Links(method.plan, method.graphs)
         unknown_parts: dict[int, AttentionPart] = {}
         parts = partial(attention_parts, method.plan, method.graphs)
         self._attention = part("operators of attention", parts, unknown_parts)
-        given = static_inputs(method.plan) if inputs is None else inputs
+        static = static_inputs(method.plan)
+        given = inputs or (None if static is None else GivenInputs(static))
         self.guessing = is_dynamic(method.plan) and given is None
         self._known: Shapes | None = None
         if is_dynamic(method.plan):
             unknown = Shapes({}, {})
             self._known = unknown if given is None else part(_SHAPES, lambda: self._propagated(given), unknown)
 
-    def _propagated(self, inputs: Sequence[Shape]) -> Shapes:
-        return propagate(self._method.plan, self._method.graphs, inputs)
+    def _propagated(self, inputs: GivenInputs) -> Shapes:
+        return propagate(self._method.plan, self._method.graphs, *inputs)
 
     def run(self, called: _Calls, operators: dict[OperatorKey, OperatorFacts], calls: list[DelegateCall]) -> str | None:
         """Attribute every call; why the program cannot be the one that was run, None when it can."""

@@ -114,7 +114,7 @@ class Preflight(msgspec.Struct, frozen=True, tag_field="schema", tag="opscope.pr
         sha256: of the program.
         acceleration_rules: the release that the table of SME and SME2 kernels is of.
         partition_rules: the release that the rules of the partitioner are of; empty where nothing is delegated.
-        methods: in the order of the program.
+        methods: in the order of the program; those without instructions are left out.
         ran: what was run to learn of it; empty: nothing.
     """
 
@@ -129,7 +129,10 @@ class Preflight(msgspec.Struct, frozen=True, tag_field="schema", tag="opscope.pr
 def preflight(model: ProgramModel, path: str, sha256: str) -> Preflight:
     """What a model's program tells before it runs."""
     rules = RULES_OF if model.outside is None else model.outside.rules
-    return Preflight(path, sha256, TABLE, rules, [_method(method) for method in model.methods.values()])
+    every = list(model.methods.values())
+    # Programs of language models have methods that only state a number.
+    running = [method for method in every if any(chain.steps for chain in method.plan.chains)]
+    return Preflight(path, sha256, TABLE, rules, [_method(method) for method in running or every])
 
 
 def _method(method: ModelMethod) -> MethodPreflight:

@@ -307,6 +307,7 @@ def _divided(compute: Callable[[int, int], int]) -> Callable[[OperatorCall], int
 
 
 _RULES: dict[str, Callable[[OperatorCall], int]] = {
+    "aten::_local_scalar_dense": lambda call: call.number(0),
     "aten::sym_size.int": _size,
     "aten::sym_numel": lambda call: elements(call.shape(0)),
     "executorch_prim::add.Scalar": _of_two(operator.add),
@@ -349,16 +350,19 @@ def static_inputs(plan: MethodPlan) -> tuple[Shape, ...] | None:
     return tuple(shapes) if len(shapes) == len(tensors) else None
 
 
-def propagate(plan: MethodPlan, graphs: Mapping[int, XnnGraph], inputs: Sequence[Shape]) -> Shapes:
+def propagate(
+    plan: MethodPlan, graphs: Mapping[int, XnnGraph], inputs: Sequence[Shape], numbers: Sequence[int | None] = ()
+) -> Shapes:
     """The shapes of one inference, as the runtime computes them.
 
+    ``numbers`` are the only elements of inputs that have one, such as the position of a token, where they are known.
     A value that gets several shapes within the inference, as in a loop or in two branches, has none. Derived
     shapes of another number of inputs, or beyond what the program allows, are taken as unknown.
     """
     several: frozenset[int] = frozenset()
     for _ in range(_PASSES):
         walk = _Walk(plan, graphs, several)
-        walk.start(inputs)
+        walk.start(inputs, numbers)
         walk.run()
         if walk.several == several:
             return Shapes(walk.sizes, walk.dims)
@@ -368,6 +372,10 @@ def propagate(plan: MethodPlan, graphs: Mapping[int, XnnGraph], inputs: Sequence
 
 def _input_tensors(plan: MethodPlan) -> list[int]:
     return [number for number in plan.inputs if isinstance(_value(plan, number), PlannedTensor)]
+
+
+_PASSING = frozenset({"select", "squeeze", "unsqueeze", "view", "alias", "clone"})
+"""They leave the only element of what they are given."""
 
 
 class _Walk:
@@ -386,12 +394,15 @@ class _Walk:
         static = Dynamism.STATIC
         self.sizes = {number: value.sizes for number, value in self._tensors.items() if value.dynamism is static}
 
-    def start(self, inputs: Sequence[Shape]) -> None:
-        """Set the shapes of the inputs."""
+    def start(self, inputs: Sequence[Shape], numbers: Sequence[int | None]) -> None:
+        """Set the shapes of the inputs, and what is in those of one element."""
         tensors = _input_tensors(self._plan)
         if len(inputs) == len(tensors):
             for number, shape in zip(tensors, inputs, strict=True):
                 self._set(number, tuple(shape))
+        for number, content in zip(tensors, numbers, strict=False):
+            if content is not None:
+                self._know(number, content)
 
     def run(self) -> None:
         """Follow every instruction."""
@@ -452,13 +463,20 @@ class _Walk:
         except NotKnownError:
             self._forget(number)
             return
-        if number in self.several or self._integers.get(number, found) != found:
+        self._know(number, found)
+
+    def _know(self, number: int, content: int) -> None:
+        """A number, or the only element of a tensor."""
+        if number in self.several or self._integers.get(number, content) != content:
             self._forget(number)
         else:
-            self._integers[number] = found
+            self._integers[number] = content
 
     def _leave(self, call: OperatorCall) -> None:
         """An operator that leaves tensors."""
+        content = self._integers.get(call.inputs[0]) if call.operator in _PASSING and call.inputs else None
+        if content is not None:
+            self._know(call.outputs[0], content)
         dynamic = [number for number in call.outputs if self._tensors[number].dynamism is not Dynamism.STATIC]
         try:
             shapes = dict(zip(call.outputs, output_shapes(call) if dynamic else (), strict=False))

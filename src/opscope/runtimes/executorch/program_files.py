@@ -20,11 +20,9 @@ import msgspec
 from opscope.core.errors import MismatchError, NotFoundError, OpscopeError, RunError, TraceFormatError, UsageError
 from opscope.core.files import sha256_of, write_atomically
 from opscope.experiment.tensors import from_bytes
-from opscope.program.cost.cache import cache_use
-from opscope.program.cost.call import OperatorCall
 from opscope.program.structure.dtypes import program_type
 from opscope.program.structure.exported import Tensor
-from opscope.program.structure.plan import InstructionKind, PlannedTensor
+from opscope.program.structure.plan import PlannedTensor
 from opscope.readers.compressed import mapped_file
 from opscope.readers.flatbuffer import (
     BOOL,
@@ -41,6 +39,7 @@ from opscope.readers.flatbuffer import (
     vectors,
 )
 from opscope.runtimes.executorch.etrecord.etrecord import slim_etrecord
+from opscope.runtimes.executorch.language import cache_places
 from opscope.runtimes.executorch.pte import read_executable
 from opscope.runtimes.executorch.xnnpack import BACKEND, read_xnn_graphs
 from opscope.runtimes.exports import EXPORT_LOG, RECORD, record_of_export, recorded_phases
@@ -147,13 +146,8 @@ def with_facts(told: Model, source: Path | None, files: Sequence[Path], home: st
 def phases_of(program: Path) -> dict[str, Phase]:
     """What a record says of the phases, with the places that the program allocates for keys and values."""
     recorded = recorded_phases(program)
-    places = {plan.name: _places(plan) for plan in read_executable(program).plans} if recorded else {}
+    places = {plan.name: cache_places(plan) for plan in read_executable(program).plans} if recorded else {}
     return {name: msgspec.structs.replace(phase, cache=places.get(name)) for name, phase in recorded.items()}
-
-
-def _places(plan: MethodPlan) -> int | None:
-    steps = (step for chain in plan.chains for step in chain.steps if step.kind is InstructionKind.KERNEL)
-    return next((use.places for step in steps if (use := cache_use(OperatorCall(plan, step)))), None)
 
 
 def kept_files(files: Sequence[Path], work: Path) -> list[Path]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, ClassVar, NamedTuple
 from opscope.runtimes.runtime import Runtime
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from opscope.analysis.preflight.contents import ProgramSummary, RecordSummary
     from opscope.analysis.preflight.exported import ExportRecord
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from opscope.program.phases import Phase
     from opscope.program.structure.plan import NamedValue
     from opscope.runtimes.exports import Choice
+    from opscope.runtimes.runtime import AskedCalls
 
 
 class KnownModels(NamedTuple):
@@ -48,6 +49,20 @@ class ExecuTorch(Runtime):
         from opscope.runtimes.executorch.targets import target_named
 
         return target_named(named)
+
+    def target_for(self, named: TargetName, programs: Sequence[Path], asked: Callable[[Path], AskedCalls]) -> RunTarget:
+        """Python, where one of them needs it: for kernels that only it has, or for phases of one method."""
+        from opscope.core.errors import UsageError
+        from opscope.hosts.target_kinds import AUTO, LOCAL
+        from opscope.runtimes.executorch.targets import python_instead, python_needed
+
+        reasons = (python_needed(program, asked(program).calls) for program in programs if program.is_file())
+        needed = next((why for why in reasons if why), None)
+        if needed is None or named.kind is LOCAL:
+            return self.target(named)
+        if named.kind is AUTO:
+            return python_instead(needed)
+        raise UsageError(f"only the Python bindings run it: {needed}", where=named.text, hint=f"--target {LOCAL.name}")
 
     def target_here(self) -> RunTarget:
         """The Python bindings of the installed package."""
@@ -137,19 +152,35 @@ class ExecuTorch(Runtime):
         return [plan.name for plan in read_executable(program).plans]
 
     def inputs(self, program: Path, calls: Sequence[str]) -> Mapping[str, Sequence[NamedValue]]:
-        """Without names; of no calls, those of the only method, else of ``forward``."""
+        """Without names but in phases; of no calls, those of the only method, else of ``forward``."""
+        from opscope.runtimes.executorch.language import called_language_model
         from opscope.runtimes.executorch.program_files import inputs_of
 
+        language = called_language_model(program, calls)
+        if language is not None:
+            return {name: language.named(name) for name in dict.fromkeys(calls)}
         return inputs_of(program, calls)
+
+    def fills(self, program: Path, calls: Sequence[str]) -> Sequence[str | None]:
+        """Of the phases of a language model."""
+        from opscope.runtimes.executorch.language import called_language_model
+
+        language = called_language_model(program, calls)
+        return [word for name in dict.fromkeys(calls) for word in language.words(name)] if language else ()
 
     def open_inputs(self, inputs: Sequence[NamedValue]) -> list[NamedValue]:  # noqa: ARG002 - whatever they are
         """None: a program states the largest sizes."""
         return []
 
-    def calls(self, program: Path, asked: Sequence[str], *, phases: bool = True) -> list[str]:  # noqa: ARG002 - its methods are those of the file
-        """As a decode loop does, where the record of the export tells of one."""
+    def calls(self, program: Path, asked: Sequence[str], *, phases: bool = True) -> list[str]:
+        """As a decode loop does: by phases of the one method, unless it is named, or by the record of the export."""
+        from opscope.runtimes.executorch.language import FORWARD, pte_language_model
         from opscope.runtimes.executorch.program_files import planned_calls
 
+        named = any(text.partition(":")[0] == FORWARD for text in asked)
+        language = pte_language_model(program) if phases and not named else None
+        if language is not None:
+            return language.asked(asked) if asked else language.usual()
         return planned_calls(program, asked)
 
     def phases(self, program: Path) -> Mapping[str, Phase]:

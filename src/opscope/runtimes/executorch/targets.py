@@ -25,6 +25,7 @@ from opscope.runtimes.executorch.installed import (
     library_directory,
     runtime_hint,
 )
+from opscope.runtimes.executorch.kernel_libraries import extra_kernels
 from opscope.runtimes.executorch.pte import read_executable
 from opscope.runtimes.executorch.runners.executor_runner import ExecutorRunnerTarget
 from opscope.runtimes.executorch.runners.native import native_emulated, native_here, native_on
@@ -114,6 +115,23 @@ def _here(kind: TargetKind) -> RunTarget:
         if obstacle:
             raise MissingDependencyError(f"{error.problem}, and {obstacle}", hint=no_runner_hint()) from None
         return python_here(stand_in=f"{error.problem}; {_FROM_BINDINGS}")
+
+
+def python_needed(program: Path, calls: Sequence[str]) -> str | None:
+    """Why only the Python bindings run these calls of a program; None where any runner does."""
+    lacking = [one.namespace for one in extra_kernels(program) if one.library is None]
+    if lacking:
+        return f"kernels of {', '.join(lacking)} come with executorch's Python package alone"
+    methods = {plan.name for plan in read_executable(program).plans}
+    return None if methods.issuperset(calls) else "phases of one method are called from Python"
+
+
+def python_instead(why: str) -> RunTarget:
+    """This machine, from Python, in place of the native runner."""
+    obstacle = local_obstacle()
+    if obstacle:
+        raise MissingDependencyError(f"{obstacle}; {why}", hint=no_runner_hint())
+    return python_here(stand_in=f"{why}; {_FROM_BINDINGS}")
 
 
 def readiness() -> list[Check]:

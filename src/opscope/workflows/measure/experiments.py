@@ -41,7 +41,7 @@ from opscope.readers.outputs import read_arrays
 from opscope.readers.registry import read_trace
 from opscope.workflows.measure.ceilings import measure_ceilings
 from opscope.workflows.measure.experiment_bundle import check_request, grow, new_bundle, old_bundle, remember, target_of
-from opscope.workflows.measure.program_inputs import drawn_integers, input_names
+from opscope.workflows.measure.program_inputs import drawn_integers, guessed_inputs, input_names
 from opscope.workflows.measure.run_report import Attempt, ExperimentResult
 from opscope.workflows.measure.targets import recorded_target
 from opscope.workflows.measure.variants import keep_control
@@ -339,8 +339,10 @@ def _drawn_notes(bundle: Bundle) -> Iterator[str]:
     if drawn:
         told = "integer inputs were drawn at random from 0 and 1, because the model gives no range"
         yield f"{told}: {'; '.join(drawn)}; --input 'TYPE[SIZE,...]=random(LOW,HIGH)' gives one"
-    if bundle.manifest.request is not None and bundle.manifest.request.guess_inputs:
-        given = ", ".join(own.source for own in bundle.manifest.plan.inputs if own.source)
+    request = bundle.manifest.request
+    if request is not None and request.guess_inputs:
+        program = bundle.path / bundle.manifest.model.program
+        given = ", ".join(guessed_inputs(program, bundle.manifest.plan, request.input))
         if given:
             yield f"missing sizes and integers were guessed, and the latency is for these values: {given}"
 

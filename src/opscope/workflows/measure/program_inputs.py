@@ -247,6 +247,13 @@ def drawn_integers(program: Path, plan: Plan) -> list[str]:
     ]
 
 
+def guessed_inputs(program: Path, plan: Plan, asked: Sequence[str]) -> list[str]:
+    """Values of the inputs that nobody asked for and that do not follow from the calls, where they were guessed."""
+    words = [word or "" for word in runtime_of(program).fills(program, plan.calls)]
+    each = zip_longest([own.source for own in plan.inputs], words, fillvalue="")
+    return [source for source, word in each if source and source not in {word, *asked}]
+
+
 def _check_sizes(
     program: Path, inputs: Sequence[NamedValue], asked: Sequence[AskedInput | None], sizes: Mapping[str, int]
 ) -> None:

@@ -24,14 +24,16 @@ from opscope.core.system.launch import end_with_parent
 from opscope.experiment.protocol import ProbeAnswer, Refusal, RunRequest
 from opscope.experiment.tensors import random_inputs
 from opscope.machine.environment import versions
+from opscope.program.phases import phase_of
 from opscope.program.structure.dtypes import program_type
 from opscope.program.structure.exported import Tensor
 from opscope.runtimes.child import ProgramRun, answer_request, run_program
 from opscope.runtimes.executorch.cpuinfo import CpuInfo, switched_off
 from opscope.runtimes.executorch.installed import installed_runtime
+from opscope.runtimes.executorch.language import FORWARD
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from opscope.bundle.manifest import MaskProof
     from opscope.experiment.protocol import Job
@@ -104,14 +106,15 @@ class PteRun(ProgramRun[str]):
         return [_tensor(value) for own in self._inputs.values() for value in own if hasattr(value, "detach")]
 
     def calls(self) -> Iterator[str]:
-        """Methods in turn."""
-        return cycle(self._methods)
+        """Methods in turn, or the phases of the only one."""
+        return cycle(self._job.calls or self._methods)
 
     def call(self, called: str) -> tuple[int, int, list[Any]]:
         """Run a method."""
         clock, run_method, inputs = time.perf_counter_ns, self._module.run_method, self._inputs[called]
+        method = self._methods[called]
         before = clock()
-        left = run_method(called, inputs)
+        left = run_method(method, inputs)
         return before, clock(), left
 
     def keep(self, called: str, left: list[Any]) -> None:
@@ -141,35 +144,37 @@ class PteRun(ProgramRun[str]):
         return [_array(output) for own in left for output in own if hasattr(output, "detach")]
 
 
-def _methods(module: Module, wanted: Sequence[str]) -> tuple[str, ...]:
-    """The methods to call: those that are wanted, else the only one, else ``forward``."""
+def _methods(module: Module, wanted: Sequence[str]) -> dict[str, str]:
+    """The method of each call: as wanted, else the only one, else ``forward``, which has the phases, too."""
     names = [str(name) for name in module.method_names()]
-    calls = tuple(wanted) or (names[0] if len(names) == 1 else "forward",)
-    for method in calls:
+    found = {}
+    for called in tuple(wanted) or (names[0] if len(names) == 1 else FORWARD,):
+        method = FORWARD if called not in names and phase_of(called) else called
         if method not in names:
             raise RunError(f"the program has no method {method!r}; it has: {', '.join(sorted(names))}")
-    return calls
+        found[called] = method
+    return found
 
 
-def _inputs(module: Module, calls: Sequence[str], seed: int) -> dict[str, list[Any]]:
+def _inputs(module: Module, methods: Mapping[str, str], seed: int) -> dict[str, list[Any]]:
     """Random inputs of the shapes and types that methods declare, those of the native runner for the same seed."""
     import torch
 
-    metas = {method: module.method_meta(method) for method in dict.fromkeys(calls)}
+    metas = {called: module.method_meta(method) for called, method in methods.items()}
     declared = {
-        method: [_declared(meta.input_tensor_meta(number)) for number in range(meta.num_inputs())]
-        for method, meta in metas.items()
+        called: [_declared(meta.input_tensor_meta(number)) for number in range(meta.num_inputs())]
+        for called, meta in metas.items()
     }
     tensors = [tensor for own in declared.values() for tensor in own]
     made = iter(zip(random_inputs(tensors, seed), tensors, strict=True))
     return {
-        method: [torch.from_numpy(array).to(getattr(torch, tensor.dtype)) for array, tensor in islice(made, len(own))]
-        for method, own in declared.items()
+        called: [torch.from_numpy(array).to(getattr(torch, tensor.dtype)) for array, tensor in islice(made, len(own))]
+        for called, own in declared.items()
     }
 
 
-def _given(module: Module, calls: Sequence[str], job: Job) -> dict[str, list[Any]]:
-    """The inputs that were asked for, by method: tensors, numbers, truth values and None."""
+def _given(module: Module, methods: Mapping[str, str], job: Job) -> dict[str, list[Any]]:
+    """The inputs that were asked for, by call: tensors, numbers, truth values and None."""
     import torch
 
     tensors = [Tensor(one.shape, one.dtype) for one in job.inputs if one.shape is not None]
@@ -183,7 +188,7 @@ def _given(module: Module, calls: Sequence[str], job: Job) -> dict[str, list[Any
         one.value if one.shape is None else torch.from_numpy(next(drawn)).to(getattr(torch, one.dtype))
         for one in job.inputs
     )
-    return {method: list(islice(values, module.method_meta(method).num_inputs())) for method in dict.fromkeys(calls)}
+    return {called: list(islice(values, module.method_meta(method).num_inputs())) for called, method in methods.items()}
 
 
 def _declared(info: Module) -> Tensor:

@@ -2,8 +2,8 @@
 
 The network, its cache and its attention are what ``executorch.extension.llm.export.export_llm`` exports: source and
 transformations come from the installed package, with the operators ``llama::update_cache`` and ``llama::custom_sdpa``.
-There the position is an input. Here every position is a method of its own, because inputs of a measurement are random,
-and because what a token costs at one position is then measured as often as everything else.
+There the position is an input, and such a program is called for its phases as it is. Here every position is a method of
+its own, so that a program without that input is measured in the same way.
 """
 
 from __future__ import annotations
