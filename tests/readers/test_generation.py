@@ -81,6 +81,31 @@ def test_csv_has_the_mean_alone_and_says_so() -> None:
         ("decode_128_at_0", tests[1]["avg_ns"]),
     ]
     assert "averages_only" in told(DATA / "llama-bench.csv")
+
+
+@pytest.mark.parametrize(("suffix", "repetitions", "prompt"), [("json", 3, 9_027_207), ("jsonl", 3, 11_200_847)])
+def test_what_the_tool_wrote_is_read(suffix: str, repetitions: int, prompt: int) -> None:
+    """Every test of ``-p 128 -n 64 -pg 128,64 -d 0,512``, with the bandwidth that 14,689,280 bytes a token imply."""
+    found = {row.method: row for row in analyze(DATA / "written" / f"llama-bench.{suffix}").methods}
+    assert list(found) == [
+        "prefill_128",
+        "decode_64_at_0",
+        "prompt_128_and_64",
+        "prefill_128_at_512",
+        "decode_64_at_512",
+        "prompt_128_and_64_at_512",
+    ]
+    assert {row.calls for row in found.values()} == {repetitions}
+    assert found["prefill_128"].latency.median_ns == prompt
+    decode = found["decode_64_at_0"]
+    assert decode.weights_per_s == pytest.approx(14_689_280 * 64e9 / decode.latency.median_ns)
+
+
+def test_averages_of_the_tool_are_one_call_each() -> None:
+    """CSV has no samples."""
+    rows = analyze(DATA / "written" / "llama-bench.csv").methods
+    assert {row.calls for row in rows} == {1}
+    assert len(rows) == 6
     assert "averages_only" not in told(LLAMA)
 
 
@@ -116,7 +141,7 @@ def test_decoding_implies_a_bandwidth_where_the_model_is_stated() -> None:
     assert {row.weights_per_s for row in analyze(DATA / "observer.log").methods} == {None}
     shown = opscope("analyze", LLAMA).stdout
     assert "11 [11, 11] tokens per second in decode_128_at_0" in shown
-    assert "decode_128_at_0 reads weights at 48 GB/s" in shown
+    assert "decode_128_at_0 reads weights at up to 48 GB/s" in shown
 
 
 def test_no_line_over_positions_is_made_of_calls_of_several_tokens() -> None:

@@ -236,6 +236,8 @@ def test_litert_phases_have_ledgers(tmp_path: Path, name: str, dtype: str, bits:
     found = tokens(tmp_path / "out")
     assert list(found) == ["prefill_16", "decode"]
     assert counted(found["decode"])["weights", dtype] == pytest.approx(WEIGHTS * bits // 8, rel=0.02)
+    if name == "int4":  # a scale of 16 bits for each 32 weights
+        assert counted(found["decode"])["scales", None] == WEIGHTS // 32 * 2
     for one in found.values():
         assert one["unknown"] == 0
         assert sum(row["share"] for row in one["rows"]) == pytest.approx(1)

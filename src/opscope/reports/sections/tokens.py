@@ -178,7 +178,8 @@ def bandwidth_sentence(methods: Sequence[MethodTime]) -> str:
         return ""
     most = max(rows, key=lambda one: one.weights_per_s or 0.0)
     read = f"{(most.weights_per_s or 0.0) / 1e9:.3g} GB/s"
-    return f"{most.method} reads weights at {read}, unless it is a mixture of experts; keys and values come on top."
+    less = "an embedding table apart from the head, and experts that are not chosen, are not read"
+    return f"{most.method} reads weights at up to {read}: {less}; keys and values come on top."
 
 
 def cache_sentence(cost: CacheCost) -> str:

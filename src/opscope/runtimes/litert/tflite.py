@@ -51,6 +51,8 @@ _HINT = "give a .tflite file"
 _CUSTOM, _MORE_CODES = 32, 127
 _FLEX = "Flex"
 _MOST_DIMENSIONS = 16
+_DETAILS, _BLOCKWISE = 4, 2
+"""Place of the type of further scales, and the type of those of blocks."""
 _LONGEST_OPTION = 64  # elements of a constant that is an option of an operator
 # Slots of the schema's tables.
 _MODEL_VERSION, _CODES, _SUBGRAPHS, _DESCRIPTION, _BUFFERS, _METADATA, _SIGNATURES = 0, 1, 2, 3, 4, 6, 7
@@ -301,7 +303,7 @@ def _check(tables: Tables, members: Sequence[int], count: int, what: str, least:
 
 def _tensors(tables: Tables, buffers: _Buffers) -> tuple[TfliteTensor, ...]:
     shapes, asked = vectors(tables, 0, INT32), vectors(tables, 7, INT32)
-    scales = _quantisations(tables)
+    scales = _quantisations(tables, shapes)
     _, sparse = referred(tables, 6)
     columns = zip(
         texts(tables, 3), numbers(tables, 1, UINT8), numbers(tables, 2, UINT32), numbers(tables, 5, BOOL), strict=True
@@ -333,9 +335,16 @@ def _tensors(tables: Tables, buffers: _Buffers) -> tuple[TfliteTensor, ...]:
     return tuple(found)
 
 
-def _quantisations(tables: Tables) -> list[QuantisationScales]:
+def _quantisations(tables: Tables, shapes: Sequence[tuple[int, ...]]) -> list[QuantisationScales]:
+    """Scales of tensors; those of blocks are a tensor of their own."""
     found = [QuantisationScales(QuantisationKind.NONE)] * len(tables)
     parameters, rows = referred(tables, 4)
+    blocks = {
+        row: math.prod(shapes[tensor][:_MOST_DIMENSIONS]) if 0 <= tensor < len(shapes) else 0
+        for member in union(parameters, _DETAILS)
+        if member.number == _BLOCKWISE
+        for row, tensor in zip(member.rows, numbers(member.tables, 0, INT32), strict=True)
+    }
     columns = zip(
         rows,
         vectors(parameters, 2, FLOAT32),
@@ -344,9 +353,10 @@ def _quantisations(tables: Tables) -> list[QuantisationScales]:
         numbers(parameters, 6, INT32),
         strict=True,
     )
-    for row, scales, zeros, details, channel in columns:
+    for place, (row, scales, zeros, details, channel) in enumerate(columns):
         if details:
-            found[row] = QuantisationScales(QuantisationKind.PER_CHANNEL_GROUP, len(scales), channel)
+            count = blocks.get(place, len(scales))
+            found[row] = QuantisationScales(QuantisationKind.PER_CHANNEL_GROUP, max(0, count), channel)
         elif len(scales) == 1:
             found[row] = QuantisationScales(
                 QuantisationKind.PER_TENSOR, scale=scales[0], zero_point=zeros[0] if zeros else 0
