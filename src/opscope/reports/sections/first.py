@@ -139,9 +139,11 @@ def operator_table(rows: Sequence[OperatorRow], closing: Iterable[Closing]) -> T
     below = [_together(name, own) for name, own in rest if own]
     counted = any(row.instructions is not None for row in rows)
     compared = any(row.change and row.change.speedup for row in work[:_TOP])
+    several = len({row.operator.method for row in work}) > 1
     return table(
         work[:_TOP],
         column("operator", Format.NAME, _named),
+        column("method", Format.NAME, lambda row: row.operator.method) if several else None,
         column("backend", Format.NAME, lambda row: row.operator.backend, spare=True),
         column("ms", Format.MS, lambda row: row.operator.time_ns),
         spread_column(rows),
