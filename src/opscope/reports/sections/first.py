@@ -49,9 +49,9 @@ from opscope.reports.document.blocks import (
     table,
 )
 from opscope.reports.document.messages import measure_again
+from opscope.reports.document.template import picture
 from opscope.reports.document.text import plain
 from opscope.reports.pictures.bars import category_shift
-from opscope.reports.pictures.drawing import picture
 from opscope.reports.sections.latency import variants_table
 from opscope.reports.sections.operators import INSTRUCTIONS, spread_column
 from opscope.reports.sections.tokens import token_blocks, token_figures
@@ -60,7 +60,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from opscope.analysis.analysis import Analysis
-    from opscope.analysis.findings.quality import Quality
+    from opscope.analysis.findings.message import Quality
     from opscope.reports.content.content import CategoryShift, ReportContent
     from opscope.reports.document.blocks import TableBlock
 
