@@ -16,7 +16,7 @@ import sys
 import time
 from typing import TYPE_CHECKING, NamedTuple
 
-from opscope.analysis.latency.timing import OFF_CPU, preempted
+from opscope.analysis.latency.latency import OFF_CPU, preempted
 from opscope.machine.usage import OffCpuMeter
 
 if TYPE_CHECKING:

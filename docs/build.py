@@ -343,7 +343,7 @@ def rule_list() -> str:
         "[of quality](../design/quality.md).\n"
     )
     heads = ["rule", "looks for", "severity", "thresholds", "recipes"]
-    sections = [f"## {area.title}\n\n{_table(heads, [_rule_cells(rule) for rule in area.rules])}" for area in AREAS]
+    sections = [f"## {title}\n\n{_table(heads, [_rule_cells(rule) for rule in own])}" for title, own in AREAS.items()]
     return _page("Rules", "src/opscope/workflows/rules.py and the rules that it names", text, *sections)
 
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from opscope.analysis.compare.accuracy import compared_outputs, compared_samples, output_differences
+from opscope.analysis.compare.outputs import compared_outputs, compared_samples, output_differences
 from opscope.core.stats.distributions import binomial_interval
 
 NAN, INF = math.nan, math.inf

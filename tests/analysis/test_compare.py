@@ -18,7 +18,7 @@ from opscope.analysis.compare.compare import (
     largest_speedup,
     shown_not_faster,
 )
-from opscope.analysis.operators.operator_facts import OperatorFacts
+from opscope.analysis.operators.operators import OperatorFacts
 from opscope.core.stats.effect import Verdict
 from opscope.core.stats.hierarchy import FEWEST_CLEAR
 from opscope.core.table import EventTable

@@ -5,9 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from opscope.analysis.findings.message import Message, MessageKind
-from opscope.analysis.findings.quality import Grade, grade_left, judge
-from opscope.analysis.latency.timing import CallTimes, preempted
+from opscope.analysis.findings.message import Grade, Message, MessageKind, grade_left, judge
+from opscope.analysis.latency.latency import CallTimes, preempted
 from opscope.analysis.quality.disturbance import ProcessCalls, VariantCalls, examine_disturbance, withheld_reason
 from opscope.core.system.usage import ProcessUsage
 

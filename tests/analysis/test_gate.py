@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 
 from opscope.analysis.compare.compare import Comparison, RelatedData, compare
-from opscope.analysis.findings.quality import Grade, concern
-from opscope.analysis.findings.quality import judge as judge_quality
+from opscope.analysis.findings.message import Grade, concern
+from opscope.analysis.findings.message import judge as judge_quality
 from opscope.analysis.gate.budgets import Budget, Budgets, EndToEndBudget, Sides, SplitTimes, judge_budgets, split_times
 from opscope.analysis.gate.decision import Criterion, Outcome, Quantity, lenient, overall
-from opscope.analysis.gate.gate import Slowdown, Terms, end_to_end_slowdown, gate, judge, rounds_for
+from opscope.analysis.gate.gate import Slowdown, end_to_end_slowdown, gate, judge, rounds_for
 from opscope.analysis.work.gate import with_time, work_decision
 from opscope.analysis.work.work import CountedOperator, RestWork, Work
 from opscope.core.stats.effect import Verdict, unpaired_effects
@@ -131,7 +131,7 @@ OLD = side(400_000, 100_000)
 def test_a_gate_on_a_comparison(new: EventTable, outcome: Outcome) -> None:
     """The slowdown is the speedup from the other side, and so is its interval."""
     comparison = compared(OLD, new)
-    report = gate(comparison, Terms(threshold=0.03))
+    report = gate(comparison, threshold=0.03)
     found = comparison.end_to_end
     assert report.outcome is outcome
     assert report.let_through is (outcome is PASSED)
@@ -153,7 +153,7 @@ def test_a_disturbed_comparison_is_not_trusted() -> None:
     changes = [*comparison.categories, *comparison.kinds, *comparison.operators]
     told = {(c.speedup, c.ci95_saved_ns, c.verdict) for c in changes}
     assert told == {(None, None, Verdict.WITHHELD)}
-    report = lenient(gate(comparison, Terms(threshold=0.03)))
+    report = lenient(gate(comparison, threshold=0.03))
     assert (report.outcome, report.let_through, report.criteria[0].measured) == (Outcome.UNTRUSTED, False, None)
     assert report.criteria[0].reason == beside.disturbed
     assert "quiet machine" in str(report.advice)
@@ -163,14 +163,14 @@ def test_a_disturbed_comparison_is_not_trusted() -> None:
 def test_a_decision_on_figures_that_are_not_trusted_is_none(new: EventTable) -> None:
     """A pass and a regression alike; the criterion says why."""
     doubted = judge_quality([concern("steady", Grade.DO_NOT_TRUST, "it throttled", "cool it")])
-    report = gate(msgspec.structs.replace(compared(OLD, new), quality=doubted), Terms(threshold=0.03))
+    report = gate(msgspec.structs.replace(compared(OLD, new), quality=doubted), threshold=0.03)
     assert report.outcome is Outcome.UNTRUSTED
     assert report.criteria[0].reason == "measured, but not trustworthy: it throttled"
 
 
 def test_slower_operators_are_listed_by_their_loss() -> None:
     """Both became slower, the convolution by more; the framework did not."""
-    report = gate(compared(OLD, side(500_000, 140_000)), Terms())
+    report = gate(compared(OLD, side(500_000, 140_000)))
     assert [change.kind for change in report.evidence.slower] == ["convolution", "arithmetic"]
     assert OPERATORS_SLOWER in str(report.advice)
 
@@ -183,19 +183,19 @@ def test_operators_of_one_side_are_listed_by_their_time() -> None:
     new = replace(unjudged, name="erf", baseline_ns=None, candidate_ns=90_000.0, saved_ns=-90_000.0)
     old = replace(unjudged, name="mean", baseline_ns=10_000.0, candidate_ns=None, saved_ns=10_000.0)
     call = replace(new, kind="framework", saved_ns=-95_000.0, candidate_ns=95_000.0)
-    report = gate(replace(comparison, operators=[old, call, new]), Terms())
+    report = gate(replace(comparison, operators=[old, call, new]))
     assert [change.name for change in report.evidence.unmatched] == ["erf", "mean"]
     assert report.evidence.slower == []
     assert "operators that only one side has" in str(report.advice)
-    assert gate(comparison, Terms()).evidence.unmatched == []
+    assert gate(comparison).evidence.unmatched == []
 
 
 def test_inconclusive_may_be_let_through_but_regressions_never() -> None:
     """A note says it."""
-    doubtful = lenient(gate(compared(OLD, side(400_000, 100_000, processes=1)), Terms()))
+    doubtful = lenient(gate(compared(OLD, side(400_000, 100_000, processes=1))))
     assert (doubtful.outcome, doubtful.let_through) == (INCONCLUSIVE, True)
     assert "pass, as requested" in doubtful.notes[0]
-    slow = gate(compared(OLD, side(500_000, 100_000)), Terms())
+    slow = gate(compared(OLD, side(500_000, 100_000)))
     assert lenient(slow) == slow
 
 
@@ -330,7 +330,7 @@ def test_noise_hides_no_exact_regression_and_decides_no_limit_of_time() -> None:
     doubted = judge_quality([concern("steady", Grade.DO_NOT_TRUST, "it throttled", "cool it")])
     comparison = msgspec.structs.replace(compared(OLD, side(500_000, 100_000)), quality=doubted)
     absolute = Criterion("end-to-end latency", Quantity.TIME, 1.0, 5e5, None, Outcome.REGRESSION, "too long")
-    time = gate(comparison, Terms(threshold=0.03), [absolute])
+    time = gate(comparison, threshold=0.03, budgets=[absolute])
     assert {one.outcome for one in time.criteria} == {Outcome.UNTRUSTED}
     words = dict.fromkeys(("method", "name", "layer", "category", "kind"), "linear")
     numbers = dict.fromkeys(
@@ -360,9 +360,7 @@ def test_a_verdict_that_stands_says_so_beside_a_grade_that_trusts_nothing() -> N
     """Outputs that differ limit the grade, and neither the times nor the verdict on them."""
     differ = concern("outputs_alike", Grade.DO_NOT_TRUST, "relative error 1.2", "")
     steady = concern("steady", Grade.DO_NOT_TRUST, "it throttled", "")
-    decision = gate(
-        msgspec.structs.replace(compared(OLD, side(500_000, 100_000)), quality=judge_quality([differ])), Terms()
-    )
+    decision = gate(msgspec.structs.replace(compared(OLD, side(500_000, 100_000)), quality=judge_quality([differ])))
     assert decision.outcome is Outcome.REGRESSION
     assert decision.quality is not None
     told = quality_sentence(decision.quality)

@@ -9,7 +9,7 @@ import pytest
 
 from opscope.analysis.analysis import Analysis, TraceSource, analyse
 from opscope.analysis.compare.compare import Comparison, RelatedData, compare
-from opscope.analysis.latency.timing import CallTimes
+from opscope.analysis.latency.latency import CallTimes
 from opscope.core.stats.effect import Verdict
 from opscope.core.table import EventTable
 from opscope.core.table.calls import named_by_calls

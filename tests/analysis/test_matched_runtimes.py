@@ -7,8 +7,7 @@ import itertools
 from hypothesis import given
 from hypothesis import strategies as st
 
-from opscope.analysis.compare.matching import MatchedBy
-from opscope.analysis.compare.networks import common_subsequence, match_runtimes, signature_of
+from opscope.analysis.compare.matching import MatchedBy, common_subsequence, match_runtimes, signature_of
 from opscope.analysis.operators.operators import Operator
 from opscope.program.operators.kinds import Attribution, Category
 from opscope.program.structure.dtypes import axes_between

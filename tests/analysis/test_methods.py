@@ -11,7 +11,7 @@ import pytest
 from fakes import FakeClock, FakeTarget
 from opscope.analysis.analysis import TraceSource, analyse
 from opscope.analysis.compare.compare import compare
-from opscope.analysis.latency.timing import CallTimes
+from opscope.analysis.latency.latency import CallTimes
 from opscope.api import Settings, profile
 from opscope.bundle.consistency import plan_problems
 from opscope.bundle.manifest import Environment, Manifest, Model, Plan, Role, Status, Target, Variant

@@ -8,8 +8,8 @@ import msgspec
 import pytest
 
 from large_content import large_content
-from opscope.analysis.compare.networks import different_networks
-from opscope.analysis.operators.operator_facts import OperatorFacts
+from opscope.analysis.compare.matching import different_networks
+from opscope.analysis.operators.operators import OperatorFacts
 from opscope.core.table.places import OperatorKey
 from opscope.program.cost.operator_cost import Cost
 from opscope.reports.comparison import comparison_document

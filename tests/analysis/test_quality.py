@@ -9,8 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from opscope.analysis.compare.compare import EndToEnd
-from opscope.analysis.findings.message import Message, MessageKind
-from opscope.analysis.findings.quality import Grade, Quality, grade_left, judge
+from opscope.analysis.findings.message import Grade, Message, MessageKind, Quality, grade_left, judge
 from opscope.analysis.latency.latency import latency_of
 from opscope.analysis.quality.quality import DRIFT, DRIFT_P, QualityEvidence, examine_measurement, timed
 from opscope.analysis.quality.quality_machine import Circumstances, examine_machine

@@ -9,10 +9,9 @@ from opscope.analysis.analysis import Analysis, TraceSource, analyse
 from opscope.analysis.compare.compare import compare
 from opscope.analysis.compare.outputs import compare_outputs
 from opscope.analysis.rules.evidence import PairEvidence
-from opscope.analysis.rules.partition_advice import advice
 from opscope.analysis.rules.rules import RULES, examine_comparison
 from opscope.core.table import EventTable
-from opscope.program.partition.verdicts import Cause
+from opscope.program.partition.verdicts import Cause, advice
 from traces import table
 
 SOURCE = TraceSource("trace", "etdump", [("trace", "0" * 64)])

@@ -10,8 +10,8 @@ from opscope.analysis.analysis import Analysis, ProgramInfo, ProgramKnowledge, T
 from opscope.analysis.compare.compare import Comparison, compare
 from opscope.analysis.findings.message import Message
 from opscope.analysis.operators.attribution import Attributions
-from opscope.analysis.operators.operator_facts import OperatorFacts
-from opscope.analysis.rules.evidence import Evidence, ExperimentEvidence, MeasuredVariant, PairEvidence
+from opscope.analysis.operators.operators import OperatorFacts
+from opscope.analysis.rules.evidence import Evidence, ExperimentEvidence, PairEvidence
 from opscope.analysis.rules.rules import COMPARISON_RULES, EXPERIMENT_RULES, examine_comparison, examine_experiment
 from opscope.core.stats.effect import Verdict
 from opscope.core.table import EventTable
@@ -255,7 +255,7 @@ def test_other_features_have_no_expected_range() -> None:
     assert all(finding.context is None for finding in found[0])
 
 
-def ran(name: str, threads: int, time: int, ablated: tuple[str, ...] = (), **cannot: str) -> MeasuredVariant:
+def ran(time: int, **cannot: str) -> Evidence:
     """A variant of one product and a depthwise convolution."""
     own = events(linear=time, depthwise=time)
     facts = {
@@ -265,26 +265,28 @@ def ran(name: str, threads: int, time: int, ablated: tuple[str, ...] = (), **can
     known = ProgramKnowledge(
         ProgramInfo("net.pte", "0" * 64, None, None, verified=True), Attributions(facts, [], None, [], {}, {})
     )
-    return MeasuredVariant(name, ablated, threads, rule_evidence(own, analyse(own, SOURCE), known))
+    return rule_evidence(own, analyse(own, SOURCE), known)
 
 
-def experiment(
-    *variants: MeasuredVariant, features: tuple[str, ...] = (), known_runtime: bool = True
-) -> ExperimentEvidence:
-    """An experiment whose report is about the first of these."""
-    return ExperimentEvidence(variants[0], variants, ["XnnpackBackend"], features, known_runtime)
+def experiment(*variants: Evidence, features: tuple[str, ...] = (), known_runtime: bool = True) -> ExperimentEvidence:
+    """An experiment whose report is about the first of these, which ran with one thread, the next with two."""
+    by_threads = dict(enumerate(variants, 1))
+    disturbed = next((one.disturbed for one in variants if one.disturbed), None)
+    return ExperimentEvidence(
+        variants[0], "one", by_threads, {"avx512"}, disturbed, ["XnnpackBackend"], features, known_runtime
+    )
 
 
 def test_every_rule_on_an_experiment_finds_or_rules_out() -> None:
     """No rule is silent, also where nothing was measured."""
-    for own in (experiment(ran("one", 1, 500)), ExperimentEvidence(None, [], [], None, known_runtime=True)):
+    for own in (experiment(ran(500)), ExperimentEvidence(None, "", {}, set(), None, [], None, known_runtime=True)):
         findings, ruled_out = examine_experiment(own)
         assert sorted(item.rule for item in [*findings, *ruled_out]) == sorted(r.__name__ for r in EXPERIMENT_RULES)
 
 
 def test_a_faster_thread_count_is_told_with_its_interval() -> None:
     """Two threads half as long as one: the saving is that of the measured one."""
-    found = examine_experiment(experiment(ran("one", 1, 1000), ran("two", 2, 500), ran("base", 2, 300, ("avx512",))))
+    found = examine_experiment(experiment(ran(1000), ran(500)))
     faster = told(found, "thread_count")
     assert faster is not None
     assert faster.title.startswith("2 threads: 1.99x faster than 1")
@@ -295,16 +297,16 @@ def test_a_faster_thread_count_is_told_with_its_interval() -> None:
 
 def test_more_threads_that_do_not_help_are_ruled_out() -> None:
     """The baseline's thread counts are another variant and say nothing."""
-    found = examine_experiment(experiment(ran("one", 1, 1000), ran("two", 2, 1000)))
+    found = examine_experiment(experiment(ran(1000), ran(1000)))
     assert told(found, "thread_count") is None
     assert "2 gives 1.00x" in reason(found, "thread_count")
-    hardly = examine_experiment(experiment(ran("one", 1, 1000), ran("two", 2, 970)))
+    hardly = examine_experiment(experiment(ran(1000), ran(970)))
     assert told(hardly, "thread_count") is None
     assert reason(hardly, "thread_count").endswith("none saves 5.0 %")
-    busy = ran("two", 2, 500)
-    busy = busy._replace(evidence=busy.evidence._replace(disturbed="others had the CPU"))
-    assert reason(examine_experiment(experiment(ran("one", 1, 1000), busy)), "thread_count").endswith("had the CPU")
-    alone = examine_experiment(experiment(ran("one", 1, 1000), ran("base", 2, 500, ("avx512",))))
+    busy = ran(500)
+    busy = busy._replace(disturbed="others had the CPU")
+    assert reason(examine_experiment(experiment(ran(1000), busy)), "thread_count").endswith("had the CPU")
+    alone = examine_experiment(experiment(ran(1000)))
     assert reason(alone, "thread_count").startswith("not checked: one thread count")
 
 
@@ -312,7 +314,7 @@ def test_a_program_whose_delegates_did_not_run_is_a_wrong_build() -> None:
     """The program was exported for XNNPACK, and the trace has portable operators only."""
     text = "Method::execute 1000\n  OPERATOR_CALL @0 900\n    native_call_add.out 900"
     own = table(text, repeat=2)
-    shown = MeasuredVariant("one", (), 1, rule_evidence(own, analyse(own, SOURCE), None))
+    shown = rule_evidence(own, analyse(own, SOURCE), None)
     wrong = told(examine_experiment(experiment(shown)), "runner_build")
     assert wrong is not None
     assert "XnnpackBackend" in wrong.evidence
@@ -320,16 +322,14 @@ def test_a_program_whose_delegates_did_not_run_is_a_wrong_build() -> None:
 
 def test_a_foreign_runner_may_be_a_debug_build() -> None:
     """Nothing records how it was compiled, so that is not said to be in order."""
-    assert reason(examine_experiment(experiment(ran("one", 1, 500))), "runner_build").startswith(
-        "the runtime is an opt"
-    )
-    foreign = examine_experiment(experiment(ran("one", 1, 500), known_runtime=False))
+    assert reason(examine_experiment(experiment(ran(500))), "runner_build").startswith("the runtime is an opt")
+    foreign = examine_experiment(experiment(ran(500), known_runtime=False))
     assert reason(foreign, "runner_build").startswith("not checked: whether the runner is an optimised build")
 
 
 def test_types_that_sme_cannot_run_are_told_with_what_would_help() -> None:
     """Half of the latency is a product in a type for which there are no kernels."""
-    own = ran("one", 1, 500, linear="use int8")
+    own = ran(500, linear="use int8")
     found = told(examine_experiment(experiment(own, features=("sme2",))), "sme_number_types")
     assert found is not None
     assert found.severity.value == "medium"
@@ -340,7 +340,7 @@ def test_types_that_sme_cannot_run_are_told_with_what_would_help() -> None:
 
 def test_number_types_for_sme_mean_nothing_elsewhere() -> None:
     """On x86 the same program has no such finding."""
-    found = examine_experiment(experiment(ran("one", 1, 500, linear="use int8"), features=("avx512",)))
+    found = examine_experiment(experiment(ran(500, linear="use int8"), features=("avx512",)))
     assert reason(found, "sme_number_types").startswith("does not apply")
 
 

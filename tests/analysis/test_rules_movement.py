@@ -7,7 +7,7 @@ import pytest
 
 from opscope.analysis.analysis import Analysis, TraceSource, analyse
 from opscope.analysis.findings.message import Message
-from opscope.analysis.operators.operator_facts import LayoutChange
+from opscope.analysis.operators.operators import LayoutChange
 from opscope.analysis.rules.evidence import Evidence
 from opscope.analysis.rules.rules import examine
 from opscope.reports.document.messages import sentence

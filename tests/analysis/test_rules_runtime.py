@@ -7,7 +7,7 @@ import pytest
 
 from opscope.analysis.analysis import Analysis, TraceSource, analyse
 from opscope.analysis.findings.message import Message
-from opscope.analysis.latency.timing import CallTimes
+from opscope.analysis.latency.latency import CallTimes
 from opscope.reports.document.messages import sentence
 from texts import NO_CEILINGS
 from traces import table

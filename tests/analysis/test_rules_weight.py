@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from opscope.analysis.analysis import Analysis, TraceSource, analyse
 from opscope.analysis.findings.message import MessageKind
-from opscope.analysis.latency.timing import CallTimes
+from opscope.analysis.latency.latency import CallTimes
 from opscope.analysis.operators.operators import limit_without
 from opscope.analysis.rules.evidence import LEAST_SHARE
 from opscope.analysis.rules.rules import DECISIVE, LATENCY_RULES, RULES

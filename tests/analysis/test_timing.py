@@ -2,7 +2,7 @@
 
 import pytest
 
-from opscope.analysis.latency.timing import CallTimes, untraced
+from opscope.analysis.latency.latency import CallTimes, untraced
 
 
 def calls(timed: dict[int, list[int]], traced: dict[int, list[int]], warmup: int = 1) -> CallTimes:

@@ -9,8 +9,7 @@ import pytest
 from fakes import round_ceilings
 from opscope.analysis.latency.latency import latency_of
 from opscope.analysis.latency.methods import MethodTime
-from opscope.analysis.operators.operator_facts import OperatorFacts
-from opscope.analysis.operators.operators import FRAMEWORK_BACKEND, Operator
+from opscope.analysis.operators.operators import FRAMEWORK_BACKEND, Operator, OperatorFacts
 from opscope.analysis.roofline import OperatorWork
 from opscope.analysis.tokens.claims import Plausibility, claimed_phase, measured_claim
 from opscope.analysis.tokens.growth import cache_costs, decode_growth

@@ -29,7 +29,7 @@ from opscope.cli.shared.gating import threshold_share
 from opscope.core.errors import MismatchError, NotFoundError, UsageError
 from opscope.core.stats.effect import Verdict
 from opscope.experiment.config_rules import read_settings
-from opscope.reports.formats.junit import junit_xml, xml_text
+from opscope.reports.formats.ci import junit_xml, xml_text
 from opscope.reports.gate import comparison_text, gate_markdown, gate_sentence, gate_summary
 from opscope.workflows.analyze.gate import read_budgets
 from programs import write_tiny_program

@@ -20,7 +20,7 @@ from opscope.fleet.analysis.common_moves import MoveKind
 from opscope.fleet.reports.common_moves import move_text
 from opscope.fleet.reports.fleet_gate import fleet_text
 from opscope.fleet.reports.history import history_html, history_summary
-from opscope.reports.formats.junit import junit_xml
+from opscope.reports.formats.ci import junit_xml
 from opscope.reports.gate import gate_markdown, gate_summary
 from terminal_text import text_of
 

@@ -10,7 +10,7 @@ import pytest
 
 from opscope.core.errors import RegressionError, UsageError
 from opscope.fleet.analysis.history import FigureUnit, History, Metric, Order, Point, Subject, history
-from opscope.fleet.analysis.known_changes import KnownChanges, acknowledged, new_for_the_worse, seen_since, with_known
+from opscope.fleet.analysis.history_changes import KnownChanges, acknowledged, new_for_the_worse, seen_since, with_known
 from opscope.fleet.history import acknowledge_changes, check_new_changes, read_known
 
 SUBJECT = Subject("toy", "fp32", "a phone", "local", "accelerated", 1, "", "untraced")

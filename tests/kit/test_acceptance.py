@@ -13,7 +13,7 @@ import pytest
 
 import kit_files
 import squeezesam
-from opscope.analysis.findings.quality import Grade
+from opscope.analysis.findings.message import Grade
 from opscope.analysis.rules import movement as rules_movement
 from opscope.analysis.rules import rules
 from opscope.analysis.rules.evidence import LEAST_SHARE

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from opscope.bundle.manifest import Role, Variant
-from opscope.measurements.findings import switched_features
+from opscope.measurements.findings import by_threads, switched_features
 
 
 def variant(*ablated: str, cleared: tuple[str, ...] = ()) -> Variant:
@@ -35,3 +35,26 @@ def test_switched_is_what_only_one_side_has(
 ) -> None:
     """Neither a group that the CPU lacks, nor one under another name; of builds what is said of them."""
     assert switched_features(baseline, candidate, features) == switched
+
+
+def test_a_variant_at_other_thread_counts_differs_in_nothing_else() -> None:
+    """What has other features off, or runs in another runtime, tells nothing of threads; its own count comes first."""
+    shown = Variant("two", Role.ACCELERATED, [], [], 2)
+    others = [
+        Variant("one", Role.ACCELERATED, [], [], 1),
+        shown,
+        Variant("again", Role.ACCELERATED, [], [], 1),
+        Variant("four", Role.BASELINE, ["avx512"], ["avx512f"], 4),
+        Variant("elsewhere", Role.ACCELERATED, [], [], 8, runtime="onnxruntime"),
+        Variant("lost", Role.ACCELERATED, [], [], 16),
+    ]
+    found = {one.name: f"of {one.name}" for one in others[:-1]}
+    assert list(by_threads(shown, others, found).items()) == [(2, "of two"), (1, "of one")]
+
+
+@pytest.mark.parametrize(
+    "own", [None, Variant("two", None, None, [], None), Variant("lost", Role.ACCELERATED, [], [], 2)]
+)
+def test_threads_of_a_variant_that_is_not_known_are_not_compared(own: Variant | None) -> None:
+    """A directory of another tool names no threads, and a variant without a result has nothing to compare."""
+    assert by_threads(own, [], {"two": ""}) == {}

@@ -23,8 +23,7 @@ from opscope.npu.analysis.iterations import find_iterations, without_damaged
 from opscope.npu.analysis.kinds import find_kinds, multiplying
 from opscope.npu.analysis.ports import ports
 from opscope.npu.analysis.prediction import against, repeated_calls, repeated_iterations
-from opscope.npu.analysis.rates import iteration_rates, rate
-from opscope.npu.analysis.roofline import roofline
+from opscope.npu.analysis.rates import iteration_rates, rate, roofline
 from opscope.npu.analysis.specification import RunSpecification, run_specification
 from opscope.npu.analysis.tiles import TilesTerms, examine
 from opscope.npu.analysis.traced_core import TracedCore

@@ -13,8 +13,7 @@ from opscope.npu.analysis.bound import Gain, TileBound, bound
 from opscope.npu.analysis.calls import pair_calls
 from opscope.npu.analysis.kinds import MacCalls, find_kinds, multiplying
 from opscope.npu.analysis.ports import Port, ports
-from opscope.npu.analysis.rates import rate
-from opscope.npu.analysis.roofline import TileRoofline, roofline
+from opscope.npu.analysis.rates import TileRoofline, rate, roofline
 from opscope.npu.analysis.specification import RunSpecification, run_specification
 from opscope.program.cost.gemm import tiling
 from texts import IN_CALLS

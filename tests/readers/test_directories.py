@@ -15,7 +15,7 @@ from opscope.core.errors import EmptyTraceError, NotFoundError, TraceFormatError
 from opscope.npu.workflows.aie import analyze_tiles
 from opscope.npu.workflows.sides import is_tiles
 from opscope.readers.registry import GROUP, built_in, traces_in
-from opscope.workflows.analyze.inspection import inspect
+from opscope.workflows.analyze.analyses import inspect
 from opscope.workflows.reports.conversion import convert
 from traces import etdump
 

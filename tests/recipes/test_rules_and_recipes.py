@@ -7,8 +7,7 @@ import pytest
 from documents import ROOT
 from opscope.analysis.findings import rule as pages
 from opscope.analysis.findings.rule import recipe_of
-from opscope.analysis.rules.partition_advice import advice
-from opscope.program.partition.verdicts import Cause
+from opscope.program.partition.verdicts import Cause, advice
 from opscope.workflows.rules import AREAS
 from recipe_pages import recipes
 
@@ -26,12 +25,12 @@ OTHERWISE = {
     **dict.fromkeys(("unread", "other_backend", "dynamic", "branches", "unknown_work"), MEASURING),
 }
 """Rules on models without a recipe, and what their next step is instead."""
-ON_MODELS = AREAS[:4]
+ON_MODELS = list(AREAS.values())[:4]
 
 
 def test_every_rule_on_models_has_a_recipe_or_a_reason() -> None:
     """A new rule needs one of them; one that got a recipe loses its reason."""
-    rules = [rule for area in ON_MODELS for rule in area.rules]
+    rules = [rule for area in ON_MODELS for rule in area]
     with_recipe = {rule.name for rule in rules if rule.recipes}
     assert {rule.name for rule in rules} - with_recipe == OTHERWISE.keys() - with_recipe
     assert with_recipe & OTHERWISE.keys() == set()
@@ -39,7 +38,7 @@ def test_every_rule_on_models_has_a_recipe_or_a_reason() -> None:
 
 def test_every_recipe_that_a_rule_names_is_a_page() -> None:
     """And every page is named by a rule."""
-    told = {page for area in AREAS for rule in area.rules for page in rule.recipes}
+    told = {page for area in AREAS.values() for rule in area for page in rule.recipes}
     assert told == NAMED
     assert told == {recipe.page.relative_to(ROOT).as_posix() for recipe in recipes()}
 

@@ -5,7 +5,7 @@ import math
 import numpy as np
 
 from block_texts import cells, sentences, tables
-from opscope.analysis.compare.accuracy import Accuracy, compared_outputs, compared_samples, not_compared
+from opscope.analysis.compare.outputs import Accuracy, compared_outputs, compared_samples, not_compared
 from opscope.reports.sections.accuracy import accuracy_section, accuracy_sentences
 
 ACCURACY = (

@@ -16,7 +16,7 @@ from opscope.analysis.gate.decision import Criterion, Outcome, Quantity, decided
 from opscope.analysis.work.gate import WorkChange, WorkEvidence, WorkSide
 from opscope.api import Settings, check, profile
 from opscope.core.stats.effect import Verdict
-from opscope.reports.formats.annotations import Annotation, JudgedProgram, gate_annotations
+from opscope.reports.formats.ci import Annotation, gate_annotations
 from opscope.reports.gate import comparison_text
 from opscope.reports.work import work_gate_text
 from opscope.workflows.analyze.preflight import lines_of_layers, new_findings
@@ -46,8 +46,7 @@ def with_source(decision: Any, source: str, name: str = "conv") -> Any:
 
 def lines_of(decision: Any, root: str = "", **given: Any) -> list[str]:
     """The commands of a decision."""
-    judged = JudgedProgram(**given)
-    return [one.command(root) for one in gate_annotations(decision, comparison_text(decision), judged)]
+    return [one.command(root) for one in gate_annotations(decision, comparison_text(decision), **given)]
 
 
 def test_the_first_one_is_the_headline_at_the_line_that_lost_most(slower: Any) -> None:
@@ -107,8 +106,8 @@ def test_more_work_is_told_at_the_line_of_its_layer() -> None:
     evidence = WorkEvidence(*sides, "counter", "processor", 0, changed)
     criterion = Criterion("work", Quantity.WORK, 0.0, 1.0, None, Outcome.REGRESSION, "more", verdict=Verdict.SLOWER)
     decision = decided([criterion], evidence, advice=None)
-    judged = JudgedProgram("net.pte", (), {"body": "net.py:4"})
-    error, *told = (one.command() for one in gate_annotations(decision, work_gate_text(decision), judged))
+    found = gate_annotations(decision, work_gate_text(decision), path="net.pte", layers={"body": "net.py:4"})
+    error, *told = (one.command() for one in found)
     assert error.startswith(
         "::error file=net.py,line=4,title=opscope check%3A the candidate executes more (+100.0 %25)::"
     )

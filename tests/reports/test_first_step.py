@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from opscope.analysis.findings.quality import Grade, concern, judge
+from opscope.analysis.findings.message import Grade, concern, judge
 from opscope.reports.document.messages import measure_again
 
 BAD = concern("processes_agree", Grade.DO_NOT_TRUST, "processes differ by 60.0 %", "close other programs, add rounds")

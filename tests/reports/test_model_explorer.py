@@ -17,7 +17,7 @@ from opscope.analysis.compare.compare import Comparison, compare
 from opscope.program.model import ProgramModel
 from opscope.program.operators.kinds import Attribution
 from opscope.program.xnnpack.graph import DelegateGraph
-from opscope.reports.formats.model_explorer import Measured, model_explorer
+from opscope.reports.formats.model_explorer import model_explorer
 from traces import table
 
 
@@ -138,7 +138,7 @@ def written(
     of: ProgramModel | None = None, *results: tuple[str, Analysis], **more: Any
 ) -> dict[tuple[str, ...], bytes]:
     """The files."""
-    return model_explorer(of or model(record()), "toy", Measured(list(results), **more))
+    return model_explorer(of or model(record()), "toy", list(results), **more)
 
 
 def test_a_program_alone_is_two_graphs_of_the_same_nodes() -> None:

@@ -12,7 +12,7 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families
 from fakes import FakeClock, FakeTarget
 from hostile_names import HOSTILE
 from layered_model import analysed
-from opscope.analysis.findings.quality import Grade
+from opscope.analysis.findings.message import Grade
 from opscope.api import Settings, profile
 from opscope.reports.content.content import ReportContent
 from opscope.reports.formats.openmetrics import FAMILIES, openmetrics, openmetrics_of

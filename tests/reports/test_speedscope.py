@@ -13,8 +13,7 @@ from hostile_names import HOSTILE
 from layered_model import TRACE, analysed
 from opscope.analysis.analysis import Analysis, TraceSource, analyse
 from opscope.core.table import Clock, EventTable, Scope
-from opscope.reports.formats.speedscope import folded, speedscope
-from opscope.reports.formats.stacks import By, stacks
+from opscope.reports.formats.stacks import By, folded, speedscope, stacks
 from traces import table
 
 UNEVEN = """

@@ -16,9 +16,9 @@ import msgspec
 from fakes import FakeClock, FakeTarget, round_ceilings
 from opscope.analysis.analysis import Analysis, ProgramInfo, ProgramKnowledge, TraceSource, analyse
 from opscope.analysis.compare.compare import Comparison, RelatedData, compare
-from opscope.analysis.latency.timing import CallTimes
+from opscope.analysis.latency.latency import CallTimes
 from opscope.analysis.operators.attribution import Attributions, DelegateCall
-from opscope.analysis.operators.operator_facts import OperatorFacts
+from opscope.analysis.operators.operators import OperatorFacts
 from opscope.analysis.rules.rules import examine_comparison, merged
 from opscope.api import Settings, profile
 from opscope.core.table import EventTable

@@ -16,7 +16,7 @@ import numpy as np
 
 from fakes import FakeTarget
 from opscope.analysis.operators.attribution import Attributions
-from opscope.analysis.operators.operator_facts import OperatorFacts
+from opscope.analysis.operators.operators import OperatorFacts
 from opscope.bundle.manifest import Measurement, Variant
 from opscope.core.errors import FeatureError, TraceFormatError
 from opscope.core.table import Clock, EventTable, Scope

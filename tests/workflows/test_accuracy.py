@@ -10,7 +10,7 @@ import pytest
 
 from command_line import opscope
 from fakes import FakeClock, FakeTarget
-from opscope.analysis.compare.accuracy import Accuracy
+from opscope.analysis.compare.outputs import Accuracy
 from opscope.api import Settings, compare, profile, validate
 from opscope.bundle.bundle import Bundle
 from opscope.bundle.manifest import Failure, FailureKind

@@ -19,9 +19,8 @@ import pytest
 
 from exports import program
 from opscope.analysis.gate.decision import Outcome
-from opscope.analysis.work.counted import READ_NS, CountedReads
 from opscope.analysis.work.gate import work_decision
-from opscope.analysis.work.work import Work
+from opscope.analysis.work.work import READ_NS, CountedReads, Work
 from opscope.api import content, count, validate
 from opscope.core.errors import (
     FeatureError,

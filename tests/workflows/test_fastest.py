@@ -9,8 +9,8 @@ import msgspec
 import pytest
 
 from fakes import FakeClock, FakeTarget
-from opscope.analysis.compare.accuracy import Accuracy, OutputDifference, not_compared
 from opscope.analysis.compare.choice import corrected_for_choice
+from opscope.analysis.compare.outputs import Accuracy, OutputDifference, not_compared
 from opscope.api import report, validate
 from opscope.bundle.bundle import Bundle
 from opscope.bundle.manifest import Role

@@ -19,7 +19,7 @@ from opscope.core.errors import NotFoundError, UsageError
 from opscope.core.files import place_beside
 from opscope.runtimes.executorch.etrecord import slim_etrecord
 from opscope.runtimes.executorch.program_files import kept_files, program_files
-from opscope.workflows.measure.model_files import program_source
+from opscope.workflows.measure.program_inputs import program_source
 from programs import write_tiny_program
 
 WEIGHTS = {f"{GRAPH}_state_dict": b"\x80\x04weights" * 1000}

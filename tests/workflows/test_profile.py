@@ -120,10 +120,10 @@ def test_what_is_switched_off_depends_on_the_weights(toy_programs: dict[str, Pat
     off = {}
     for dtype, program in toy_programs.items():
         asked = planned_experiment("one", str(program), SMALL, None)
-        off[dtype] = [variant.ablated for variant in variants_of(asked, WithAmx()).variants]
+        off[dtype] = [variant.ablated for variant in variants_of(asked, WithAmx())[0]]
     for dtype in ("fp32", "int8"):  # before its export, in the same way
         asked = planned_experiment("one", "mobilenet_v3_small", msgspec.structs.replace(SMALL, dtype=dtype), None)
-        assert [variant.ablated for variant in variants_of(asked, WithAmx()).variants] == off[dtype]
+        assert [variant.ablated for variant in variants_of(asked, WithAmx())[0]] == off[dtype]
     assert off == {"fp32": [[], ["avx512"]], "int8": [[], ["amx"]]}
 
 

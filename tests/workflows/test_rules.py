@@ -16,7 +16,7 @@ from opscope.analysis.preflight import preflight
 from opscope.analysis.quality import quality
 from opscope.analysis.rules import rules
 from opscope.npu.analysis.calls import PairingRule
-from opscope.workflows.rules import AREAS, MACHINE_CHECKS, RuleArea
+from opscope.workflows.rules import AREAS, MACHINE_CHECKS
 
 CHECKS = (
     *(*rules.RULES, *rules.COMPARISON_RULES, *rules.EXPERIMENT_RULES),
@@ -37,20 +37,20 @@ def named(*folders: str) -> set[str]:
 
 def listed(*titles: str) -> set[str]:
     """Names of rules in areas whose title begins so."""
-    return {rule.name for area in AREAS if area.title.startswith(titles) for rule in area.rules}
+    return {rule.name for title, area in AREAS.items() if title.startswith(titles) for rule in area}
 
 
-@pytest.mark.parametrize("area", AREAS, ids=lambda area: area.title)
-def test_each_rule_says_what_it_looks_for(area: RuleArea) -> None:
+@pytest.mark.parametrize("title", AREAS)
+def test_each_rule_says_what_it_looks_for(title: str) -> None:
     """In words, under a name of its own."""
-    assert all(rule.looks_for.endswith(".") for rule in area.rules)
-    assert len({rule.name for rule in area.rules}) == len(area.rules)
+    assert all(rule.looks_for.endswith(".") for rule in AREAS[title])
+    assert len({rule.name for rule in AREAS[title]}) == len(AREAS[title])
 
 
-@pytest.mark.parametrize("area", [a for a in AREAS if "quality" not in a.title], ids=lambda area: area.title)
-def test_each_rule_says_how_severe_its_findings_are(area: RuleArea) -> None:
+@pytest.mark.parametrize("title", [title for title in AREAS if "quality" not in title])
+def test_each_rule_says_how_severe_its_findings_are(title: str) -> None:
     """Checks of a measurement limit a grade instead."""
-    assert [rule.name for rule in area.rules if not rule.severities] == []
+    assert [rule.name for rule in AREAS[title] if not rule.severities] == []
 
 
 def test_rules_of_a_cpu_are_all_in_the_list() -> None:
@@ -68,7 +68,7 @@ def test_rules_of_an_npu_are_all_in_the_list() -> None:
 
 def test_rules_of_an_npu_are_as_severe_as_the_list_says() -> None:
     """As far as the source names a severity beside the rule."""
-    severities = {rule.name: rule.severities for rule in AREAS[-1].rules}
+    severities = {rule.name: rule.severities for rule in AREAS["NPU trace"]}
     beside = [
         (name, Severity[severity])
         for file in (SOURCE / "npu" / "analysis").glob("*.py")
@@ -80,7 +80,7 @@ def test_rules_of_an_npu_are_as_severe_as_the_list_says() -> None:
 
 def test_a_threshold_is_the_one_that_the_rule_compares_with() -> None:
     """The constant itself is declared, so that it cannot be another."""
-    rules = {rule.name: rule for area in AREAS for rule in area.rules}
+    rules = {rule.name: rule for area in AREAS.values() for rule in area}
     assert rules["portable_operators"].severities == (Severity.HIGH,)
     assert rules["portable_operators"].thresholds["LEAST_SHARE"] == pytest.approx(0.05)
     assert rules["precise"].thresholds["PRECISION"] == (0.05, 0.25)

@@ -16,7 +16,7 @@ from opscope.bundle.bundle import Bundle
 from opscope.bundle.manifest import Mechanism, Role
 from opscope.core.errors import FeatureError, MissingDependencyError, UsageError
 from opscope.reports.sections.metadata import reproduction
-from opscope.workflows.measure.switching import chosen_switch, mechanism_states
+from opscope.workflows.measure.variants import chosen_switch, mechanism_states
 from opscope.workflows.validate.validation import validate
 from programs import write_tiny_program
 

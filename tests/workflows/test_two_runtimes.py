@@ -10,8 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from opscope.analysis.compare.matching import MatchedBy
-from opscope.analysis.compare.networks import match_runtimes
+from opscope.analysis.compare.matching import MatchedBy, match_runtimes
 from opscope.api import analyze, compare
 from opscope.bundle.bundle import Bundle
 from opscope.bundle.manifest import Role

@@ -8,11 +8,9 @@ import msgspec
 import numpy as np
 
 from opscope.analysis.compare.matching import process_copies, process_times
-from opscope.analysis.findings.message import Message
-from opscope.analysis.findings.quality import Quality, judge, unjudged
-from opscope.analysis.latency.latency import Latency, latency
+from opscope.analysis.findings.message import Message, Quality, judge, unjudged
+from opscope.analysis.latency.latency import Latency, TracingCost, latency, untraced
 from opscope.analysis.latency.methods import MethodTime, method_times, timed_by_method
-from opscope.analysis.latency.timing import TracingCost, untraced
 from opscope.analysis.operators.delegates import (
     NODE_TYPES,
     Coverage,
@@ -34,13 +32,13 @@ from opscope.analysis.operators.headline import (
     not_timed_warning,
 )
 from opscope.analysis.operators.modules import ModuleTime, SourceTime, module_times, source_times
-from opscope.analysis.operators.operator_facts import OperatorFacts
 from opscope.analysis.operators.operators import (
     PORTABLE_BACKEND,
     UNKNOWN_METHOD,
     BackendTime,
     CategoryTime,
     Operator,
+    OperatorFacts,
     backends,
     categories,
     known_operators,
@@ -64,7 +62,7 @@ from opscope.program.operators.taxonomy import plug_in_kinds
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from opscope.analysis.latency.timing import CallTimes
+    from opscope.analysis.latency.latency import CallTimes
     from opscope.analysis.operators.attribution import Attributions
     from opscope.core.table import EventTable
     from opscope.core.table.places import OperatorKey

@@ -15,8 +15,7 @@ if TYPE_CHECKING:
     from opscope.experiment.planned import Settings
     from opscope.fleet.fleet import fleet_report, stored_fleet
     from opscope.fleet.fleet_gate import check_fleet
-    from opscope.fleet.history import acknowledge_changes, check_new_changes, stored_history
-    from opscope.fleet.history_gate import check_history
+    from opscope.fleet.history import acknowledge_changes, check_history, check_new_changes, stored_history
     from opscope.fleet.metrics import store_metrics
     from opscope.fleet.results import (
         FleetGateResult,
@@ -54,11 +53,10 @@ if TYPE_CHECKING:
     from opscope.npu.workflows.aie import Tiles, TilesRequest, analyze_tiles, write_tiles
     from opscope.npu.workflows.sides import TilesComparisonResult, TilesGateResult, check_tiles, compare_tiles
     from opscope.npu.workflows.sweep import Swept, sweep_tiles, write_sweep
+    from opscope.reports.inspected import Inspected
     from opscope.workflows.agent_skills import Skill, install_skills, skills
-    from opscope.workflows.analyze.analyses import analyze, compare
+    from opscope.workflows.analyze.analyses import analyze, compare, inspect
     from opscope.workflows.analyze.gate import check, check_kinds
-    from opscope.workflows.analyze.inspected import Inspected
-    from opscope.workflows.analyze.inspection import inspect
     from opscope.workflows.analyze.preflight import preflight
     from opscope.workflows.analyze.sides import read
     from opscope.workflows.bisect.running import bisect
@@ -182,10 +180,10 @@ _MODULES = {
     "opscope.fleet.fleet_gate": ("check_fleet",),
     "opscope.fleet.history": (
         "acknowledge_changes",
+        "check_history",
         "check_new_changes",
         "stored_history",
     ),
-    "opscope.fleet.history_gate": ("check_history",),
     "opscope.fleet.metrics": ("store_metrics",),
     "opscope.fleet.results": (
         "FleetGateResult",
@@ -237,6 +235,7 @@ _MODULES = {
         "sweep_tiles",
         "write_sweep",
     ),
+    "opscope.reports.inspected": ("Inspected",),
     "opscope.workflows.agent_skills": (
         "Skill",
         "install_skills",
@@ -245,13 +244,12 @@ _MODULES = {
     "opscope.workflows.analyze.analyses": (
         "analyze",
         "compare",
+        "inspect",
     ),
     "opscope.workflows.analyze.gate": (
         "check",
         "check_kinds",
     ),
-    "opscope.workflows.analyze.inspected": ("Inspected",),
-    "opscope.workflows.analyze.inspection": ("inspect",),
     "opscope.workflows.analyze.preflight": ("preflight",),
     "opscope.workflows.analyze.sides": ("read",),
     "opscope.workflows.bisect.running": ("bisect",),

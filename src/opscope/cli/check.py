@@ -173,7 +173,7 @@ def command(
     if where:
         raise UsageError("it chooses runs for --new only", where="--where", hint="--against store:KEY=VALUE,...")
     if against.startswith("store:"):
-        from opscope.fleet.history_gate import check_history
+        from opscope.fleet.history import check_history
 
         beside = {"--budget": budget, "--force": force or None, "--warmup": warmup} | given
         refuse(beside, f"{_NOT} a stored history is the baseline", _TWO_SIDES)

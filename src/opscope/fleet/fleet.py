@@ -48,7 +48,7 @@ def stored_fleet(store: str | Path | None = None, *, where: RunSelection = "") -
     """Devices, models and variants of a store, each configuration by its newest run.
 
     Args:
-        store: directory or URL; None: that of the environment variable OPSCOPE_STORE, else ``opscope-store``.
+        store: directory or URL; None: that of OPSCOPE_STORE, else ``opscope-store``.
         where: which runs, as of :func:`opscope.stored_history`; ``last`` has no part here.
 
     Raises:

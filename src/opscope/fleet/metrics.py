@@ -9,7 +9,7 @@ from __future__ import annotations
 from datetime import timezone
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from opscope.analysis.findings.quality import Grade
+from opscope.analysis.findings.message import Grade
 from opscope.core.errors import NotFoundError, UsageError
 from opscope.core.stats.effect import Verdict
 from opscope.fleet.store.place import place_of
@@ -48,7 +48,7 @@ def store_metrics(where: str = "", store: str | Path | None = None) -> bytes:
 
     Args:
         where: which runs, as of :func:`opscope.stored_history`; empty: all.
-        store: directory or URL; None: that of the environment variable OPSCOPE_STORE, else ``opscope-store``.
+        store: directory or URL; None: that of OPSCOPE_STORE, else ``opscope-store``.
 
     Raises:
         NotFoundError: there is no store, or no run in it fits.

@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
-from opscope.analysis.findings.quality import Grade
+from opscope.analysis.findings.message import Grade
 from opscope.core.errors import UsageError, did_you_mean
 from opscope.fleet.analysis.common_moves import FACTS, OBJECTS, run_facts
 from opscope.fleet.store.querying import ask

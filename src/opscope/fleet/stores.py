@@ -118,7 +118,7 @@ def add_to_store(
 
     Args:
         paths: bundles, results of `opscope aie --out`, or directories with such below them.
-        store: directory or URL; None: that of the environment variable OPSCOPE_STORE, else ``opscope-store``.
+        store: directory or URL; None: that of OPSCOPE_STORE, else ``opscope-store``.
         given: name of the device, commit, and whether they are old runs.
         where: in which processes bundles are analysed; None: in this one.
         recompute: analyse the traces, also where a bundle has the analyses already.
@@ -155,7 +155,7 @@ def store_entries(store: str | Path | None = None, *, last: int | None = None) -
     """The bundles of a store, in the order of histories; see :func:`entries_stream`.
 
     Args:
-        store: directory or URL; None: that of the environment variable OPSCOPE_STORE, else ``opscope-store``.
+        store: directory or URL; None: that of OPSCOPE_STORE, else ``opscope-store``.
         last: only so many, the newest ones; None: all.
 
     Raises:
@@ -171,7 +171,7 @@ def entries_stream(store: str | Path | None = None, *, last: int | None = None) 
     """The bundles of a store, in the order of histories, a part at a time.
 
     Args:
-        store: directory or URL; None: that of the environment variable OPSCOPE_STORE, else ``opscope-store``.
+        store: directory or URL; None: that of OPSCOPE_STORE, else ``opscope-store``.
         last: only so many, the newest ones; None: all.
     """
     place = place_of(store)
@@ -184,7 +184,7 @@ def query_store(sql: str, store: str | Path | None = None, *, as_of: str | None 
 
     Args:
         sql: one SELECT (or WITH, DESCRIBE, SUMMARIZE, EXPLAIN) over the views of a store.
-        store: directory or URL; None: that of the environment variable OPSCOPE_STORE, else ``opscope-store``.
+        store: directory or URL; None: that of OPSCOPE_STORE, else ``opscope-store``.
         as_of: an earlier version: its number, or a moment in ISO 8601; None: what the store holds now.
 
     Raises:
@@ -205,7 +205,7 @@ def query_stream(
 
     Args:
         sql: one SELECT (or WITH, DESCRIBE, SUMMARIZE, EXPLAIN) over the views of a store.
-        store: directory or URL; None: that of the environment variable OPSCOPE_STORE, else ``opscope-store``.
+        store: directory or URL; None: that of OPSCOPE_STORE, else ``opscope-store``.
         as_of: see :func:`query_store`.
         limit: at most so many rows; None: all.
     """
@@ -223,7 +223,7 @@ def remove_from_store(
 
     Args:
         bundles: their hashes, or the beginnings of them.
-        store: directory or URL; None: that of the environment variable OPSCOPE_STORE, else ``opscope-store``.
+        store: directory or URL; None: that of OPSCOPE_STORE, else ``opscope-store``.
         older_than: also those that stand in histories more than so many days ago.
 
     Raises:
@@ -240,7 +240,7 @@ def compact_store(store: str | Path | None = None) -> Compacted:
     """Read small files together into larger ones, and delete what was replaced more than a week ago.
 
     Args:
-        store: directory or URL; None: that of the environment variable OPSCOPE_STORE, else ``opscope-store``.
+        store: directory or URL; None: that of OPSCOPE_STORE, else ``opscope-store``.
 
     Raises:
         NotFoundError: there is no store.
@@ -256,7 +256,7 @@ def verify_store(store: str | Path | None = None) -> StoreCheckResult:
     """Read every file of a store and compare it with what was written.
 
     Args:
-        store: directory or URL; None: that of the environment variable OPSCOPE_STORE, else ``opscope-store``.
+        store: directory or URL; None: that of OPSCOPE_STORE, else ``opscope-store``.
 
     Raises:
         OpscopeError: of the kind that fits when there is no store that can be read.

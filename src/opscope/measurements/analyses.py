@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from opscope.analysis.compare.accuracy import Accuracy
+    from opscope.analysis.compare.outputs import Accuracy
     from opscope.bundle.bundle import Bundle
     from opscope.runtimes.side import Side
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from opscope.analysis.analysis import Analysis
     from opscope.analysis.compare.compare import Comparison
     from opscope.analysis.compare.outputs import OutputAgreement
-    from opscope.analysis.latency.timing import Floats
+    from opscope.analysis.latency.latency import Floats
     from opscope.core.parts import PartFailure
 
 
@@ -49,7 +49,7 @@ def accuracy_of(baseline: Side, candidate: Side) -> Accuracy | None:
     None where that is no question: for sides without a bundle, which name no program, and for variants of one program
     in one bundle and runtime without labelled inputs, whose outputs have to agree.
     """
-    from opscope.analysis.compare.accuracy import not_compared
+    from opscope.analysis.compare.outputs import not_compared
 
     if baseline.bundle is None or candidate.bundle is None:
         if baseline.bundle is candidate.bundle:
@@ -81,7 +81,7 @@ def _one_program(baseline: Side, candidate: Side) -> bool:
 
 def _of_samples(baseline: Side, candidate: Side, one: Bundle, other: Bundle) -> Accuracy | None:
     """Outputs of labelled inputs; None where not both sides ran some."""
-    from opscope.analysis.compare.accuracy import compared_samples, not_compared
+    from opscope.analysis.compare.outputs import compared_samples, not_compared
 
     left_run, right_run = one.manifest.samples, other.manifest.samples
     if left_run is None or right_run is None:
@@ -126,7 +126,7 @@ def _samples(side: Side) -> tuple[list[Array], Array] | str:
 
 def _of_timed(baseline: Side, candidate: Side) -> Accuracy:
     """Outputs of the one input that timed runs repeat."""
-    from opscope.analysis.compare.accuracy import compared_outputs, not_compared
+    from opscope.analysis.compare.outputs import compared_outputs, not_compared
 
     inputs = _inputs(baseline), _inputs(candidate)
     for name, own in zip(("baseline", "candidate"), inputs, strict=True):
@@ -337,7 +337,7 @@ def _comparison_of(baseline: Side, candidate: Side) -> Comparison:
     from opscope.analysis.analysis import measured_latency
     from opscope.analysis.compare.compare import RelatedData
     from opscope.analysis.compare.compare import compare as compare_tables
-    from opscope.analysis.findings.quality import unjudged
+    from opscope.analysis.findings.message import unjudged
     from opscope.analysis.quality.quality_machine import EMULATED, ON_THE_DEVICE
     from opscope.measurements.quality import quality_of_sides, withheld_because
 
@@ -376,7 +376,7 @@ def _comparison_of(baseline: Side, candidate: Side) -> Comparison:
 
 
 def _accuracy_unknown(failure: PartFailure) -> Accuracy:
-    from opscope.analysis.compare.accuracy import not_compared
+    from opscope.analysis.compare.outputs import not_compared
 
     return not_compared(failure.because, "report the bug")
 

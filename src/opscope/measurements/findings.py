@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
+
+import msgspec
 
 from opscope.core.parts import part
 
@@ -15,6 +17,8 @@ if TYPE_CHECKING:
     from opscope.bundle.manifest import Manifest, Variant
     from opscope.program.ceilings import Ceilings
     from opscope.runtimes.side import Side
+
+_Found = TypeVar("_Found")
 
 
 def findings_of(
@@ -41,7 +45,7 @@ def _findings_of(
     from opscope.analysis.analysis import rule_evidence
     from opscope.analysis.findings.rule import asked
     from opscope.analysis.rules.acceleration import outputs_agree
-    from opscope.analysis.rules.evidence import ExperimentEvidence, MeasuredVariant, PairEvidence, place_times
+    from opscope.analysis.rules.evidence import ExperimentEvidence, PairEvidence, place_times
     from opscope.analysis.rules.rules import examine_comparison, examine_experiment, examined, merged
     from opscope.measurements.quality import withheld_because
 
@@ -60,23 +64,37 @@ def _findings_of(
             groups.append(examined(asked([outputs_agree], pair)))
         else:
             groups.append(examine_comparison(pair))
-    ran = {}
-    for variant in manifest.variants:
-        if variant.name in evidence:
-            ablated = None if variant.ablated is None else tuple(variant.ablated)
-            ran[variant.name] = MeasuredVariant(variant.name, ablated, variant.threads, evidence[variant.name])
+    name = shown.variant or ""
     groups.append(
         examine_experiment(
             ExperimentEvidence(
-                shown=ran.get(shown.variant or ""),
-                variants=list(ran.values()),
-                backends=manifest.model_of(shown.variant or "").backends,
+                shown=evidence.get(name),
+                name=name,
+                by_threads=by_threads(manifest.variant(name), manifest.variants, evidence),
+                switched={group for one in manifest.variants if one.name in evidence for group in one.ablated or ()},
+                disturbed=next((one.disturbed for one in evidence.values() if one.disturbed), None),
+                backends=manifest.model_of(name).backends,
                 features=manifest.environment.features,
                 known_runtime=manifest.environment.known_runtime,
             )
         )
     )
     return merged(groups, place_times(shown.operators))
+
+
+def by_threads(own: Variant | None, variants: Sequence[Variant], found: Mapping[str, _Found]) -> dict[int, _Found]:
+    """What was found of a variant and of those that differ from it in threads alone, by their number, its own first.
+
+    Empty where that is not known, as in reports of other tools' directories.
+    """
+    if own is None or own.threads is None or own.name not in found:
+        return {}
+    alike = [one for one in variants if msgspec.structs.replace(one, name=own.name, threads=own.threads) == own]
+    known: dict[int, _Found] = {own.threads: found[own.name]}
+    for one in alike:
+        if one.threads is not None and one.name in found:
+            known.setdefault(one.threads, found[one.name])
+    return known
 
 
 def _ceilings(analyses: Mapping[str, Analysis], comparison: Comparison) -> tuple[Ceilings | None, Ceilings | None]:

@@ -13,10 +13,8 @@ if TYPE_CHECKING:
     from opscope.analysis.analysis import Analysis
     from opscope.analysis.compare.compare import Comparison
     from opscope.analysis.compare.outputs import OutputAgreement
-    from opscope.analysis.findings.message import Message
-    from opscope.analysis.findings.quality import Quality
-    from opscope.analysis.latency.latency import Latency
-    from opscope.analysis.latency.timing import Untraced
+    from opscope.analysis.findings.message import Message, Quality
+    from opscope.analysis.latency.latency import Latency, Untraced
     from opscope.analysis.quality.disturbance import VariantCalls
     from opscope.analysis.quality.quality_machine import Circumstances
     from opscope.bundle.manifest import Manifest
@@ -30,7 +28,7 @@ def quality_of(
     agreements: Sequence[OutputAgreement] = (),
 ) -> Quality | None:
     """How far an experiment can be trusted; None when nothing was measured."""
-    from opscope.analysis.findings.quality import unjudged
+    from opscope.analysis.findings.message import unjudged
 
     if not analyses:
         return None
@@ -43,9 +41,9 @@ def _quality_of(
     comparisons: Sequence[Comparison],
     agreements: Sequence[OutputAgreement],
 ) -> Quality:
-    from opscope.analysis.findings.quality import judge
+    from opscope.analysis.findings.message import judge
+    from opscope.analysis.latency.latency import Untraced
     from opscope.analysis.latency.methods import timed_by_method
-    from opscope.analysis.latency.timing import Untraced
     from opscope.analysis.quality.quality import evidence_of, examine_measurement
     from opscope.analysis.quality.quality_machine import examine_machine
 
@@ -69,9 +67,9 @@ def _quality_of(
 def quality_of_sides(baseline: Side, candidate: Side, comparison: Comparison) -> Quality:
     """How far a comparison can be trusted: by the figures of both sides, and by the machine where a bundle tells."""
     from opscope.analysis.analysis import measured_latency
-    from opscope.analysis.findings.quality import judge
+    from opscope.analysis.findings.message import judge
+    from opscope.analysis.latency.latency import untraced
     from opscope.analysis.latency.methods import method_times, timed_by_method
-    from opscope.analysis.latency.timing import untraced
     from opscope.analysis.quality.quality import evidence_of, examine_measurement
     from opscope.analysis.quality.quality_machine import examine_machine
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     import altair as alt
     import polars as pl
 
-    from opscope.analysis.operators.operator_facts import OperatorFacts
+    from opscope.analysis.operators.operators import OperatorFacts
     from opscope.core.table.places import OperatorKey
     from opscope.reports.content.content import ReportContent
     from opscope.reports.notebook.card import Card
@@ -186,7 +186,7 @@ class GateResult(NotebookResult, Decision[ComparisonEvidence], frozen=True):
         return gate_frame(self)
 
     def _card(self) -> Card:
-        from opscope.reports.notebook.judged import gate_card
+        from opscope.reports.notebook.cards import gate_card
 
         return gate_card(self)
 
@@ -201,7 +201,7 @@ class ValidationResult(NotebookResult, Validation, frozen=True):
         return validation_frame(self)
 
     def _card(self) -> Card:
-        from opscope.reports.notebook.judged import validation_card
+        from opscope.reports.notebook.cards import validation_card
 
         return validation_card(self)
 
@@ -216,7 +216,7 @@ class PreflightResult(NotebookResult, Preflight, frozen=True):
         return preflight_frame(self)
 
     def _card(self) -> Card:
-        from opscope.reports.notebook.judged import preflight_card
+        from opscope.reports.notebook.cards import preflight_card
 
         return preflight_card(self)
 
@@ -231,7 +231,7 @@ class WorkResult(NotebookResult, Work, frozen=True):
         return work_frame(self)
 
     def _card(self) -> Card:
-        from opscope.reports.notebook.judged import work_card
+        from opscope.reports.notebook.cards import work_card
 
         return work_card(self)
 
@@ -246,7 +246,7 @@ class BisectionResult(NotebookResult, Bisection, frozen=True):
         return bisection_frame(self)
 
     def _card(self) -> Card:
-        from opscope.reports.notebook.judged import bisection_card
+        from opscope.reports.notebook.cards import bisection_card
 
         return bisection_card(self)
 
@@ -261,6 +261,6 @@ class KernelsResult(NotebookResult, KernelView, frozen=True):
         return kernel_frame(self)
 
     def _card(self) -> Card:
-        from opscope.reports.notebook.judged import kernels_card
+        from opscope.reports.notebook.cards import kernels_card
 
         return kernels_card(self)

@@ -21,7 +21,7 @@ from opscope.runtimes.side import Side, Warmup
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opscope.analysis.latency.timing import CallTimes
+    from opscope.analysis.latency.latency import CallTimes
     from opscope.bundle.manifest import Manifest, Repetition, Variant
     from opscope.core.table import EventTable
     from opscope.program.phases import Phase
@@ -219,7 +219,7 @@ _FEWEST = 3
 
 def calls_of(manifest: Manifest, variant: str, warmup: int) -> CallTimes | None:
     """Calls of a variant, without tracing too; None when nothing was timed without it."""
-    from opscope.analysis.latency.timing import CallTimes
+    from opscope.analysis.latency.latency import CallTimes
 
     walls = {
         arm: {r.round: r.measurement for r in manifest.completed(variant, arm) if r.measurement} for arm in TracingMode

@@ -36,7 +36,7 @@ from opscope.reports.document.blocks import (
     table,
     verdict_text,
 )
-from opscope.reports.pictures.drawing import picture
+from opscope.reports.document.template import picture
 from opscope.reports.report import quality_line
 from opscope.reports.sections.shift import changes_table, shift_blocks
 

@@ -21,9 +21,9 @@ from opscope.reports.document.blocks import (
     facts,
     verdict_text,
 )
+from opscope.reports.document.template import picture
 from opscope.reports.document.text import plain
 from opscope.reports.pictures.bars import compared_split
-from opscope.reports.pictures.drawing import picture
 from opscope.reports.report import quality_line
 from opscope.reports.sections.accuracy import accuracy_section, accuracy_sentences
 from opscope.reports.sections.latency import comparisons_table

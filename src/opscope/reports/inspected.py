@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
+from opscope.analysis.analysis import Analysis
 from opscope.analysis.findings.message import PART_FAILED, advice_of, warning
 from opscope.analysis.preflight.contents import KernelSummary, ProgramSummary, RecordSummary
 from opscope.core.units import counted_text, size_text, time_text
@@ -28,7 +29,6 @@ from opscope.runtimes.registry import EXPORTER, runtime_of_format
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from opscope.analysis.analysis import Analysis
     from opscope.analysis.latency.methods import MethodTime
     from opscope.analysis.preflight.contents import Count, DelegateSummary
     from opscope.reports.document.blocks import Block, TableBlock
@@ -38,7 +38,11 @@ _NOTES = 1
 _FEW = 2
 
 
-def inspected_document(value: Analysis | ProgramSummary | RecordSummary | KernelSummary) -> Document:
+Inspected: TypeAlias = Analysis | ProgramSummary | RecordSummary | KernelSummary
+"""What :func:`opscope.workflows.analyze.analyses.inspect` can answer."""
+
+
+def inspected_document(value: Inspected) -> Document:
     """What was found in a file."""
     if isinstance(value, ProgramSummary):
         blocks = [block for method in _methods(value) for block in method]

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opscope.analysis.findings.quality import Grade
+from opscope.analysis.findings.message import Grade
 from opscope.analysis.quality.quality_machine import ON_THE_DEVICE
 from opscope.core.parts import failures_heard, part
 from opscope.reports.content.content import Headline, all_threads_text, closing_rows, headline, one_process_a_side
 from opscope.reports.content.ranking import outputs_sentences, ranked, ranking_answer
-from opscope.reports.content.switch import switch_messages
 from opscope.reports.document.blocks import Document, Section, Sentence, Tone
 from opscope.reports.document.html import html_document
 from opscope.reports.document.markdown import markdown_document
@@ -18,7 +17,7 @@ from opscope.reports.document.terminal import terminal_document
 from opscope.reports.sections.accuracy import accuracy_sentences, outputs_section
 from opscope.reports.sections.first import first_screen, heading
 from opscope.reports.sections.latency import latency_section, memory_section, methods_section, threads_section
-from opscope.reports.sections.metadata import metadata_section, reproduction_section, trust_section
+from opscope.reports.sections.metadata import metadata_section, reproduction_section, switch_messages, trust_section
 from opscope.reports.sections.operator_kernels import kernel_section, kernels_first, kernels_section
 from opscope.reports.sections.operators import bottlenecks_section, inference_section, operators_section
 from opscope.reports.sections.program import backends_section, layers_section, roofline_section
@@ -31,7 +30,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from opscope.analysis.analysis import Analysis
-    from opscope.analysis.findings.quality import Quality
+    from opscope.analysis.findings.message import Quality
     from opscope.reports.content.content import ReportContent
     from opscope.reports.sections.operator_kernels import KernelSection
 

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from opscope.analysis.analysis import ProgramKnowledge
-    from opscope.analysis.latency.timing import CallTimes
+    from opscope.analysis.latency.latency import CallTimes
     from opscope.bundle.bundle import Bundle
     from opscope.bundle.manifest import Model, Variant
     from opscope.core.table import EventTable

@@ -14,7 +14,7 @@ from opscope.hosts.this_machine import ThisMachine
 from opscope.machine import isa
 from opscope.machine.cpu_reading import CpuReading, fixed_fields
 from opscope.runtimes.switching import LibrarySwitch
-from opscope.workflows.measure.switching import ChosenSwitch
+from opscope.workflows.measure.variants import ChosenSwitch
 from texts import NOTHING_TO_SWITCH
 
 CORTEX_A76, NEOVERSE_N2, QEMU = 0x4100D0B0, 0x4100D490, 0x00000510

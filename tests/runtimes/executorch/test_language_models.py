@@ -12,6 +12,7 @@ import pytest
 from exports import record_of
 from opscope.api import Settings, profile
 from opscope.core.errors import ExportError, UsageError
+from opscope.runtimes.executorch.xnnpack import read_xnn_graphs
 
 pytestmark = [
     pytest.mark.nightly,  # exports language models
@@ -84,6 +85,19 @@ def test_weights_of_four_bits_need_whole_groups(tmp_path: Path) -> None:
     with pytest.raises(ExportError, match="multiple of 32") as raised:
         record_of(tmp_path, f"{MODELS}:linear", "8da4w")
     assert "dynamic-int8" in str(raised.value.hint)
+
+
+def test_no_token_lays_out_the_whole_cache(tmp_path: Path) -> None:
+    """Transpositions that undo each other are taken out, as ``export_llm`` does."""
+    (tmp_path / "tiny.py").write_text(
+        "from opscope.runtimes.executorch.export.models.llama import SHAPE, random_llama\n\n"
+        "def build():\n    return random_llama(SHAPE | {'n_layers': 1}, context=48, prompt=4, positions=(9,))\n"
+    )
+    record = record_of(tmp_path / "out", str(tmp_path / "tiny.py"))
+    graphs = read_xnn_graphs(tmp_path / "out" / record.program.name)
+    assert graphs
+    dims = [value.dims for one in graphs for value in one.graph.values if not value.is_constant]
+    assert not [own for own in dims if 48 in own]
 
 
 def test_a_llama_decodes_behind_every_position() -> None:

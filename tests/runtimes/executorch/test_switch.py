@@ -27,7 +27,7 @@ from opscope.runtimes.executorch.cpuinfo import switched_libraries
 from opscope.runtimes.executorch.installed import installed_runtime
 from opscope.runtimes.executorch.runners.python import python_here
 from opscope.workflows.measure.profiling import profile
-from opscope.workflows.measure.switching import chosen_switch
+from opscope.workflows.measure.variants import chosen_switch
 
 pytestmark = pytest.mark.runtime
 

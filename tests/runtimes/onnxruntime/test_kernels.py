@@ -73,7 +73,7 @@ from pathlib import Path
 from opscope.bundle.manifest import Variant
 from opscope.experiment.protocol import Job
 from opscope.runtimes.onnxruntime.target import onnxruntime_here
-from opscope.workflows.measure.switching import chosen_switch
+from opscope.workflows.measure.variants import chosen_switch
 program, work, *fields = sys.argv[1:]
 target = onnxruntime_here()
 switch = chosen_switch(target).mechanism if fields else None

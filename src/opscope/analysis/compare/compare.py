@@ -8,12 +8,18 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias, TypeVar
 import msgspec
 import numpy as np
 
-from opscope.analysis.compare.accuracy import Accuracy
-from opscope.analysis.compare.matching import MatchedBy, match, match_layers, process_copies, process_times
-from opscope.analysis.compare.networks import different_networks, match_runtimes
-from opscope.analysis.compare.outputs import OutputAgreement, identical
+from opscope.analysis.compare.matching import (
+    MatchedBy,
+    different_networks,
+    match,
+    match_layers,
+    match_runtimes,
+    process_copies,
+    process_times,
+)
+from opscope.analysis.compare.outputs import Accuracy, OutputAgreement, identical
 from opscope.analysis.compare.shift import Shift, shift
-from opscope.analysis.findings.quality import Grade, Quality
+from opscope.analysis.findings.message import Grade, Quality
 from opscope.analysis.latency.methods import durations_by_method
 from opscope.analysis.operators.headline import HeadlineSplit, headline_scale, measured_durations, not_timed_warning
 from opscope.analysis.operators.operators import Operator, known_operators
@@ -30,7 +36,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from opscope.analysis.compare.matching import Match, OperatorPair
-    from opscope.analysis.operators.operator_facts import OperatorFacts
+    from opscope.analysis.operators.operators import OperatorFacts
     from opscope.core.table import EventTable, TraceWarning
     from opscope.core.table.places import OperatorKey
 
@@ -51,18 +57,22 @@ RESOLVED = 0.5
 """A speedup is told where what was cut off durations is less than this share of the shorter side."""
 
 
-class Change(NamedTuple):
-    """Time of a group on both sides."""
+class Change(msgspec.Struct, frozen=True, kw_only=True):
+    """Mean self time per inference of a group on both sides; ``saved_ns`` is positive when the candidate takes less.
 
-    baseline_ns: float  # mean self time per inference
+    ``speedup`` is null where one side has no measurable time, or one that its clock does not resolve. The interval of
+    95 % and the verdict are those of ``saved_ns``; there is no interval with fewer than two processes, and verdicts
+    are corrected for the number of groups (false discovery rate of 5 %). ``resolution_ns`` is the part of the interval
+    that is due to durations that were cut off.
+    """
+
+    baseline_ns: float
     candidate_ns: float
-    saved_ns: float  # their difference, positive when the candidate takes less
-    # their ratio; None where one side has no measurable time, or one that its clock does not resolve
+    saved_ns: float
     speedup: float | None
-    # 95 % interval of `saved_ns`, what was cut off included; None with fewer than two processes
     ci95_saved_ns: tuple[float, float] | None
-    verdict: Verdict  # corrected for the number of groups (false discovery rate of 5 %)
-    resolution_ns: float  # the part of the interval that is due to durations that were cut off
+    verdict: Verdict
+    resolution_ns: float = 0.0
 
 
 class PairedTimes(NamedTuple):
@@ -85,8 +95,16 @@ class PairedTimes(NamedTuple):
         verdicts = _corrected([effect for effect, _ in widened])
         rows = zip(before.mean(axis=0).tolist(), after.mean(axis=0).tolist(), widened, verdicts, strict=True)
         return [
-            Change(b, c, effect.estimate, _ratio(b, c, lost), interval_of(effect), verdict, lost)
-            for b, c, (effect, lost), verdict in rows
+            Change(
+                baseline_ns=before_ns,
+                candidate_ns=after_ns,
+                saved_ns=effect.estimate,
+                speedup=_ratio(before_ns, after_ns, lost),
+                ci95_saved_ns=interval_of(effect),
+                verdict=verdict,
+                resolution_ns=lost,
+            )
+            for before_ns, after_ns, (effect, lost), verdict in rows
         ]
 
     def _lost(self, groups: tuple[Labels, Labels], count: int) -> list[tuple[float, float]]:
@@ -202,7 +220,7 @@ class MethodChange(msgspec.Struct, frozen=True):
     end_to_end: EndToEnd
 
 
-class CategoryChange(msgspec.Struct, frozen=True):
+class CategoryChange(Change, frozen=True):
     """Time per inference of a category on both sides, each of its headline; ``saved_ns`` is positive for a faster one.
 
     The interval and the verdict are those of ``saved_ns``; verdicts are corrected for the number of categories.
@@ -211,28 +229,14 @@ class CategoryChange(msgspec.Struct, frozen=True):
     """
 
     category: Category
-    baseline_ns: float
-    candidate_ns: float
-    saved_ns: float
-    speedup: float | None
-    ci95_saved_ns: tuple[float, float] | None
-    verdict: Verdict
-    resolution_ns: float = 0.0
 
 
-class KindChange(msgspec.Struct, frozen=True):
+class KindChange(Change, frozen=True):
     """Like CategoryChange, for a kind of the taxonomy's lower level and one backend."""
 
     kind: str
     category: Category
     backend: str
-    baseline_ns: float
-    candidate_ns: float
-    saved_ns: float
-    speedup: float | None
-    ci95_saved_ns: tuple[float, float] | None
-    verdict: Verdict
-    resolution_ns: float = 0.0
 
 
 class OperatorChange(msgspec.Struct, frozen=True):
@@ -545,14 +549,17 @@ def _category_changes(split: PairedTimes, copies: Sequence[Floats]) -> list[Cate
     copied = [wanted.index(Category.DATA_MOVEMENT)]
     baseline, candidate = _labels(split, wanted, lambda operator: operator.category)
     changes = whole.changes((np.append(baseline, copied), np.append(candidate, copied)), len(wanted))
-    return [CategoryChange(category, *change) for category, change in zip(wanted, changes, strict=True)]
+    return [
+        CategoryChange(category, **msgspec.structs.asdict(change))
+        for category, change in zip(wanted, changes, strict=True)
+    ]
 
 
 def _kind_changes(split: PairedTimes) -> list[KindChange]:
     found = dict.fromkeys(_kind(operator) for pair in split.pairs for operator in pair if operator is not None)
     changes = split.changes(_labels(split, list(found), _kind), len(found))
     rows = zip(found, changes, strict=True)
-    return [KindChange(kind, category, backend, *change) for (kind, category, backend), change in rows]
+    return [KindChange(*key, **msgspec.structs.asdict(change)) for key, change in rows]
 
 
 def _kind(operator: Operator) -> tuple[str, Category, str]:
@@ -584,9 +591,20 @@ def _matched_changes(split: PairedTimes) -> list[Change]:
     judged = iter(split.changes((labels, labels), int(matched.sum())))
     times = zip(split.baseline.mean(axis=0).tolist(), split.candidate.mean(axis=0).tolist(), strict=True)
     return [
-        next(judged) if known else Change(before, after, before - after, None, None, Verdict.UNDECIDABLE, 0.0)
+        next(judged) if known else _not_judged(before, after)
         for known, (before, after) in zip(matched.tolist(), times, strict=True)
     ]
+
+
+def _not_judged(before: float, after: float) -> Change:
+    return Change(
+        baseline_ns=before,
+        candidate_ns=after,
+        saved_ns=before - after,
+        speedup=None,
+        ci95_saved_ns=None,
+        verdict=Verdict.UNDECIDABLE,
+    )
 
 
 def _operator_change(pair: OperatorPair, change: Change, way: MatchedBy | None) -> OperatorChange:

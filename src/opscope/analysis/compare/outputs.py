@@ -1,12 +1,17 @@
-"""Whether two variants computed the same: a fast wrong result is not a result."""
+"""Whether two variants computed the same: a fast wrong result is not a result.
+
+Of two programs, how far their outputs differ on the same inputs, and how often both predict the same class.
+"""
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import msgspec
 import numpy as np
 
+from opscope.core.stats.distributions import binomial_interval
 from opscope.core.units import counted_text
 
 if TYPE_CHECKING:
@@ -15,6 +20,9 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     Array: TypeAlias = NDArray[Any]
+    Classes: TypeAlias = NDArray[np.int64]
+    Mask: TypeAlias = NDArray[np.bool_]
+
 
 # Largest difference that rounding explains, relative to the largest value of the output. Kernels for half precision
 # accumulate differently (4.9e-4 against 9.0e-3 from float64 was measured), single precision agrees to 1e-7 times the
@@ -80,3 +88,237 @@ def _errors(baseline: Array, candidate: Array) -> tuple[float, float]:
 def identical(outputs: OutputAgreement | None) -> bool | None:
     """Whether two variants computed the very same numbers; None where that was not compared."""
     return None if outputs is None else outputs.agree and outputs.max_abs_error == 0.0
+
+
+UNLABELLED = -1
+"""Label of an input whose class is not known."""
+_NO_CLASS = -2
+
+
+class OutputDifference(msgspec.Struct, frozen=True):
+    """How far one output differs between two programs, over all inputs that both ran on.
+
+    The four figures are of the values that are finite on both sides; each is null where it is not defined.
+
+    Attributes:
+        output: number of the output, from 0.
+        values: number of values of a side, all inputs together.
+        max_abs: largest absolute difference.
+        max_rel: ``max_abs`` relative to the largest magnitude of the baseline; null where the baseline is all zero and
+            the candidate is not.
+        rms_rel: root mean square of the difference relative to that of the baseline; null likewise.
+        cosine: cosine similarity; null where one side is all zero.
+        baseline_nonfinite: number of NaN and infinite values of the baseline.
+        candidate_nonfinite: number of those of the candidate.
+        unlike_nonfinite: number of values that are NaN or infinite on one side, and not the same on the other.
+        problem: why it was not compared, null when it was.
+    """
+
+    output: int
+    values: int
+    max_abs: float | None = None
+    max_rel: float | None = None
+    rms_rel: float | None = None
+    cosine: float | None = None
+    baseline_nonfinite: int = 0
+    candidate_nonfinite: int = 0
+    unlike_nonfinite: int = 0
+    problem: str | None = None
+
+    @property
+    def equal(self) -> bool:
+        """Whether all values are the same, NaN and infinities included."""
+        return self.problem is None and not self.unlike_nonfinite and not self.max_abs
+
+
+class Proportion(msgspec.Struct, frozen=True):
+    """A count out of ``n`` with the exact 95 % interval of the proportion that it estimates (Clopper-Pearson)."""
+
+    count: int
+    n: int
+    ci95: tuple[float, float]
+
+
+class Top1(msgspec.Struct, frozen=True):
+    """Predicted classes: where the first output is largest; the first of equal ones.
+
+    Attributes:
+        classes: number of classes; null where the output is the class itself.
+        agreement: inputs for which both sides predict the same class. A side with NaN predicts none.
+        baseline: labelled inputs for which the baseline predicts the label; null without labels.
+        candidate: the same of the candidate.
+    """
+
+    classes: int | None
+    agreement: Proportion
+    baseline: Proportion | None = None
+    candidate: Proportion | None = None
+
+
+class Accuracy(msgspec.Struct, frozen=True):
+    """Difference of the outputs of two sides on the same inputs.
+
+    Attributes:
+        inputs: number of inputs that both ran on; 0 when the outputs were not compared.
+        outputs: one for each output; empty when they were not compared.
+        top1: agreement of the predicted classes; null for a single unlabelled input, and where there are no classes.
+        reason: why outputs, or predicted classes, were not compared; null when there is nothing to say.
+        hint: how to have them compared; null likewise.
+        note: what else is to be known of the inputs; null for nothing.
+    """
+
+    inputs: int
+    outputs: list[OutputDifference] = []
+    top1: Top1 | None = None
+    reason: str | None = None
+    hint: str | None = None
+    note: str | None = None
+
+    @property
+    def equal(self) -> bool:
+        """Whether all outputs were compared, and are the same."""
+        return bool(self.outputs) and all(output.equal for output in self.outputs)
+
+    @property
+    def agrees(self) -> bool:
+        """Whether all outputs were compared, and differ by no more than rounding in single precision."""
+        return bool(self.outputs) and all(
+            own.max_rel is not None and own.max_rel <= TOLERANCES["fp32"] and not own.unlike_nonfinite
+            for own in self.outputs
+        )
+
+    @property
+    def worst(self) -> OutputDifference | None:
+        """The output that differs most; None where none was compared."""
+        known = [own for own in self.outputs if own.problem is None]
+        return max(known, key=lambda own: (own.max_rel is None, own.max_rel or 0.0), default=None)
+
+
+def not_compared(reason: str, hint: str) -> Accuracy:
+    """That outputs were not compared, and how to have them compared."""
+    return Accuracy(0, reason=reason, hint=hint)
+
+
+def output_differences(baseline: Sequence[Array], candidate: Sequence[Array]) -> list[OutputDifference]:
+    """The difference of every output that both sides have."""
+    return [_difference(number, *pair) for number, pair in enumerate(zip(baseline, candidate, strict=False))]
+
+
+def _difference(number: int, baseline: Array, candidate: Array) -> OutputDifference:
+    if baseline.shape != candidate.shape:
+        problem = f"its shape is {list(baseline.shape)} in the baseline and {list(candidate.shape)} in the candidate"
+        return OutputDifference(number, int(baseline.size), problem=problem)
+    left, right = (np.asarray(side, np.float64).ravel() for side in (baseline, candidate))
+    finite = np.isfinite(left), np.isfinite(right)
+    both = finite[0] & finite[1]
+    same = (left == right) | (np.isnan(left) & np.isnan(right))
+    wrong = [int((~own).sum()) for own in finite]
+    max_abs, max_rel, rms_rel, cosine = _figures(left[both], right[both]) if both.any() else (None,) * 4
+    return OutputDifference(
+        number,
+        int(left.size),
+        max_abs=max_abs,
+        max_rel=max_rel,
+        rms_rel=rms_rel,
+        cosine=cosine,
+        baseline_nonfinite=wrong[0],
+        candidate_nonfinite=wrong[1],
+        unlike_nonfinite=int((~both & ~same).sum()),
+    )
+
+
+def _figures(
+    left: NDArray[np.float64], right: NDArray[np.float64]
+) -> tuple[float, float | None, float | None, float | None]:
+    """``max_abs``, ``max_rel``, ``rms_rel`` and ``cosine`` of values that are finite."""
+    # Scaled, so that squares of large values stay finite and those of small ones do not vanish.
+    most = float(max(np.abs(left).max(), np.abs(right).max()))
+    if not most:
+        return 0.0, 0.0, 0.0, None
+    scale = math.ldexp(0.5, math.frexp(most)[1])  # a power of two rounds nothing
+    left, right = left / scale, right / scale
+    apart = np.abs(left - right)
+    norms = float(np.linalg.norm(left)), float(np.linalg.norm(right))
+    largest = float(np.abs(left).max())
+    return (
+        float(apart.max()) * scale,
+        float(apart.max()) / largest if largest else None,
+        float(np.linalg.norm(apart)) / norms[0] if norms[0] else None,
+        # Rounding may lead out of what a cosine can be.
+        float(np.clip(left @ right / (norms[0] * norms[1]), -1, 1)) if all(norms) else None,
+    )
+
+
+def compared_outputs(baseline: Sequence[Array], candidate: Sequence[Array], note: str | None = None) -> Accuracy:
+    """Outputs of a single input."""
+    refusal = _refusal(baseline, candidate)
+    return refusal or Accuracy(1, output_differences(baseline, candidate), note=note)
+
+
+def compared_samples(baseline: Sequence[Array], candidate: Sequence[Array], labels: Classes) -> Accuracy:
+    """Outputs of several inputs, and the classes that they predict."""
+    refusal = _refusal(baseline, candidate)
+    if refusal:
+        return refusal
+    found = output_differences(baseline, candidate)
+    reason = _without_classes(baseline[0], candidate[0], labels)
+    if reason:
+        return Accuracy(len(labels), found, reason=f"predicted classes were not compared: {reason}", hint=_CLASSES)
+    return Accuracy(len(labels), found, _top1(baseline[0], candidate[0], labels))
+
+
+_CLASSES = "labels need a program whose first output holds one value for each class, and classes counted from 0"
+_OTHER_OUTPUTS = "compare programs that were exported from one model"
+
+
+def _refusal(baseline: Sequence[Array], candidate: Sequence[Array]) -> Accuracy | None:
+    if not baseline and not candidate:
+        return not_compared("the programs return no tensors", _OTHER_OUTPUTS)
+    if len(baseline) != len(candidate):
+        reason = f"the baseline has {counted_text(len(baseline), 'output')}, the candidate {len(candidate)}"
+        return not_compared(reason, _OTHER_OUTPUTS)
+    found = output_differences(baseline, candidate)
+    if all(output.problem for output in found):
+        return not_compared(f"output 0: {found[0].problem}", _OTHER_OUTPUTS)
+    return None
+
+
+def _without_classes(baseline: Array, candidate: Array, labels: Classes) -> str | None:
+    """Why no class can be read from the outputs; None where it can."""
+    if baseline.shape != candidate.shape:
+        return "the first outputs have different shapes"
+    shape = [size for size in baseline.shape[1:] if size != 1]
+    if len(shape) > 1 or 0 in baseline.shape:
+        return f"the first output has the shape {list(baseline.shape[1:])} for each input, not one value for each class"
+    if not shape and not all(np.issubdtype(side.dtype, np.integer) for side in (baseline, candidate)):
+        return "the first output is a single number, not one value for each class"
+    if shape and int(labels.max(initial=0)) >= shape[0]:
+        classes = f"the first output has {counted_text(shape[0], 'value')}, for the classes 0 to {shape[0] - 1}"
+        return f"a label is {int(labels.max())}, and {classes}"
+    return None
+
+
+def _top1(baseline: Array, candidate: Array, labels: Classes) -> Top1:
+    sides = [_classes(side) for side in (baseline, candidate)]
+    width = int(np.prod(baseline.shape[1:], dtype=np.int64))
+    agreement = _proportion((sides[0] == sides[1]) & (sides[0] != _NO_CLASS))
+    known = labels != UNLABELLED
+    if not known.any():
+        return Top1(width if width > 1 else None, agreement)
+    correct = [_proportion(side[known] == labels[known]) for side in sides]
+    return Top1(width if width > 1 else None, agreement, correct[0], correct[1])
+
+
+def _classes(output: Array) -> Classes:
+    """The class that each input is taken for; none where a value is NaN."""
+    rows = output.reshape(len(output), -1)
+    if rows.shape[1] == 1:
+        return rows[:, 0].astype(np.int64)
+    rows = rows.astype(np.float64)
+    found = np.where(np.isnan(rows).any(axis=1), _NO_CLASS, np.argmax(rows, axis=1))
+    return found.astype(np.int64)
+
+
+def _proportion(hits: Mask) -> Proportion:
+    count = int(hits.sum())
+    return Proportion(count, len(hits), binomial_interval(count, len(hits)))

@@ -134,7 +134,7 @@ def shift(
         else:
             groups[change.verdict].append(change)
     faster = _moved(groups[Verdict.FASTER])
-    bounded = faster.operators > 0 and decided is _direction(baseline, candidate)
+    bounded = faster.operators > 0 and decided is (Verdict.FASTER if candidate <= baseline else Verdict.SLOWER)
     return Shift(
         saved_ns=baseline - candidate,
         before=_top([(own, own.baseline_ns or 0.0) for own in kinds], baseline),
@@ -164,11 +164,6 @@ def _outside(baseline: HeadlineSplit, candidate: HeadlineSplit) -> list[OutsideC
         before, after = (side.get((name, category), 0.0) for side in sides)
         found.append(OutsideChange(name, category, before, after, before - after))
     return found
-
-
-def _direction(baseline: float, candidate: float) -> Verdict:
-    """The verdict that agrees with the latencies, which a limit would stand beside."""
-    return Verdict.FASTER if candidate <= baseline else Verdict.SLOWER
 
 
 def _moved(changes: Sequence[_Change]) -> Moved:

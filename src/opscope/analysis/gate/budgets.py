@@ -25,8 +25,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from opscope.analysis.operators.operator_facts import OperatorFacts
-    from opscope.analysis.operators.operators import Operator
+    from opscope.analysis.operators.operators import Operator, OperatorFacts
     from opscope.core.stats.effect import Effect
     from opscope.core.table import EventTable
     from opscope.core.table.places import OperatorKey

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import msgspec
 
-from opscope.analysis.findings.quality import Quality
+from opscope.analysis.findings.message import Quality
 from opscope.core.errors import InconclusiveError, OpscopeError, RegressionError, UntrustedError
 from opscope.core.stats.effect import Verdict
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from opscope.analysis.compare.compare import Comparison
-    from opscope.analysis.findings.quality import Quality
+    from opscope.analysis.findings.message import Quality
     from opscope.analysis.gate.decision import Decision
 
 
@@ -65,34 +65,38 @@ class Slowdown(NamedTuple):
     decidable: bool  # whether there are enough processes for any verdict
 
 
-class Terms(NamedTuple):
-    """What the gate was asked, and what is known besides the figures."""
+def gate(
+    comparison: Comparison,
+    *,
+    threshold: float = DEFAULT_THRESHOLD,
+    model: str | None = None,
+    mismatches: Sequence[str] = (),
+    notes: Sequence[str] = (),
+    budgets: Sequence[Criterion] = (),
+) -> Decision[ComparisonEvidence]:
+    """The decision on a comparison.
 
-    threshold: float = DEFAULT_THRESHOLD  # the largest end-to-end slowdown that is let through, as a fraction
-    model: str | None = None  # name of the candidate's model
-    mismatches: Sequence[str] = ()  # why the sides are not comparable, when they are compared anyway
-    notes: Sequence[str] = ()  # of the sides, beside those of the comparison
-
-
-def gate(comparison: Comparison, terms: Terms, budgets: Sequence[Criterion] = ()) -> Decision[ComparisonEvidence]:
-    """The decision on a comparison."""
+    ``threshold``: the largest end-to-end slowdown that is let through, as a fraction; ``model``: name of the
+    candidate's; ``mismatches``: why the sides are not comparable, when they are compared anyway; ``notes``: of the
+    sides, beside those of the comparison; ``budgets``: criteria besides the end-to-end one.
+    """
     found = comparison.end_to_end
     shown = end_to_end_slowdown(found)
-    first = slowdown_criterion("end-to-end latency against the baseline", found, shown, terms.threshold)
+    first = slowdown_criterion("end-to-end latency against the baseline", found, shown, threshold)
     criteria = [first, *budgets]
     if overall(criteria) in {Outcome.PASSED, Outcome.REGRESSION} and doubt(comparison.quality):
         criteria = [_untrusted(one, doubt(comparison.quality)) for one in criteria]
     slower, unmatched = slower_operators(comparison.operators), unmatched_operators(comparison.operators)
     evidence = ComparisonEvidence(
-        terms.model, comparison.baseline, comparison.candidate, found, slower, comparison.outputs, unmatched
+        model, comparison.baseline, comparison.candidate, found, slower, comparison.outputs, unmatched
     )
     untrusted = overall(criteria) is Outcome.UNTRUSTED
     return decided(
         criteria,
         evidence,
         advice=QUIETER if untrusted else advice(criteria, found, slower, unmatched),
-        mismatches=terms.mismatches,
-        notes=dict.fromkeys([*_outputs_text(comparison.outputs), *terms.notes, *comparison.notes]),
+        mismatches=mismatches,
+        notes=dict.fromkeys([*_outputs_text(comparison.outputs), *notes, *comparison.notes]),
         quality=comparison.quality,
     )
 

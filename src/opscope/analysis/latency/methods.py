@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from opscope.analysis.latency.latency import Latency, latency_of
-from opscope.analysis.latency.timing import Untraced
+from opscope.analysis.latency.latency import Latency, Untraced, latency_of
 from opscope.analysis.operators.operators import UNKNOWN_METHOD, CategoryTime, Operator, categories
 from opscope.program.phases import Phase, PhaseKind, phase_of
 
@@ -17,7 +16,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from opscope.analysis.latency.timing import CallTimes
+    from opscope.analysis.latency.latency import CallTimes
     from opscope.core.table import EventTable
 
 _SECOND = 1e9

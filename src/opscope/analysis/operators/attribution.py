@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
-from opscope.analysis.operators.operator_facts import GIVEN, LayoutChange, OperatorFacts, with_origin
+from opscope.analysis.operators.operators import GIVEN, LayoutChange, OperatorFacts, with_origin
 from opscope.core.parts import part
 from opscope.core.table.places import FIRST_INNER, OperatorKey
 from opscope.program.cost.cache import cache_use

@@ -30,13 +30,12 @@ from opscope.analysis.preflight.parts import (
     matrix_work,
     portable_groups,
 )
-from opscope.analysis.rules.partition_advice import advice
 from opscope.core.parts import part
 from opscope.core.units import counted_text, macs_text, share_text, size_text
 from opscope.program.cost.shapes import is_dynamic
 from opscope.program.partition.partition_reasons import RULES_OF
 from opscope.program.partition.sme_rules import TABLE
-from opscope.program.partition.verdicts import Cause, Form, SmeSupport
+from opscope.program.partition.verdicts import Cause, Form, SmeSupport, advice
 from opscope.program.structure.exported import Tensor
 from opscope.program.structure.plan import InstructionKind
 

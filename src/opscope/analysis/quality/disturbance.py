@@ -12,10 +12,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from opscope.analysis.findings.message import Message, not_checked, passed
-from opscope.analysis.findings.quality import Grade, concern
+from opscope.analysis.findings.message import Grade, Message, concern, not_checked, passed
 from opscope.analysis.findings.rule import asked, declare_rule
-from opscope.analysis.latency.timing import FEWEST_QUIET, OFF_CPU, is_crowded, preempted, undisturbed
+from opscope.analysis.latency.latency import FEWEST_QUIET, OFF_CPU, is_crowded, preempted, undisturbed
 from opscope.analysis.quality.quality import beyond
 from opscope.core.system.usage import stolen_share
 from opscope.core.units import counted_text, ratio_text, share_text

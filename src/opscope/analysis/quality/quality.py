@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from opscope.analysis.findings.message import Message, not_checked, passed
-from opscope.analysis.findings.quality import Grade, concern
+from opscope.analysis.findings.message import Grade, Message, concern, not_checked, passed
 from opscope.analysis.findings.rule import asked, declare_rule
 from opscope.core.stats.series import trend
 from opscope.core.stats.steady import Shape, Steadiness, steadiness
@@ -19,8 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from opscope.analysis.compare.compare import EndToEnd
-    from opscope.analysis.latency.latency import Latency
-    from opscope.analysis.latency.timing import Untraced
+    from opscope.analysis.latency.latency import Latency, Untraced
 
 # Where these come from: docs/design/quality.md.
 FEWEST_ROUNDS = 6

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from opscope.analysis.findings.message import Message, not_checked, passed
-from opscope.analysis.findings.quality import Grade, concern
+from opscope.analysis.findings.message import Grade, Message, concern, not_checked, passed
 from opscope.analysis.findings.rule import asked, declare_rule
 from opscope.analysis.quality.quality import beyond, graded
 from opscope.core.units import counted_text, share_text

@@ -18,13 +18,13 @@ from opscope.program.operators.taxonomy import FRAMEWORK
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Set as AbstractSet
     from typing import TypeAlias
 
     from numpy.typing import NDArray
 
     from opscope.analysis.compare.compare import Comparison
-    from opscope.analysis.latency.latency import Latency
-    from opscope.analysis.latency.timing import TracingCost
+    from opscope.analysis.latency.latency import Latency, TracingCost
     from opscope.analysis.operators.delegates import DelegateTime, LayoutTime, PortableTime
     from opscope.analysis.operators.headline import HeadlineSplit
     from opscope.analysis.operators.operators import Operator
@@ -189,20 +189,16 @@ class PairEvidence(NamedTuple):
     ceilings: tuple[Ceilings | None, Ceilings | None] = (None, None)
 
 
-class MeasuredVariant(NamedTuple):
-    """A variant of an experiment."""
-
-    name: str
-    ablated: tuple[str, ...] | None  # feature groups that were off; None where that is not known
-    threads: int | None  # size of the thread pool; likewise
-    evidence: Evidence
-
-
 class ExperimentEvidence(NamedTuple):
     """What a rule for a whole experiment may look at."""
 
-    shown: MeasuredVariant | None  # the variant that the report is about; None when no variant has a result
-    variants: Sequence[MeasuredVariant]  # all that have a result
+    shown: Evidence | None  # of the variant that the report is about; None when no variant has a result
+    name: str  # of that variant
+    # of what differs from it in threads alone, by the size of the thread pool, itself first; empty where that is not
+    # known
+    by_threads: Mapping[int, Evidence]
+    switched: AbstractSet[str]  # feature groups that were off in some variant
+    disturbed: str | None  # why the times of a variant say nothing; None where those of all do
     backends: Sequence[str]  # delegates that the program calls
     features: Sequence[str] | None  # of the CPU; None where they are not known
     # whether the runtime is known to be an optimised build: opscope compiled it, or a package has it

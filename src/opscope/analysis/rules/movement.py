@@ -9,8 +9,7 @@ from opscope.analysis.findings.message import Saving, Severity, finding, not_che
 from opscope.analysis.findings.rule import CHANNELS_LAST_INPUTS, DYNAMIC_INT8, PORTABLE, declare_rule, recipe_of
 from opscope.analysis.operators.delegates import is_delegated
 from opscope.analysis.operators.modules import unrolled
-from opscope.analysis.operators.operator_facts import GIVEN
-from opscope.analysis.operators.operators import PORTABLE_BACKEND
+from opscope.analysis.operators.operators import GIVEN, PORTABLE_BACKEND
 from opscope.analysis.rules.evidence import LEAST_SHARE, count, longest, places, time_of
 from opscope.core.grouping import grouped
 from opscope.core.units import counted_text, milliseconds, share_text, time_text

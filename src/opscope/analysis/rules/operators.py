@@ -10,7 +10,20 @@ from opscope.analysis.findings.rule import RECURRENT_LAYERS, declare_rule
 from opscope.analysis.operators.modules import unrolled
 from opscope.analysis.operators.operators import FRAMEWORK_BACKEND, PORTABLE_BACKEND
 from opscope.analysis.roofline import Bound
-from opscope.analysis.rules.acceleration import CONTEXT, SME, UNHELPED_SPEEDUP, contextual, is_unused
+from opscope.analysis.rules.acceleration import (
+    CONTEXT,
+    HEAVY,
+    SME,
+    UNHELPED_SPEEDUP,
+    contextual,
+    gains_text,
+    is_unused,
+    kernel_gains,
+    not_switched,
+    switched_text,
+    undecided,
+    unseen,
+)
 from opscope.analysis.rules.evidence import (
     LEAST_SHARE,
     NO_CEILINGS,
@@ -19,15 +32,6 @@ from opscope.analysis.rules.evidence import (
     number_types,
     places,
     time_of,
-)
-from opscope.analysis.rules.switched import (
-    HEAVY,
-    gains_text,
-    kernel_gains,
-    not_switched,
-    switched_text,
-    undecided,
-    unseen,
 )
 from opscope.analysis.rules.time import NEAR_CEILING, at_ceilings, reached_share
 from opscope.core.grouping import grouped

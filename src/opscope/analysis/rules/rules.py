@@ -32,7 +32,6 @@ from opscope.analysis.rules.evidence import (
     LEAST_SHARE,
     Evidence,
     ExperimentEvidence,
-    MeasuredVariant,
     PairEvidence,
     place_times,
     places,
@@ -74,11 +73,9 @@ if TYPE_CHECKING:
     from typing import TypeVar
 
     from opscope.analysis.compare.compare import Comparison
-    from opscope.analysis.latency.latency import Latency
     from opscope.analysis.operators.operators import Operator
     from opscope.core.stats.effect import Effect
     from opscope.core.table.places import OperatorKey
-    from opscope.program.partition.verdicts import Eligibility
 
     Subject = TypeVar("Subject")
 
@@ -120,33 +117,22 @@ def _asked_of(rule: PlugIn, evidence: Evidence) -> Message:
 def thread_count(experiment: ExperimentEvidence) -> Message:
     """A thread count at which the same variant was measured faster."""
     rule = "thread_count"
-    shown = experiment.shown
-    others = [
-        other
-        for other in experiment.variants
-        if shown and other.ablated == shown.ablated and None not in {other.threads, shown.threads}
-    ]
-    others = [other for other in others if shown and other.threads != shown.threads]
-    if shown is None or not others:
+    latencies = {threads: one.untraced or one.latency for threads, one in experiment.by_threads.items()}
+    if len(latencies) <= 1:
         return not_checked(rule, "one thread count was measured; try --threads 1,2,4")
-    effects = {other.name: _effect(shown, other) for other in others}
+    own, *others = latencies
+    effects = {threads: latency_effect(latencies[own], latencies[threads]) for threads in others}
     least = -math.log1p(-LEAST_SHARE)
-    faster = [
-        other
-        for other in others
-        if effects[other.name].verdict() is Verdict.FASTER and effects[other.name].estimate > least
-    ]
+    faster = {threads: e for threads, e in effects.items() if e.verdict() is Verdict.FASTER and e.estimate > least}
     if not faster:
-        seen = ", ".join(f"{other.threads} gives {_between(effects[other.name])}" for other in others)
-        against = f"against {counted_text(shown.threads or 0, 'thread')}, {seen}"
-        return passed(rule, f"{against}: none saves {share_text(LEAST_SHARE)}")
-    best = max(faster, key=lambda other: effects[other.name].estimate)
-    effect, typical = effects[best.name], _latency(shown).median_ns
-    with_threads = counted_text(best.threads or 0, "thread")
-    title = f"{with_threads}: {ratio_text(math.exp(effect.estimate))} faster than {shown.threads}"
+        seen = ", ".join(f"{threads} gives {_between(effect)}" for threads, effect in effects.items())
+        return passed(rule, f"against {counted_text(own, 'thread')}, {seen}: none saves {share_text(LEAST_SHARE)}")
+    best, effect = max(faster.items(), key=lambda one: one[1].estimate)
+    typical, with_threads = latencies[own].median_ns, counted_text(best, "thread")
+    title = f"{with_threads}: {ratio_text(math.exp(effect.estimate))} faster than {own}"
     told = (
-        f"{time_text(_latency(best).median_ns)} against {time_text(typical)}, {_between(effect)}; "
-        f"the report shows {shown.name}"
+        f"{time_text(latencies[best].median_ns)} against {time_text(typical)}, {_between(effect)}; "
+        f"the report shows {experiment.name}"
     )
     step = f"run with {with_threads} if the product has that many free cores"
     ends = interval_of(effect, lambda gain: typical * -math.expm1(-gain))
@@ -161,15 +147,6 @@ def _between(effect: Effect) -> str:
     return f"{ratio_text(math.exp(effect.estimate))}{between}"
 
 
-def _effect(shown: MeasuredVariant, other: MeasuredVariant) -> Effect:
-    """Of another thread count on the latency, process by process."""
-    return latency_effect(_latency(shown), _latency(other))
-
-
-def _latency(ran: MeasuredVariant) -> Latency:
-    return ran.evidence.untraced or ran.evidence.latency
-
-
 @declare_rule(Severity.HIGH)
 def runner_build(experiment: ExperimentEvidence) -> Message:
     """A program whose delegates never ran, or a runner that is not an optimised build."""
@@ -177,8 +154,7 @@ def runner_build(experiment: ExperimentEvidence) -> Message:
     shown = experiment.shown
     if shown is None:
         return not_checked(rule, "nothing was measured")
-    ran = shown.evidence.delegates or shown.evidence.where(is_delegated)
-    if experiment.backends and not ran:
+    if experiment.backends and not (shown.delegates or shown.where(is_delegated)):
         title = "The program has delegates, but the trace shows no delegate call"
         told = f"the program was exported for {', '.join(experiment.backends[:3])}"
         step = "link the backend into the runner, and check that the trace is of this program"
@@ -195,18 +171,18 @@ def sme_number_types(experiment: ExperimentEvidence) -> Message:
     """Convolutions and products that SME cannot run because of number type or shape, above 5 % of the latency."""
     rule = "sme_number_types"
     shown = experiment.shown
-    switched = SME & {name for ran in experiment.variants for name in ran.ablated or ()}
-    if not switched and not SME & set(experiment.features or ()):
+    if not SME & experiment.switched and not SME & set(experiment.features or ()):
         return passed(rule, "does not apply: the CPU is not known to have SME")
-    if shown is None or not shown.evidence.sme:
+    if shown is None or not shown.sme:
         return not_checked(rule, "the number types of operators are not known without the program")
     groups: dict[tuple[str, str, str | None], list[Operator]] = {}
-    for operator in shown.evidence.where(is_delegated):
-        known = _verdict(shown, operator)
+    for operator in shown.where(is_delegated):
+        place = operator_key(operator)
+        known = shown.sme.get(place) if place else None
         if known is not None and known.verdict is Eligible.NOT_ELIGIBLE:
             groups.setdefault((known.form.value, known.reason, known.advice), []).append(operator)
     members = [operator for own in groups.values() for operator in own]
-    share = shown.evidence.share(members)
+    share = shown.share(members)
     if share <= LEAST_SHARE:
         return passed(rule, f"operators that SME cannot run take {share_text(share)}")
     ranked = sorted(groups.items(), key=lambda group: -time_of(group[1]))
@@ -222,18 +198,12 @@ def sme_number_types(experiment: ExperimentEvidence) -> Message:
     return finding(rule, severity, (title, told, step), saving, places(members)).about(context=CONTEXT)
 
 
-def _verdict(ran: MeasuredVariant, operator: Operator) -> Eligibility | None:
-    place = operator_key(operator)
-    return ran.evidence.sme.get(place) if place else None
-
-
 __all__ = [
     "COMPARISON_RULES",
     "EXPERIMENT_RULES",
     "RULES",
     "Evidence",
     "ExperimentEvidence",
-    "MeasuredVariant",
     "PairEvidence",
     "examine",
     "examine_comparison",
@@ -310,9 +280,8 @@ def examine_comparison(pair: PairEvidence | Comparison) -> tuple[list[Message], 
 
 def examine_experiment(experiment: ExperimentEvidence) -> tuple[list[Message], list[Message]]:
     """Apply the rules for a whole experiment."""
-    split = experiment.shown is None or experiment.shown.evidence.split
-    disturbed = next((one.evidence.disturbed for one in experiment.variants if one.evidence.disturbed), None)
-    return examined(_asked(EXPERIMENT_RULES if split else LATENCY_EXPERIMENT_RULES, experiment, disturbed))
+    split = experiment.shown is None or experiment.shown.split
+    return examined(_asked(EXPERIMENT_RULES if split else LATENCY_EXPERIMENT_RULES, experiment, experiment.disturbed))
 
 
 def _asked(rules: Iterable[Callable[[Subject], Message]], subject: Subject, disturbed: str | None) -> Iterator[Message]:

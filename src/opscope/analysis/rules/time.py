@@ -23,12 +23,11 @@ from opscope.analysis.rules.evidence import (
     time_of,
 )
 from opscope.analysis.rules.movement import DATA_MOVEMENT_SHARE
-from opscope.analysis.rules.partition_advice import advice
 from opscope.core.grouping import grouped
 from opscope.core.table.places import operator_key
 from opscope.core.units import counted_text, milliseconds, ratio_text, share_text, time_text
 from opscope.program.operators.kinds import Category
-from opscope.program.partition.verdicts import Cause
+from opscope.program.partition.verdicts import Cause, advice
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -29,8 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from opscope.analysis.latency.methods import MethodTime
-    from opscope.analysis.operators.operator_facts import OperatorFacts
-    from opscope.analysis.operators.operators import Operator
+    from opscope.analysis.operators.operators import Operator, OperatorFacts
     from opscope.core.table.places import OperatorKey
     from opscope.program.ceilings import Ceilings
     from opscope.program.cost.cache import CacheUse

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from opscope.analysis.gate.decision import Decision
     from opscope.api import ProgramCheck, Settings
-    from opscope.reports.formats.annotations import JudgedProgram
+    from opscope.reports.formats.ci import Annotation
     from opscope.reports.gate import GateText
 
 _SIDES = ("baseline", "candidate")
@@ -177,26 +177,25 @@ def _write(decision: Decision[Any], text: GateText, how: Told) -> None:
 
         write(gate_markdown(decision, text).encode(), how.markdown)
     if how.junit:
-        from opscope.reports.formats.junit import junit_xml
+        from opscope.reports.formats.ci import junit_xml
 
         write(junit_xml(decision, text), how.junit)
     if how.annotations:
-        from opscope.reports.formats.annotations import gate_annotations
-
         root = os.environ.get("GITHUB_WORKSPACE") or str(Path.cwd())
-        lines = [one.command(root) for one in gate_annotations(decision, text, _judged_program(how.sides))]
+        lines = [one.command(root) for one in _annotations(decision, text, how.sides)]
         write("".join(f"{line}\n" for line in lines).encode(), how.annotations)
 
 
-def _judged_program(sides: Sequence[str]) -> JudgedProgram:
-    """What is known of the program that was judged; nothing where both sides were measured before."""
-    from opscope.reports.formats.annotations import JudgedProgram
+def _annotations(decision: Decision[Any], text: GateText, sides: Sequence[str]) -> list[Annotation]:
+    """With what is known of the program that was judged; nothing is where both sides were measured before."""
+    from opscope.reports.formats.ci import gate_annotations
     from opscope.workflows.analyze.preflight import lines_of_layers, new_findings
 
     files = [Path(side) for side in sides if Path(side).is_file()]
     if len(files) != len(_SIDES):
-        return JudgedProgram()
-    return JudgedProgram(sides[-1], new_findings(*files), lines_of_layers(files[-1]))
+        return gate_annotations(decision, text)
+    findings, layers = new_findings(*files), lines_of_layers(files[-1])
+    return gate_annotations(decision, text, path=sides[-1], findings=findings, layers=layers)
 
 
 def _text(decision: Decision[Any]) -> GateText:

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
     from opscope.analysis.analysis import Analysis
     from opscope.analysis.gate.decision import Decision
-    from opscope.analysis.gate.gate import Terms
     from opscope.analysis.operators.operators import Operator
     from opscope.core.stats.effect import PredictionInterval
 
@@ -39,6 +38,7 @@ class Predecessors(NamedTuple):
     bundles: Sequence[str]  # their hashes, likewise
     # times of operators in ns, by place and bundle; of runs of the same program only
     operators: Mapping[Place, Mapping[str, float]]
+    of_others: int  # how many of them ran another program
 
 
 def current_level(latencies_ns: Sequence[float]) -> int:
@@ -48,7 +48,13 @@ def current_level(latencies_ns: Sequence[float]) -> int:
 
 
 def history_gate(
-    candidate: Analysis, processes: int, side: ComparedSide, predecessors: Predecessors, terms: Terms
+    candidate: Analysis,
+    processes: int,
+    side: ComparedSide,
+    predecessors: Predecessors,
+    *,
+    threshold: float,
+    model: str,
 ) -> Decision[ComparisonEvidence]:
     """The decision on a run.
 
@@ -57,14 +63,15 @@ def history_gate(
         processes: that its latency rests on.
         side: where it is.
         predecessors: the runs that it is measured by.
-        terms: what is asked.
+        threshold: the largest slowdown that is let through, as a fraction.
+        model: name of its model.
     """
     first = current_level(predecessors.latencies_ns)
     kept = predecessors.latencies_ns[first:]
     found = predict(np.log(kept), math.log(candidate.latency.median_ns))
     end = _end_to_end(candidate, processes, found)
     shown = _slowdown(found)
-    criterion = slowdown_criterion("end-to-end latency against the stored history", end, shown, terms.threshold)
+    criterion = slowdown_criterion("end-to-end latency against the stored history", end, shown, threshold)
     if doubt(candidate.quality) and criterion.outcome is not Outcome.INCONCLUSIVE:
         criterion = msgspec.structs.replace(criterion, outcome=Outcome.UNTRUSTED, reason=doubt(candidate.quality))
     outcome = criterion.outcome
@@ -74,10 +81,9 @@ def history_gate(
     slower = slower_operators(_operators(candidate.operators, predecessors, predecessors.bundles[first:]))
     return decided(
         [criterion],
-        ComparisonEvidence(terms.model, predecessors.side, side, end, slower),
+        ComparisonEvidence(model, predecessors.side, side, end, slower),
         advice=_advice(outcome, shown, slower),
-        mismatches=terms.mismatches,
-        notes=[*_notes(predecessors, first), *terms.notes],
+        notes=_notes(predecessors, first),
     )
 
 
@@ -153,6 +159,8 @@ def _notes(predecessors: Predecessors, first: int) -> list[str]:
     found = [f"the baseline is the stored history: {runs}, one value each; {interval}"]
     if first:
         found.append(f"{counted_text(first, 'earlier run')} excluded: the level changed since")
+    if predecessors.of_others:
+        found.append(f"{predecessors.of_others} of the runs used a different program")
     return found
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
-from opscope.analysis.findings.quality import Grade
+from opscope.analysis.findings.message import Grade
 from opscope.core.grouping import grouped
 from opscope.core.stats.effect import Verdict
 from opscope.fleet.analysis.nights import RunChange

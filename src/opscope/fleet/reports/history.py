@@ -29,10 +29,10 @@ from opscope.reports.document.blocks import (
     trend_text,
 )
 from opscope.reports.document.html import html_document
+from opscope.reports.document.template import picture
 from opscope.reports.document.terminal import terminal_document
 from opscope.reports.document.text import plain
 from opscope.reports.pictures.bars import INK
-from opscope.reports.pictures.drawing import picture
 from opscope.reports.pictures.pictures import drawn, rows_of
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ import numpy as np
 
 from opscope.analysis.compare.compare import COMPARISON_SCHEMA, ComparedSide, EndToEnd
 from opscope.analysis.compare.outputs import OutputAgreement
-from opscope.analysis.findings.quality import Grade
+from opscope.analysis.findings.message import Grade
 from opscope.analysis.operators.operators import sums
 from opscope.bundle.manifest import TracingMode, device_text
 from opscope.fleet.store.schema import KEYS, TABLES

@@ -38,9 +38,8 @@ from opscope.npu.analysis.iterations import (
 from opscope.npu.analysis.kinds import Kinds, MacCalls, find_kinds, multiplying, none_multiplying, unsorted
 from opscope.npu.analysis.ports import ports
 from opscope.npu.analysis.prediction import Prediction, against, repeated_calls, repeated_iterations
-from opscope.npu.analysis.rates import MacRate, iteration_rates, rate
+from opscope.npu.analysis.rates import MacRate, TileRoofline, iteration_rates, rate, roofline
 from opscope.npu.analysis.recommendations import array_recommendations, recommendations
-from opscope.npu.analysis.roofline import TileRoofline, roofline
 from opscope.npu.analysis.specification import RunSpecification, inconsistencies
 from opscope.npu.analysis.tiles_result import SlotRow, TileRow, TilesAnalysis, TilesSource
 from opscope.npu.analysis.traced_core import TracedCore

@@ -16,8 +16,7 @@ from opscope.npu.analysis.damage import LostPackets
 from opscope.npu.analysis.iterations import Iteration
 from opscope.npu.analysis.kinds import KindRow
 from opscope.npu.analysis.prediction import Prediction
-from opscope.npu.analysis.rates import GmacRange
-from opscope.npu.analysis.roofline import TileRoofline
+from opscope.npu.analysis.rates import GmacRange, TileRoofline
 from opscope.npu.analysis.specification import RunSpecification
 from opscope.npu.analysis.waits import CoreWait
 

@@ -15,8 +15,7 @@ if TYPE_CHECKING:
     from opscope.npu.analysis.iterations import Iterations
     from opscope.npu.analysis.kinds import Kinds, MacCalls
     from opscope.npu.analysis.ports import Port
-    from opscope.npu.analysis.rates import MacRate
-    from opscope.npu.analysis.roofline import TileRoofline
+    from opscope.npu.analysis.rates import MacRate, TileRoofline
     from opscope.npu.analysis.waits import CoreWait
 
 

@@ -14,9 +14,10 @@ from opscope.core.table.events import TraceWarning
 from opscope.core.table.tiles import SLOTS, UNUSED, SlotTrace, Spans, TileTrace, TileTraceSet, Unit
 from opscope.core.units import counted_text
 from opscope.npu.devices import event_names
-from opscope.npu.readers.json_events import EventColumns, Gathered
 from opscope.npu.readers.json_text import (
     CutOffError,
+    EventColumns,
+    Gathered,
     Position,
     Values,
     first_element,

@@ -55,7 +55,7 @@ from opscope.reports.document.blocks import (
 )
 from opscope.reports.document.html import html_document
 from opscope.reports.document.markdown import markdown_document
-from opscope.reports.pictures.drawing import picture
+from opscope.reports.document.template import picture
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from opscope.core.table.nesting import Ints
-    from opscope.npu.analysis.roofline import TileRoofline
+    from opscope.npu.analysis.rates import TileRoofline
     from opscope.npu.analysis.tiles_result import TileRow
     from opscope.npu.analysis.traced_core import TracedCore
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
-from opscope.analysis.findings.message import note
-from opscope.analysis.findings.quality import Grade
+from opscope.analysis.findings.message import Grade, note
 from opscope.analysis.operators.operators import dominant, limit_without
 from opscope.core import units
 from opscope.program.operators.kinds import Category
@@ -32,7 +31,6 @@ from opscope.reports.content.content import (
     top_operators,
 )
 from opscope.reports.content.places import layer_text
-from opscope.reports.content.switch import switch_messages
 from opscope.reports.document.blocks import (
     Beside,
     Block,
@@ -53,6 +51,7 @@ from opscope.reports.document.markdown import markdown_document
 from opscope.reports.document.messages import grade_text, sentence
 from opscope.reports.sections.first import category_table
 from opscope.reports.sections.kernel_view import kernel_rows
+from opscope.reports.sections.metadata import switch_messages
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from opscope.analysis.compare.matching import match
-from opscope.analysis.findings.message import Message
-from opscope.analysis.findings.quality import Quality
+from opscope.analysis.findings.message import Message, Quality
 from opscope.core.grouping import grouped
 from opscope.core.stats.effect import Verdict
 from opscope.program.operators.kinds import Category

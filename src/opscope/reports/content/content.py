@@ -10,8 +10,7 @@ import msgspec
 from opscope.analysis.analysis import NO_SPLIT, Analysis
 from opscope.analysis.compare.compare import Comparison
 from opscope.analysis.compare.outputs import OutputAgreement
-from opscope.analysis.findings.message import Message, advice_of, limits_of, note, warning
-from opscope.analysis.findings.quality import Grade, Quality
+from opscope.analysis.findings.message import Grade, Message, Quality, advice_of, limits_of, note, warning
 from opscope.analysis.kernels.kernels import KernelView
 from opscope.analysis.operators.modules import unrolled
 from opscope.analysis.operators.operators import longest_first, program_order, sums

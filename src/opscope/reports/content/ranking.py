@@ -6,7 +6,6 @@ from collections import Counter
 from pathlib import PurePath
 from typing import TYPE_CHECKING, NamedTuple
 
-from opscope.analysis.compare.outputs import TOLERANCES
 from opscope.core.stats.effect import Verdict
 from opscope.core.units import counted_text, interval_text, ratio_text, share_text, time_text
 from opscope.reports.document.blocks import HeadlineFigure, verdict_text
@@ -16,8 +15,8 @@ from opscope.runtimes.registry import title_of
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from opscope.analysis.compare.accuracy import Accuracy, OutputDifference
     from opscope.analysis.compare.compare import EndToEnd
+    from opscope.analysis.compare.outputs import Accuracy
     from opscope.bundle.manifest import Manifest, Variant
     from opscope.reports.content.content import ReportContent
 
@@ -111,34 +110,10 @@ def ranking_figures(content: ReportContent) -> Iterator[HeadlineFigure]:
         yield HeadlineFigure(called(content, one.name), time_text(one.end.baseline_ns), told)
 
 
-class OutputsBeside(NamedTuple):
-    """The outputs of a variant beside those of the fastest one."""
-
-    name: str
-    accuracy: Accuracy
-
-    @property
-    def worst(self) -> OutputDifference | None:
-        """The output that differs most; None where none was compared."""
-        known = [own for own in self.accuracy.outputs if own.problem is None]
-        return max(known, key=lambda own: (own.max_rel is None, own.max_rel or 0.0), default=None)
-
-    @property
-    def agrees(self) -> bool:
-        """Whether all outputs were compared, and differ by no more than rounding in single precision."""
-        outputs = self.accuracy.outputs
-        return bool(outputs) and all(
-            own.max_rel is not None and own.max_rel <= _ROUNDING and not own.unlike_nonfinite for own in outputs
-        )
-
-
-_ROUNDING = TOLERANCES["fp32"]
-
-
-def outputs_beside(content: ReportContent) -> list[OutputsBeside]:
-    """Of every other variant whose outputs are a question."""
+def outputs_beside(content: ReportContent) -> dict[str, Accuracy]:
+    """Outputs of every other variant beside those of the fastest one, by its name, where they are a question."""
     found = {one.baseline.label: one.accuracy for one in content.comparisons}
-    return [OutputsBeside(name, own) for name in content.fastest[1:] if (own := found.get(name)) is not None]
+    return {name: own for name in content.fastest[1:] if (own := found.get(name)) is not None}
 
 
 def outputs_sentences(content: ReportContent) -> list[str]:
@@ -146,28 +121,23 @@ def outputs_sentences(content: ReportContent) -> list[str]:
     found = outputs_beside(content)
     if not found:
         return []
-    agreeing = [one for one in found if one.agrees]
+    agreeing = {name: one for name, one in found.items() if one.agrees}
     first = called(content, content.fastest[0])
-    inputs = counted_text(max(one.accuracy.inputs for one in found), "input")
-    lines = [_unlike(content, one, first) for one in found if not one.agrees]
+    inputs = counted_text(max(one.inputs for one in found.values()), "input")
+    lines = [_unlike(called(content, name), one, first) for name, one in found.items() if not one.agrees]
     if agreeing:
-        worst = max(_relative(one) for one in agreeing)
+        worst = max(one.worst.max_rel or 0.0 if one.worst else 0.0 for one in agreeing.values())
         error = f"largest difference {worst:.2g} of the largest value" if worst else "they are equal"
-        whose = f"all {len(found) + 1} variants" if not lines else listed([called(content, o.name) for o in agreeing])
+        whose = f"all {len(found) + 1} variants" if not lines else listed([called(content, name) for name in agreeing])
         with_first = f" with those of {first}" if lines else ""
         lines.insert(0, f"Outputs of {whose} on {inputs} agree{with_first}: {error}")
     return lines
 
 
-def _relative(found: OutputsBeside) -> float:
-    return found.worst.max_rel or 0.0 if found.worst else 0.0
-
-
-def _unlike(content: ReportContent, found: OutputsBeside, first: str) -> str:
-    name = called(content, found.name)
+def _unlike(name: str, found: Accuracy, first: str) -> str:
     if found.worst is None:
-        return f"Outputs of {name} were not compared with those of {first}: {found.accuracy.reason}"
-    if found.worst.max_rel is None or any(own.problem or own.unlike_nonfinite for own in found.accuracy.outputs):
+        return f"Outputs of {name} were not compared with those of {first}: {found.reason}"
+    if found.worst.max_rel is None or any(own.problem or own.unlike_nonfinite for own in found.outputs):
         return f"Outputs of {name} differ from those of {first}"
     error = share_text(found.worst.max_rel)
     return f"Outputs of {name} differ from those of {first}: by up to {error} of the largest value"

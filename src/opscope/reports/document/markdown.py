@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from opscope.analysis.findings.message import Message
-    from opscope.reports.document.blocks import Document, MapCell, Row, TableCell, TableColumn
+    from opscope.reports.document.blocks import Document, MapCell, Row, TableColumn
 
 _DEEPEST = 4
 _MOST_ROWS = 200
@@ -92,11 +92,7 @@ def _cell(row: Row, number: int, column: TableColumn) -> str:
     text = (_name if column.format is Format.NAME else _long)(cell_text(cell, column))
     if row.whole and not number:
         text = f"**{text}**"
-    return f"{_deep(cell)}{text}{f' ({_long(cell.note)})' if cell.note else ''}"
-
-
-def _deep(cell: TableCell) -> str:
-    return "· " * (cell.depth or 0)
+    return f"{'· ' * (cell.depth or 0)}{text}{f' ({_long(cell.note)})' if cell.note else ''}"
 
 
 def _map(block: CellMap) -> str:

@@ -5,14 +5,12 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, NamedTuple
 
-from opscope.analysis.findings.message import MessageKind
-from opscope.analysis.findings.quality import Grade, grade_left
+from opscope.analysis.findings.message import Grade, MessageKind, grade_left
 from opscope.core.units import counted_text, time_text
 from opscope.reports.document.text import plain
 
 if TYPE_CHECKING:
-    from opscope.analysis.findings.message import Message
-    from opscope.analysis.findings.quality import Quality
+    from opscope.analysis.findings.message import Message, Quality
 
 _WORDS = {Grade.GOOD: "good", Grade.USABLE: "usable", Grade.DO_NOT_TRUST: "do not trust"}
 _LONG = 300

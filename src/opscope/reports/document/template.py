@@ -1,15 +1,27 @@
-"""The templates of pages, and who wrote a report: its figures are held only against those of the same rules."""
+"""The templates of pages, their pictures, and who wrote a report.
+
+Pictures are drawn only for the forms that show any. Figures of a report are held only against those of the same rules.
+"""
 
 from __future__ import annotations
 
+import html
 import platform
 import re
 from importlib.metadata import version
+from typing import TYPE_CHECKING
 
 import jinja2
 
+from opscope.core.errors import MemoryLimitError, with_hint
+from opscope.core.parts import explained
 from opscope.core.version import __version__
+from opscope.reports.document.blocks import Picture
 from opscope.reports.document.text import LONG, plain
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
 
 WRITTEN_BY = f"opscope {__version__}"
 """What reports that are written now name."""
@@ -50,3 +62,16 @@ def drawn_by(page: str) -> str | None:
     """What drew the pictures of a page; None for one that does not tell."""
     found = _PICTURES.search(page)
     return found[1] if found else None
+
+
+def picture(name: str, draw: Callable[[], str | None], caption: str = "", instead: str = "") -> Picture:
+    """A picture that says why where it cannot be drawn; nothing where there is nothing to draw."""
+    return Picture(lambda: _drawn(name, draw), caption, instead)
+
+
+def _drawn(name: str, draw: Callable[[], str | None]) -> str:
+    try:
+        drawn = explained(f"the picture {name}", draw, lambda failure: f"<p>{html.escape(failure.sentence)}</p>")
+    except MemoryLimitError as error:
+        return f"{NOT_DRAWN}{html.escape(with_hint(error))}</p>"
+    return drawn or ""

@@ -21,7 +21,7 @@ from opscope.reports.content.content import resources
 from opscope.reports.document.text import distinct, markdown, plain
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
 
     from opscope.analysis.analysis import Analysis
     from opscope.bundle.manifest import Manifest, PlannedInput
@@ -200,16 +200,12 @@ def _table(found: Collected) -> Iterator[str]:
     where = f" on {markdown(found.device, 300)}" if found.device else ""
     yield f"Measured with opscope{where}."
     yield ""
-    measures = _measures(found.variants)
+    measures = list(dict.fromkeys(figure.measure for variant in found.variants for figure in variant.figures))
     yield f"| variant | {' | '.join(measure.title for measure in measures)} |"
     yield f"|---|{'---:|' * len(measures)}"
     for variant in found.variants:
         cells = {figure.measure: _cell(figure) for figure in variant.figures}
         yield f"| {markdown(variant.name or variant.model)} | {' | '.join(cells.get(m, '') for m in measures)} |"
-
-
-def _measures(variants: Sequence[CollectedVariant]) -> list[Measure]:
-    return list(dict.fromkeys(figure.measure for variant in variants for figure in variant.figures))
 
 
 def _cell(figure: Figure) -> str:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from opscope.analysis.compare.compare import Comparison
     from opscope.analysis.gate.decision import Decision
     from opscope.analysis.kernels.kernels import KernelView
-    from opscope.analysis.operators.operator_facts import OperatorFacts
+    from opscope.analysis.operators.operators import OperatorFacts
     from opscope.analysis.preflight.preflight import Preflight
     from opscope.analysis.work.work import Work
     from opscope.bundle.validation import Validation

@@ -61,13 +61,6 @@ class ExplorerGraph(msgspec.Struct, frozen=True, rename="camel"):
     group_node_attributes: dict[str, dict[str, str]]
 
 
-class GraphCollection(msgspec.Struct, frozen=True):
-    """The graphs of a file."""
-
-    label: str
-    graphs: list[ExplorerGraph]
-
-
 class NodeValue(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     """The value of a node with its colour where the scale does not decide it; as a threshold, of values up to it."""
 
@@ -93,14 +86,6 @@ class NodeData(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     hide_in_children_stats_table: bool = False
 
 
-class Measured(NamedTuple):
-    """What was measured of the program."""
-
-    # what each analysis is called, and the analysis; the one that the graph's attributes tell of first
-    results: Sequence[tuple[str, Analysis]]
-    comparisons: Sequence[Comparison] = ()  # between them
-
-
 class Placed(NamedTuple):
     """The operators of an analysis at the nodes of the graph."""
 
@@ -118,10 +103,16 @@ _SHARES = [
 _GREEN, _RED, _NONE = "#81c784", "#e57373", "transparent"
 
 
-def model_explorer(model: ProgramModel, label: str, measured: Measured) -> dict[tuple[str, ...], bytes]:
-    """Every file, by the parts of its name: ``graph``; ``accelerated``, ``time``; and so on."""
+def model_explorer(
+    model: ProgramModel, label: str, results: Sequence[tuple[str, Analysis]], comparisons: Sequence[Comparison] = ()
+) -> dict[tuple[str, ...], bytes]:
+    """Every file, by the parts of its name: ``graph``; ``accelerated``, ``time``; and so on.
+
+    ``results`` are analyses with their names, the one that the graph's attributes tell of first; ``comparisons`` are
+    between them.
+    """
     graphs = _Graphs(model)
-    placed = [(name, analysis, place(model, analysis)) for name, analysis in measured.results]
+    placed = [(name, analysis, place(model, analysis)) for name, analysis in results]
     shown = placed[0] if placed else None
     files: dict[tuple[str, ...], bytes] = {}
     files[("graph",)] = graphs.collection(label, shown[1] if shown else None, shown[2] if shown else None)
@@ -130,7 +121,7 @@ def model_explorer(model: ProgramModel, label: str, measured: Measured) -> dict[
         data = {"time": _times(name, analysis, own), "share": _shares(name, own)}
         files |= {(*key, what): graphs.data(values) for what, values in data.items()}
     known = {name: own for name, _, own in placed}
-    for comparison in measured.comparisons:
+    for comparison in comparisons:
         candidate, baseline = comparison.candidate.label, comparison.baseline.label
         if candidate in known and baseline in known:
             values = _speedups(comparison, known[baseline], known[candidate])
@@ -189,7 +180,7 @@ class _Graphs:
             for name, view in self._views(method):
                 nodes = [_described(node, method, placed) for node in view(places)]
                 graphs.append(ExplorerGraph(name, nodes, _facts(method, analysis, placed)))
-        return _json(GraphCollection(plain(label, _LONGEST), graphs))
+        return _json({"label": plain(label, _LONGEST), "graphs": graphs})
 
     def data(self, values: Mapping[str, NodeData]) -> bytes:
         """The file of values by method, for every graph."""

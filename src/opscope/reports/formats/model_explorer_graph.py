@@ -12,7 +12,7 @@ Source of the format: ``graph_builder.py`` of the package ai-edge-model-explorer
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 import msgspec
 
@@ -22,7 +22,7 @@ from opscope.program.xnnpack.boundaries import Neighbours, is_added
 from opscope.reports.document.text import plain
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from opscope.program.model import ModelMethod
     from opscope.program.origin import OperatorOrigin
@@ -76,29 +76,24 @@ class NodeLocation(NamedTuple):
     delegate: str | None  # name of the call it is inside of; None for what runs outside of delegates
 
 
-class _Made(NamedTuple):
-    """Who makes a value: node, number of its output."""
-
-    node: str
-    output: str
+_Made: TypeAlias = "tuple[str, str]"
+"""Who makes a value: node, number of its output."""
 
 
-class _Ends(NamedTuple):
-    """What a node reads and makes, who made values before it, and what is said of a value."""
-
-    read: Sequence[int]
-    made: Sequence[int]
-    makers: Mapping[int, _Made]
-    shape: Callable[[int], list[KeyValue]]
-
-
-def _node(name: str, label: str, attrs: Sequence[KeyValue], ends: _Ends) -> ExplorerNode:
-    read, made = (
-        [MetadataItem(str(place), ends.shape(value)) for place, value in enumerate(side)]
-        for side in (ends.read, ends.made)
-    )
-    edges = [IncomingEdge(*ends.makers[v], str(place)) for place, v in enumerate(ends.read) if v in ends.makers]
+def _node(
+    name: str,
+    label: str,
+    attrs: Sequence[KeyValue],
+    edges: list[IncomingEdge],
+    values: Iterable[Iterable[list[KeyValue]]],
+) -> ExplorerNode:
+    """A node that is not inside of anything yet; ``values``: what is said of those that it reads and makes."""
+    read, made = ([MetadataItem(str(place), said) for place, said in enumerate(side)] for side in values)
     return ExplorerNode(name, plain(label, _LONGEST), "", list(attrs), edges, made, read)
+
+
+def _edges(read: Sequence[int], makers: Mapping[int, _Made]) -> list[IncomingEdge]:
+    return [IncomingEdge(*makers[value], str(place)) for place, value in enumerate(read) if value in makers]
 
 
 def instruction_id(instruction: int) -> str:
@@ -159,7 +154,7 @@ class _Walk:
     def run(self) -> list[NodeLocation]:
         """The nodes."""
         for number, value in enumerate(self._plan.inputs):
-            self._made[value] = _Made(f"input{number}", "0")
+            self._made[value] = (f"input{number}", "0")
             self._add(self._node(f"input{number}", "input", made=[value]))
         for number, step in enumerate(self._plan.chains[0].steps if self._plan.chains else ()):
             graph = self._method.graphs.get(step.target) if step.kind is InstructionKind.DELEGATE else None
@@ -185,7 +180,7 @@ class _Walk:
         delegate = _call_name(called, number) if is_call else None
         node = self._node(instruction_id(number), called, attributes(known), read, made)
         self._add(node, self._modules(origin), delegate)
-        self._made |= {value: _Made(instruction_id(number), str(place)) for place, value in enumerate(made)}
+        self._made |= {value: (instruction_id(number), str(place)) for place, value in enumerate(made)}
 
     def _outputs(self, step: PlannedStep, tensors: Sequence[int]) -> list[int]:
         """What a step makes: its last tensor, and whatever nobody gave it."""
@@ -209,7 +204,8 @@ class _Walk:
         made: Sequence[int] = (),
     ) -> ExplorerNode:
         """A node that reads and makes values of the plan."""
-        return _node(name, label, attrs, _Ends(read, made, self._made, self._shape))
+        values = (map(self._shape, side) for side in (read, made))
+        return _node(name, label, attrs, _edges(read, self._made), values)
 
     def _add(self, node: ExplorerNode, modules: tuple[str, ...] | None = (), delegate: str | None = None) -> None:
         self._places.append(NodeLocation(node, modules, delegate))
@@ -274,9 +270,10 @@ class _Payload:
         """One node; what it makes is entered into ``made``, which tells who made each value of the payload."""
         node = self._graph.nodes[number]
         name = payload_id(self._instruction, number)
-        ends = _Ends(node.inputs, node.outputs, made, self._shape)
-        shown = _node(name, node.kind, attributes(self._known(number, node, origin)), ends)
-        made |= {value: _Made(name, str(place)) for place, value in enumerate(node.outputs)}
+        values = (map(self._shape, side) for side in (node.inputs, node.outputs))
+        known = attributes(self._known(number, node, origin))
+        shown = _node(name, node.kind, known, _edges(node.inputs, made), values)
+        made |= {value: (name, str(place)) for place, value in enumerate(node.outputs)}
         return shown
 
     def _known(self, number: int, node: XnnNode, origin: OperatorOrigin | None) -> list[tuple[str, object]]:

@@ -12,8 +12,7 @@ from __future__ import annotations
 import unicodedata
 from typing import TYPE_CHECKING, NamedTuple
 
-from opscope.analysis.findings.message import Severity
-from opscope.analysis.findings.quality import Grade
+from opscope.analysis.findings.message import Grade, Severity
 from opscope.bundle.manifest import TracingMode, device_text
 from opscope.core.stats.effect import Verdict
 from opscope.reports.content.content import resources
@@ -24,8 +23,7 @@ if TYPE_CHECKING:
 
     from opscope.analysis.analysis import Analysis
     from opscope.analysis.compare.compare import Comparison
-    from opscope.analysis.findings.message import Message
-    from opscope.analysis.findings.quality import Quality
+    from opscope.analysis.findings.message import Message, Quality
     from opscope.analysis.latency.latency import Latency
     from opscope.bundle.manifest import Manifest, Model, Variant
     from opscope.reports.content.content import ReportContent

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import polars as pl
 
 from opscope.analysis.findings.message import warning
-from opscope.analysis.operators.operator_facts import OperatorFacts
+from opscope.analysis.operators.operators import OperatorFacts
 from opscope.core.table import Clock, Scope
 from opscope.program.operators.taxonomy import FRAMEWORK, classify
 from opscope.reports.document.messages import sentence

@@ -2,16 +2,32 @@
 
 The weights are self times, in whole nanoseconds (or cycles), and add up to the mean latency: the rest of each rounding
 is given to those that lost most by it. The framework's own time is the self time of the frame it was spent in.
+
+A speedscope file has one profile an analysis. Its time axis is one mean inference: the operators in program order, laid
+end to end, which is not where each of them began. Frames of operators name the line of the model.
+
+Folded stacks are one a line: frames with ``;`` between them, a space, and the weight. ``flamegraph.pl``, inferno and
+others draw them. Equal stacks are one line, and what took no time has none.
+
+A profile of pprof holds one variant, since ``go tool pprof`` would add several up. Its first value is the calls, its
+second the self time, which the tool shows when nothing is chosen. The framework's own time has no calls.
+
+Source of the formats: ``file-format-schema.json`` of speedscope 1.25, ``stackcollapse`` of Brendan Gregg's FlameGraph,
+``proto/profile.proto`` of github.com/google/pprof.
 """
 
 from __future__ import annotations
 
 import enum
+import gzip
 import math
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
+from opscope.core.table import Clock
+from opscope.core.version import __version__
+from opscope.readers.protobuf import BYTES, VARINT
 from opscope.reports.document.text import plain
 
 if TYPE_CHECKING:
@@ -22,6 +38,8 @@ if TYPE_CHECKING:
     from opscope.analysis.operators.operators import Operator
 
     _Maker: TypeAlias = "Callable[[Operator], tuple[Frame, ...]]"
+    from collections.abc import Iterable
+
 
 _LONGEST = 200
 _FRAMEWORK = "framework"
@@ -117,3 +135,142 @@ def _leaf(operator: Operator) -> Frame:
 def frame_name(text: str) -> str:
     """A name on one line, and without the sign that separates frames in folded stacks."""
     return plain(text, _LONGEST).replace(";", ",") or "unnamed"
+
+
+_SCHEMA = "https://www.speedscope.app/file-format-schema.json"
+
+
+class Profile(msgspec.Struct, frozen=True, tag_field="type", tag="sampled", rename="camel"):
+    """Samples, each a stack of numbers of frames, and their weights."""
+
+    name: str
+    unit: str
+    start_value: int
+    end_value: int
+    samples: list[list[int]]
+    weights: list[int]
+
+
+class SpeedscopeFile(msgspec.Struct, frozen=True, rename="camel"):
+    """A file of several profiles."""
+
+    schema: str = msgspec.field(name="$schema")
+    name: str
+    exporter: str
+    active_profile_index: int
+    shared: dict[Literal["frames"], list[Frame]]  # by number
+    profiles: list[Profile]
+
+
+def speedscope(name: str, results: Sequence[tuple[str, Analysis]], by: By) -> bytes:
+    """The file."""
+    numbers: dict[Frame, int] = {}
+    profiles = [_profile(label, analysis, by, numbers) for label, analysis in results]
+    file = SpeedscopeFile(
+        schema=_SCHEMA,
+        name=plain(name),
+        exporter=f"opscope {__version__}",
+        active_profile_index=0,
+        shared={"frames": list(numbers)},
+        profiles=profiles,
+    )
+    return msgspec.json.encode(file) + b"\n"
+
+
+def _profile(label: str, analysis: Analysis, by: By, numbers: dict[Frame, int]) -> Profile:
+    """One profile; frames that are new get the next number."""
+    found = stacks(analysis, by)
+    return Profile(
+        name=f"{plain(label)}: mean inference by {by.value}",
+        unit="nanoseconds" if analysis.trace.clock is Clock.NS else "none",
+        start_value=0,
+        end_value=sum(weight for _, weight in found),
+        samples=[[numbers.setdefault(frame, len(numbers)) for frame in frames] for frames, _ in found],
+        weights=[weight for _, weight in found],
+    )
+
+
+def folded(results: Sequence[tuple[str, Analysis]], by: By) -> bytes:
+    """The file."""
+    lines: dict[str, int] = {}
+    for name, analysis in results:
+        outer = (Frame(frame_name(name)),) if len(results) > 1 else ()
+        for frames, weight in stacks(analysis, by):
+            line = ";".join(frame.name for frame in (*outer, *frames))
+            lines[line] = lines.get(line, 0) + weight
+    return "".join(f"{line} {weight}\n" for line, weight in lines.items() if weight).encode()
+
+
+_SEVEN, _MORE = 7, 0x80
+
+
+def pprof(analysis: Analysis, by: By) -> bytes:
+    """The file, compressed as the format asks for."""
+    profile = _Profile()
+    unit = "nanoseconds" if analysis.trace.clock is Clock.NS else "cycles"
+    profile.kinds(("calls", "count"), ("time", unit))
+    total = 0
+    for (frames, weight), operator in zip(stacks(analysis, by), analysis.operators, strict=True):
+        calls = round(operator.calls) if operator.position is not None else 0
+        profile.sample(frames, (calls, weight))
+        total += weight
+    return gzip.compress(profile.finished(total if unit == "nanoseconds" else 0), mtime=0)
+
+
+class _Profile:
+    """A message `Profile` that is being written: texts, functions and locations are numbered as they appear."""
+
+    def __init__(self) -> None:
+        self._texts: dict[str, int] = {"": 0}
+        self._frames: dict[Frame, int] = {}
+        self._parts: list[bytes] = []
+        self._default = 0
+
+    def _text(self, text: str) -> int:
+        return self._texts.setdefault(text, len(self._texts))
+
+    def kinds(self, *kinds: tuple[str, str]) -> None:
+        """What the values of a sample are: name and unit of each; the last one is shown first."""
+        for name, unit in kinds:
+            self._default = self._text(name)
+            self._parts.append(_message(1, _number(1, self._default), _number(2, self._text(unit))))
+
+    def sample(self, frames: Iterable[Frame], values: Iterable[int]) -> None:
+        """A stack, outermost first, and its values."""
+        numbers = [self._frames.setdefault(frame, len(self._frames) + 1) for frame in frames]
+        self._parts.append(_message(2, _packed(1, reversed(numbers)), _packed(2, values)))
+
+    def finished(self, duration_ns: int) -> bytes:
+        """The whole message."""
+        for frame, number in self._frames.items():
+            line = _message(4, _number(1, number), _number(2, frame.line or 0))
+            self._parts.append(_message(4, _number(1, number), line))
+            name, file = self._text(frame.name), self._text(frame.file or "")
+            self._parts.append(_message(5, _number(1, number), _number(2, name), _number(3, name), _number(4, file)))
+        texts = [_field(6, text.encode("utf-8", "replace")) for text in self._texts]
+        return b"".join([*self._parts, *texts, _number(10, duration_ns), _number(14, self._default)])
+
+
+def _message(number: int, *parts: bytes) -> bytes:
+    return _field(number, b"".join(parts))
+
+
+def _packed(number: int, values: Iterable[int]) -> bytes:
+    return _field(number, b"".join(map(_varint, values)))
+
+
+def _number(number: int, value: int) -> bytes:
+    return _varint(number << 3 | VARINT) + _varint(value) if value else b""
+
+
+def _field(number: int, content: bytes) -> bytes:
+    return _varint(number << 3 | BYTES) + _varint(len(content)) + content
+
+
+def _varint(value: int) -> bytes:
+    """A number from 0 on, seven bits a byte."""
+    found = bytearray()
+    while value >= _MORE:
+        found.append(value & _MORE - 1 | _MORE)
+        value >>= _SEVEN
+    return bytes([*found, value])

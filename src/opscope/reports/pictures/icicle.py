@@ -73,17 +73,11 @@ def draw(root: IcicleBox, title: str, latency_ns: float | None = None) -> str:
     if root.time_ns <= 0:
         return ""
     boxes = list(_boxes(root, _threshold(root)))
-    height = _ROW * (1 + max(box.depth for box in boxes))
-    inside = "\n".join(_svg(box, root.time_ns, latency_ns or root.time_ns) for box in boxes)
+    height = _ROW * (1 + max(depth for _, _, depth in boxes))
+    inside = "\n".join(_svg(*box, root.time_ns, latency_ns or root.time_ns) for box in boxes)
     return (
         f'<svg class="icicle" role="img" aria-label="{escape(title)}" width="100%" height="{height}">\n{inside}\n</svg>'
     )
-
-
-class _Box(NamedTuple):
-    part: IcicleBox
-    start_ns: float
-    depth: int
 
 
 class _Branch(NamedTuple):
@@ -156,17 +150,21 @@ def _walk(part: IcicleBox) -> Iterator[IcicleBox]:
         yield from _walk(child)
 
 
-def _boxes(root: IcicleBox, threshold: float) -> Iterator[_Box]:
-    """Every box that is drawn, parents before children; neighbours that are too short are one box."""
-    pending = [_Box(root, 0.0, 0)]
+def _boxes(root: IcicleBox, threshold: float) -> Iterator[tuple[IcicleBox, float, int]]:
+    """Every box that is drawn, with its start in ns and its depth, parents before children.
+
+    Neighbours that are too short are one box.
+    """
+    pending = [(root, 0.0, 0)]
     while pending:
-        box = pending.pop()
-        yield box
-        at, inside = box.start_ns, []
-        for part in _joined(box.part.children, threshold, root.time_ns * _LEAST):
-            inside.append(_Box(part, at, box.depth + 1))
+        box, at, depth = pending.pop()
+        yield box, at, depth
+        inside = []
+        for part in _joined(box.children, threshold, root.time_ns * _LEAST):
+            if part.time_ns > root.time_ns * _LEAST:
+                inside.append((part, at, depth + 1))
             at += part.time_ns
-        pending += reversed([child for child in inside if child.part.time_ns > root.time_ns * _LEAST])
+        pending += reversed(inside)
 
 
 def _joined(parts: Sequence[IcicleBox], threshold: float, least: float) -> Iterator[IcicleBox]:
@@ -201,13 +199,13 @@ def _most(parts: Sequence[IcicleBox]) -> Category:
     return max(_ORDER, key=lambda category: times[category])
 
 
-def _svg(box: _Box, total: float, latency: float) -> str:
-    part, share = box.part, box.part.time_ns / total
+def _svg(part: IcicleBox, start_ns: float, depth: int, total: float, latency: float) -> str:
+    share = part.time_ns / total
     kind = "hold" if part.category is None else f"c{_ORDER.index(part.category)}"
     small = "" if share >= _LABELLED else " small"
     about = f"{part.label}: {milliseconds(part.time_ns)} ms, {share_text(part.time_ns / latency)}"
     title = escape(f"{about}\n{part.detail}" if part.detail else about)
-    place = f'x="{_percent(box.start_ns / total)}" y="{box.depth * _ROW}" width="{_percent(share)}" height="{_ROW - 1}"'
+    place = f'x="{_percent(start_ns / total)}" y="{depth * _ROW}" width="{_percent(share)}" height="{_ROW - 1}"'
     return (
         f'<svg class="{kind}{small}" {place}><title>{title}</title><rect/>'
         f'<text x="5" y="15">{escape(part.label)}</text></svg>'

@@ -11,7 +11,7 @@ from opscope.reports.document.blocks import Bullets, Format, Section, Sentence, 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from opscope.analysis.compare.accuracy import Accuracy, OutputDifference, Proportion, Top1
+    from opscope.analysis.compare.outputs import Accuracy, OutputDifference, Proportion, Top1
     from opscope.reports.content.content import ReportContent
     from opscope.reports.document.blocks import Block, TableBlock, Value
 
@@ -44,7 +44,7 @@ def outputs_section(content: ReportContent) -> Section | None:
     if not found:
         return accuracy_section(content.primary.accuracy) if content.primary else None
     told = outputs_sentences(content)
-    rows = [(one.name, one.worst) for one in found if one.worst]
+    rows = [(name, one.worst) for name, one in found.items() if one.worst]
     compared = table(
         rows,
         column("variant", Format.NAME, lambda row: row[0]),

@@ -49,9 +49,9 @@ from opscope.reports.document.blocks import (
     table,
 )
 from opscope.reports.document.messages import measure_again
+from opscope.reports.document.template import picture
 from opscope.reports.document.text import plain
 from opscope.reports.pictures.bars import category_shift
-from opscope.reports.pictures.drawing import picture
 from opscope.reports.sections.latency import variants_table
 from opscope.reports.sections.operators import INSTRUCTIONS, spread_column
 from opscope.reports.sections.tokens import token_blocks, token_figures
@@ -60,7 +60,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from opscope.analysis.analysis import Analysis
-    from opscope.analysis.findings.quality import Quality
+    from opscope.analysis.findings.message import Quality
     from opscope.reports.content.content import CategoryShift, ReportContent
     from opscope.reports.document.blocks import TableBlock
 
@@ -139,9 +139,11 @@ def operator_table(rows: Sequence[OperatorRow], closing: Iterable[Closing]) -> T
     below = [_together(name, own) for name, own in rest if own]
     counted = any(row.instructions is not None for row in rows)
     compared = any(row.change and row.change.speedup for row in work[:_TOP])
+    several = len({row.operator.method for row in work}) > 1
     return table(
         work[:_TOP],
         column("operator", Format.NAME, _named),
+        column("method", Format.NAME, lambda row: row.operator.method) if several else None,
         column("backend", Format.NAME, lambda row: row.operator.backend, spare=True),
         column("ms", Format.MS, lambda row: row.operator.time_ns),
         spread_column(rows),

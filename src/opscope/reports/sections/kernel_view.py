@@ -10,7 +10,7 @@ import msgspec
 from opscope.analysis.compare.compare import NOT_FASTER, shown_not_faster
 from opscope.analysis.kernels.kernel_sources import EvidenceKind
 from opscope.analysis.operators.operators import sums
-from opscope.analysis.rules.switched import HEAVY
+from opscope.analysis.rules.acceleration import HEAVY
 from opscope.core.grouping import grouped
 from opscope.core.stats.effect import Verdict
 from opscope.core.units import counted_text, range_text, rate_text, ratio_of_times, ratio_text, share_text

@@ -20,8 +20,8 @@ from opscope.reports.content.content import (
 )
 from opscope.reports.content.ranking import ranked, runtime_title
 from opscope.reports.document.blocks import Beside, Bullets, Details, Format, Section, Sentence, Tone, column, table
+from opscope.reports.document.template import picture
 from opscope.reports.document.text import plain
-from opscope.reports.pictures.drawing import picture
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -243,33 +243,20 @@ def _rows(content: ReportContent) -> Sequence[VariantResult]:
     return sorted(content.variants, key=lambda row: places.get(row.variant.name, len(places)))
 
 
-class _Ratio(NamedTuple):
-    """A variant beside the one that it is measured by."""
-
-    ratio: float | None
-    ci95: tuple[float, float] | None
-    verdict: Verdict
-
-
 def _beside(content: ReportContent) -> list[TableColumn]:
     """Of three variants and more how each compares with the fastest or with its baseline; of two the answer says it."""
     head = "time / fastest"
-    found = {one.name: _Ratio(one.end.speedup, one.end.ci95, one.verdict) for one in ranked(content)}
+    found = {one.name: (one.end, one.verdict) for one in ranked(content)}
     if not found:
         head, ends = "speedup", {one.candidate.label: one.end_to_end for one in content.comparisons[::-1]}
-        found = {name: _Ratio(end.speedup, end.ci95, end.verdict) for name, end in ends.items()}
+        found = {name: (end, end.verdict) for name, end in ends.items()}
     if len(content.variants) < _SEVERAL or not found:
         return []
     return [
-        column(head, Format.RATIO, lambda row: _cell_of(found, row, 0)),
-        column("95 % interval", Format.RATIO, lambda row: _cell_of(found, row, 1)),
-        column("verdict", Format.VERDICT, lambda row: _cell_of(found, row, 2)),
+        column(head, Format.RATIO, lambda row: (own := found.get(row.variant.name)) and own[0].speedup),
+        column("95 % interval", Format.RATIO, lambda row: (own := found.get(row.variant.name)) and own[0].ci95),
+        column("verdict", Format.VERDICT, lambda row: (own := found.get(row.variant.name)) and own[1]),
     ]
-
-
-def _cell_of(found: Mapping[str, _Ratio], row: VariantResult, place: int) -> Any:  # noqa: ANN401 - a cell of any kind
-    own = found.get(row.variant.name)
-    return own[place] if own else None
 
 
 def _of(name: str) -> Callable[[VariantResult], Any]:

@@ -55,23 +55,13 @@ _COUNTED = ".pte"
 _BY_NAME = "Kernels are known only from operator names: calls cannot be counted in this runtime's library."
 
 
-class UseCell(NamedTuple):
-    """The kernels of one kind of operator in one variant: instruction set, calls per inference by name, evidence."""
-
-    kernel: str
-    names: list[str]
-    calls: str
-    evidence: str
-    accelerated: bool
-
-
 class OperatorKernels(NamedTuple):
     """Operators of one kind, whose kernels are the same: what they are, how many, and one cell for each variant."""
 
     operator: str
     layers: str
     number: int
-    cells: list[UseCell | None]
+    cells: list[UsedKernel | None]  # the calls are those of all of them
 
 
 class KernelSection(NamedTuple):
@@ -177,15 +167,13 @@ def _operator(row: Iterable[OperatorLadder | None]) -> str:
 def _row(rows: Sequence[Sequence[OperatorLadder | None]]) -> OperatorKernels:
     layers = [next(own.module or "" for own in row if own) for row in rows]
     columns = [[own for own in column if own] for column in zip(*rows, strict=True)]
-    cells = [_use_cell([kernel_use(own) for own in column]) if column else None for column in columns]
+    cells = [_together([kernel_use(own) for own in column]) if column else None for column in columns]
     return OperatorKernels(_operator(rows[0]), _listed([name for name in layers if name]), len(rows), cells)
 
 
-def _use_cell(uses: Sequence[UsedKernel]) -> UseCell:
-    first, calls = uses[0], names_of(uses)
-    counted = first.level is EvidenceLevel.EXECUTED and (calls or first.accelerated is Answer.NO)
-    total = calls_text(sum(calls.values())) if calls else "SME: 0" if counted else ""
-    return UseCell(first.kernel, list(calls), total, first.evidence, first.accelerated is Answer.YES)
+def _together(uses: Sequence[UsedKernel]) -> UsedKernel:
+    """Uses of the same kernel as one, with the calls of all of them."""
+    return uses[0]._replace(calls=tuple(names_of(uses).items()))
 
 
 def _levels(ladders: Sequence[VariantLadder]) -> list[tuple[str, list[tuple[int, int, int]]]]:
@@ -240,8 +228,8 @@ def by_operator_table(section: KernelSection) -> TableBlock:
         for number, name in enumerate(section.variants)
         for each in (
             column(name, Format.NAME, partial(_kernel_cell, number)),
-            column("calls", Format.FIGURE, partial(_told_of, number, "calls")),
-            column("evidence", Format.TEXT, partial(_told_of, number, "evidence"), wide=True),
+            column("calls", Format.FIGURE, partial(_calls_cell, number)),
+            column("evidence", Format.TEXT, partial(_evidence_cell, number), wide=True),
         )
     ]
     return table(
@@ -252,15 +240,25 @@ def by_operator_table(section: KernelSection) -> TableBlock:
     )
 
 
-def _told_of(number: int, name: str, row: OperatorKernels) -> str:
-    return str(getattr(row.cells[number], name, ""))
+def _calls_cell(number: int, row: OperatorKernels) -> str:
+    cell = row.cells[number]
+    if cell is None:
+        return ""
+    none = cell.level is EvidenceLevel.EXECUTED and cell.accelerated is Answer.NO
+    return calls_text(sum(count for _, count in cell.calls)) if cell.calls else "SME: 0" if none else ""
+
+
+def _evidence_cell(number: int, row: OperatorKernels) -> str:
+    cell = row.cells[number]
+    return cell.evidence if cell else ""
 
 
 def _kernel_cell(number: int, row: OperatorKernels) -> TableCell:
     cell = row.cells[number]
     if cell is None:
         return TableCell("no such operator", tone=Tone.DIM)
-    return TableCell(cell.kernel, ", ".join(cell.names), tone=Tone.STRONG if cell.accelerated else Tone.PLAIN)
+    strong = cell.accelerated is Answer.YES
+    return TableCell(cell.kernel, ", ".join(name for name, _ in cell.calls), tone=Tone.STRONG if strong else Tone.PLAIN)
 
 
 def by_name_blocks(section: KernelSection) -> list[Block]:

@@ -22,8 +22,8 @@ from opscope.reports.content.content import (
 from opscope.reports.content.places import CATEGORY, layer_text, method_of
 from opscope.reports.document.blocks import Format, Picture, Section, Sentence, TableCell, Tone, column, table
 from opscope.reports.document.html import legend
+from opscope.reports.document.template import picture
 from opscope.reports.document.text import plain
-from opscope.reports.pictures.drawing import picture
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -29,8 +29,8 @@ from opscope.reports.document.blocks import (
     column,
     table,
 )
+from opscope.reports.document.template import picture
 from opscope.reports.document.text import plain
-from opscope.reports.pictures.drawing import picture
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

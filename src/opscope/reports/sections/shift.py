@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from opscope.analysis.compare.compare import shown_not_faster
 from opscope.analysis.compare.matching import MatchedBy
-from opscope.analysis.rules.acceleration import CONTEXT, SME
+from opscope.analysis.rules.acceleration import CONTEXT, HEAVY, SME
 from opscope.analysis.rules.evidence import LEAST_SHARE
-from opscope.analysis.rules.switched import HEAVY
 from opscope.core.parts import part
 from opscope.core.stats.effect import Verdict
 from opscope.core.units import counted_text, milliseconds, ratio_text, share_text, time_text
@@ -30,7 +29,7 @@ from opscope.reports.document.blocks import (
     table,
     verdict_text,
 )
-from opscope.reports.pictures.drawing import picture
+from opscope.reports.document.template import picture
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -26,7 +26,7 @@ from opscope.reports.document.blocks import (
     facts,
     table,
 )
-from opscope.reports.pictures.drawing import picture
+from opscope.reports.document.template import picture
 from opscope.reports.pictures.tokens import decode_over_position, prefill_parts
 
 if TYPE_CHECKING:

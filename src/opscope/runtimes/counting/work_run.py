@@ -15,8 +15,16 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from opscope.analysis.work.counted import CountedMoments
-from opscope.analysis.work.work import CLASSES, INSTRUCTIONS, LOADED, PRODUCTS, STORED, STREAMING, TILE_PRODUCTS
+from opscope.analysis.work.work import (
+    CLASSES,
+    INSTRUCTIONS,
+    LOADED,
+    PRODUCTS,
+    STORED,
+    STREAMING,
+    TILE_PRODUCTS,
+    CountedMoments,
+)
 from opscope.core.errors import MissingDependencyError, RunError
 from opscope.core.files import sha256_of
 from opscope.core.system.cache import cache_directory, is_whole, made_in_place

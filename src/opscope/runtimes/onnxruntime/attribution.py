@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 import msgspec
 
 from opscope.analysis.operators.attribution import Attributions
-from opscope.analysis.operators.operator_facts import LayoutChange, OperatorFacts
+from opscope.analysis.operators.operators import LayoutChange, OperatorFacts
 from opscope.core.grouping import grouped
 from opscope.core.parts import part
 from opscope.core.table import Scope

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from opscope.analysis.operators.attribution import Attributions
-from opscope.analysis.operators.operator_facts import GIVEN, LayoutChange, OperatorFacts
+from opscope.analysis.operators.operators import GIVEN, LayoutChange, OperatorFacts
 from opscope.core.parts import part
 from opscope.core.table import Scope
 from opscope.core.table.places import OperatorKey

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from opscope.analysis.operators.operator_facts import OperatorFacts
+    from opscope.analysis.operators.operators import OperatorFacts
     from opscope.program.structure.exported import Signature
     from opscope.runtimes.openvino.graph import OpenVinoGraph, RunNode
     from opscope.runtimes.openvino.target import OpenVinoTarget

@@ -1,19 +1,20 @@
-"""Analysing what a path holds, and comparing two."""
+"""Analysing or summing up what a path holds, whatever it is, and comparing two."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from opscope.core.errors import UsageError
+from opscope.core.files import head_of, sha256_of
 from opscope.measurements.analyses import analysis_of, comparison_of
 from opscope.measurements.notebook import shown_as
 from opscope.workflows.analyze.sides import program_files, side_of
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from opscope.measurements.results import AnalysisResult, ComparisonResult
     from opscope.npu.workflows.sides import TilesComparisonResult
+    from opscope.reports.inspected import Inspected
     from opscope.runtimes.side import Warmup
 
 
@@ -96,3 +97,54 @@ def compare_any(
 def of_tiles(function: str, path: str | Path) -> UsageError:
     """The error of a function that was given traces of tiles, which names the one that takes them."""
     return UsageError("AI Engine traces", where=path, hint=f"call opscope.{function}_tiles")
+
+
+_HEAD = 1 << 16
+
+
+def inspect(
+    path: str | Path,
+    *,
+    warmup: Warmup = None,
+    program: str | Path | None = None,
+    etrecord: str | Path | None = None,
+) -> Inspected:
+    """The analysis of a trace, bundle or run, or a summary of a .pte, a .tflite, an .etrecord or an XNNPACK log.
+
+    Args:
+        path: what to look into, see :func:`opscope.api.analyze` for traces.
+        warmup: for traces, likewise.
+        program: for traces, likewise.
+        etrecord: for traces, likewise.
+
+    Raises:
+        NotFoundError: there is no such file, directory or variant.
+        TraceFormatError: a file is damaged, or of an unknown format.
+    """
+    place = Path(path)
+    summary = _summary(place, head_of(place, _HEAD)) if place.is_file() else None
+    if summary is None:
+        return analysis_of(side_of(path, warmup, program_files(program, etrecord)))
+    if program or etrecord:
+        problem = "a program applies only to traces, and this is not a trace"
+        raise UsageError(problem, where=place, hint="leave out --program and --etrecord")
+    return summary
+
+
+def _summary(path: Path, head: bytes) -> Inspected | None:
+    from opscope.readers.compressed import is_compressed
+    from opscope.readers.registry import first_reader
+    from opscope.runtimes.registry import RUNTIMES
+
+    if is_compressed(head) or first_reader().sniff(head):
+        return None  # the usual case, told before other formats are even imported
+    from opscope.analysis.preflight.contents import summarise_kernels
+    from opscope.readers.kernels import is_kernel_log, read_kernel_log
+
+    for runtime in RUNTIMES:
+        found = runtime.summary(path, head)
+        if found is not None:
+            return found
+    if is_kernel_log(head):
+        return summarise_kernels(read_kernel_log(path), str(path), sha256_of(path))
+    return None

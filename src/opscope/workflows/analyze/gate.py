@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from opscope.analysis.compare.compare import Comparison
     from opscope.analysis.gate.budgets import Budget, Sides
     from opscope.analysis.gate.decision import Criterion
-    from opscope.analysis.latency.timing import Floats
+    from opscope.analysis.latency.latency import Floats
     from opscope.npu.workflows.sides import TilesGateResult
     from opscope.runtimes.side import Side, Warmup
 
@@ -136,7 +136,7 @@ def check_sides(
 ) -> GateResult:
     """The decision of :func:`check` on sides with operators, that is all but traces of tiles; it raises the same."""
     from opscope.analysis.gate.budgets import Budgets
-    from opscope.analysis.gate.gate import DEFAULT_THRESHOLD, Terms, gate
+    from opscope.analysis.gate.gate import DEFAULT_THRESHOLD, gate
 
     file = None if budget is None else Path(budget)
     budgets = Budgets() if file is None else read_budgets(file)
@@ -149,13 +149,15 @@ def check_sides(
     limits = _budgets(budgets, file, sides, comparison) if file else []
     given = threshold if threshold is not None else budgets.end_to_end.max_slower
     model = sides[1].model
-    terms = Terms(
+    decision = gate(
+        comparison,
         threshold=DEFAULT_THRESHOLD if given is None else given,
         model=model.name if model else None,
         mismatches=problems,
         notes=comparability_notes(*sides),
+        budgets=limits,
     )
-    return shown_as(GateResult, gate(comparison, terms, limits))
+    return shown_as(GateResult, decision)
 
 
 def _budgets(budgets: Budgets, file: Path, sides: tuple[Side, Side], comparison: Comparison) -> list[Criterion]:

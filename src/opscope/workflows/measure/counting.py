@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from opscope.analysis.work.counted import CountedReads
 from opscope.analysis.work.gate import work_decision
 from opscope.analysis.work.receipt import differences, other_files, read_receipt
-from opscope.analysis.work.work import CLASSES, INSTRUCTIONS, RestWork, Work, operators_of
+from opscope.analysis.work.work import CLASSES, INSTRUCTIONS, CountedReads, RestWork, Work, operators_of
 from opscope.bundle.bundle import Bundle, is_bundle
 from opscope.bundle.manifest import Mechanism
 from opscope.core.errors import FeatureError, UsageError
@@ -34,8 +33,8 @@ from opscope.runtimes.counting.emulated import EmulatorCounter
 from opscope.runtimes.counting.valgrind import ValgrindCounter
 from opscope.runtimes.registry import runtime_of
 from opscope.workflows.measure.experiment_bundle import counting_job
-from opscope.workflows.measure.switching import chosen_switch
 from opscope.workflows.measure.targets import target_running
+from opscope.workflows.measure.variants import chosen_switch
 from opscope.workflows.reports.reports import rewrite_reports
 
 if TYPE_CHECKING:

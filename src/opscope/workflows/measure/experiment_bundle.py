@@ -23,7 +23,6 @@ from opscope.experiment.target_names import parse_target
 from opscope.machine.environment import capture, marked
 from opscope.machine.isa import check_name
 from opscope.runtimes.registry import RUNTIMES, runtime_of
-from opscope.workflows.measure.model_files import exported_files, program_source
 from opscope.workflows.measure.program_inputs import (
     INPUTS,
     ProgramPlace,
@@ -32,6 +31,8 @@ from opscope.workflows.measure.program_inputs import (
     called_methods,
     check_no_inputs,
     check_same_inputs,
+    exported_files,
+    program_source,
     shared_inputs,
     with_inputs,
 )
@@ -444,10 +445,8 @@ def old_bundle(path: Path, experiment: Experiment, target: RunTarget) -> Bundle:
     bundle = resumed_bundle(path, experiment.model)
     manifest = bundle.manifest
     # Whether there is a variant without the mechanism depends on what earlier bundles have shown.
-    begun, variants = (
-        [v for v in own if v.role is not Role.CONTROL]
-        for own in (manifest.variants, variants_of(experiment, target).variants)
-    )
+    wanted, _ = variants_of(experiment, target)
+    begun, variants = ([v for v in own if v.role is not Role.CONTROL] for own in (manifest.variants, wanted))
     _check_models(manifest, experiment, path)
     if begun != variants:
         names, now = (", ".join(map(_variant_text, some)) for some in (begun, variants))

@@ -43,8 +43,8 @@ from opscope.workflows.measure.ceilings import measure_ceilings
 from opscope.workflows.measure.experiment_bundle import check_request, grow, new_bundle, old_bundle, remember, target_of
 from opscope.workflows.measure.program_inputs import drawn_integers, guessed_inputs, input_names
 from opscope.workflows.measure.run_report import Attempt, ExperimentResult
-from opscope.workflows.measure.switching import keep_control
 from opscope.workflows.measure.targets import recorded_target
+from opscope.workflows.measure.variants import keep_control
 from opscope.workflows.reports.reports import (
     REPORT_FORMATS,
     check_reported,

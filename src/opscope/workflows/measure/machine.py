@@ -30,10 +30,9 @@ from opscope.hosts.target_kinds import AUTO
 from opscope.machine import environment, isa
 from opscope.runtimes.registry import EXPORTER, RUNTIMES, runtime_of
 from opscope.workflows.measure.experiment_bundle import tried_once
-from opscope.workflows.measure.model_files import program_source
-from opscope.workflows.measure.program_inputs import inputs_in_words
-from opscope.workflows.measure.switching import MechanismState, chosen_switch, mechanism_states
+from opscope.workflows.measure.program_inputs import inputs_in_words, program_source
 from opscope.workflows.measure.targets import target_running
+from opscope.workflows.measure.variants import MechanismState, chosen_switch, mechanism_states
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

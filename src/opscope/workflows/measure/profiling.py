@@ -22,7 +22,7 @@ from opscope.runtimes.registry import EXPORTER, RUNTIMES, runtime_of
 from opscope.workflows.analyze.gate import check_sides, read_budgets
 from opscope.workflows.measure.experiment_bundle import check_request, new_bundle, resumed_bundle, target_of
 from opscope.workflows.measure.experiments import Means, measure
-from opscope.workflows.measure.model_files import program_source
+from opscope.workflows.measure.program_inputs import program_source
 from opscope.workflows.measure.resuming import check_agreement
 from opscope.workflows.measure.targets import recorded_target
 from opscope.workflows.measure.variants import NEW, OLD

@@ -1,4 +1,7 @@
-"""The inputs of a program: as somebody asked for them, else as it declares them; the same for all of one bundle."""
+"""The program of a bundle, exported where it has to be, and its inputs, the same for all of one bundle.
+
+Inputs are as somebody asked for them, else as the program declares them.
+"""
 
 from __future__ import annotations
 
@@ -12,10 +15,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 import numpy as np
 
-from opscope.bundle.bundle import MODEL
+from opscope.bundle.bundle import MODEL, is_bundle
 from opscope.bundle.manifest import PlannedInput, VariantInputs
-from opscope.core.errors import MismatchError, UsageError
-from opscope.core.files import sha256_of, write_atomically
+from opscope.core.errors import ExportError, MismatchError, NotFoundError, UsageError
+from opscope.core.files import sha256_of, storage_errors, write_atomically
+from opscope.core.system.stages import enter
 from opscope.core.units import counted_text
 from opscope.experiment.guesses import USUAL_SIZES, guessed, input_words, with_dimensions
 from opscope.experiment.inputs import AskedInput, described, made_inputs, parse_input, placed, read_input_file
@@ -24,8 +28,10 @@ from opscope.program.structure.dtypes import axes_between
 from opscope.program.structure.exported import Tensor
 from opscope.program.structure.plan import PlannedTensor
 from opscope.readers.outputs import read_arrays
-from opscope.runtimes.registry import runtime_of
+from opscope.runtimes.exports import EXPORT_LOG, RECORD, Choice
+from opscope.runtimes.registry import EXPORTER, RUNTIMES, runtime_of
 from opscope.runtimes.runtime import AskedCalls
+from opscope.workflows.exporting import with_kept_log
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -36,6 +42,56 @@ if TYPE_CHECKING:
     from opscope.experiment.planned import Experiment
     from opscope.experiment.tensors import Array
     from opscope.program.structure.plan import NamedValue, Value
+
+
+_SHOWN = 5
+
+
+def program_source(model: str, runtime: str | None = None, models: Path | None = None) -> Path | None:
+    """The program that was named, that of a directory that was named, or None for a model to export.
+
+    ``runtime`` is that which was asked for, by its name.
+    """
+    try:
+        return runtime_of(model, runtime).program(model, models)
+    except NotFoundError:
+        if not Path(model).is_dir():
+            raise
+        return _program_in(Path(model), runtime)
+
+
+def _program_in(directory: Path, runtime: str | None) -> Path:
+    if is_bundle(directory):
+        hint = "opscope report rewrites its reports; to measure again, name its program in model/"
+        raise UsageError("a bundle, not a model", where=directory, hint=hint)
+    known = {suffix for one in RUNTIMES for suffix in one.suffixes}
+    with storage_errors(directory):
+        found = sorted(file for file in directory.iterdir() if file.suffix in known)
+    if not found:
+        hint = "write one with opscope export MODEL --out DIRECTORY, or name a model: `opscope models` lists them"
+        *most, last = (one.suffix for one in RUNTIMES)
+        raise NotFoundError(f"no program ({', '.join(most)} or {last}) in the directory", where=directory, hint=hint)
+    if len(found) > 1:
+        names = ", ".join(file.name for file in found[:_SHOWN])
+        raise UsageError(
+            f"{counted_text(len(found), 'program')} in the directory: {names}", where=directory, hint="name one of them"
+        )
+    return program_source(str(found[0]), runtime) or found[0]
+
+
+def exported_files(experiment: Experiment, work: Path, out: Path) -> list[Path]:
+    """The program, its ETRecord, the record and the log of the export, in a directory that is thrown away."""
+    stage = f"exporting {experiment.model}"
+    try:
+        enter(stage)
+        choice = Choice(experiment.dtype)
+        record = EXPORTER.export(
+            experiment.model, choice, work, experiment.models, None, lambda step: enter(stage, step)
+        )
+    except ExportError as error:
+        raise with_kept_log(error, work, out) from error
+    etrecord = [record.etrecord.name] if record.etrecord else []
+    return [work / name for name in (record.program.name, *etrecord, RECORD, EXPORT_LOG)]
 
 
 INPUTS = "inputs.npz"

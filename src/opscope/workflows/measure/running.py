@@ -27,11 +27,17 @@ from opscope.experiment.target_names import kind_named
 from opscope.kit.config import is_kit_config, read_kit_config
 from opscope.workflows.analyze.sides import is_kit
 from opscope.workflows.measure.experiments import Means, attempt, experiment_target, failed
-from opscope.workflows.measure.kernel_log import collect_evidence, found_evidence
 from opscope.workflows.measure.machine import temporary_cache
-from opscope.workflows.measure.model_files import program_source
 from opscope.workflows.measure.parallel.side_by_side import in_turn, lanes, side_by_side
-from opscope.workflows.measure.run_report import Attempt, ExperimentResult, RunReport, with_comparisons
+from opscope.workflows.measure.program_inputs import program_source
+from opscope.workflows.measure.run_report import (
+    Attempt,
+    ExperimentResult,
+    RunReport,
+    collect_evidence,
+    found_evidence,
+    with_comparisons,
+)
 from opscope.workflows.measure.targets import on_phone
 from opscope.workflows.measure.variants import check_threads, variants_of
 from opscope.workflows.reports.reports import REPORT_FORMATS, content, content_of, report, write_reports

@@ -30,7 +30,7 @@ from opscope.hosts.adb.adb import parse_address
 from opscope.hosts.target_kinds import ADB
 from opscope.runtimes.registry import EXPORTER, RUNTIMES, runtime_of
 from opscope.runtimes.runtime import AskedCalls
-from opscope.workflows.measure.switching import chosen_switch
+from opscope.workflows.measure.variants import chosen_switch
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -1,47 +1,148 @@
-"""The variants of an experiment as they run on a target's CPU, and whether there are CPUs for their threads."""
+"""The variants of an experiment as they run on a target's CPU, and whether there are CPUs for their threads.
+
+With the mechanism that switches features, and whether it has to be shown that it changes nothing itself.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 import msgspec
 
-from opscope.bundle.manifest import Role, Variant
+from opscope.analysis.compare.compare import changes_nothing
+from opscope.bundle.manifest import Mechanism, Role, Variant
 from opscope.bundle.settings import NOTHING_OFF, WEIGHT_BITS
-from opscope.core.errors import FeatureError, OpscopeError, UsageError
+from opscope.core.errors import FeatureError, MissingDependencyError, OpscopeError, UsageError
 from opscope.core.units import counted_text
 from opscope.machine import isa
+from opscope.machine.switch.switch import is_shown, keep_shown
 from opscope.runtimes.registry import runtime_of
-from opscope.workflows.measure.model_files import program_source
-from opscope.workflows.measure.switching import AUTO, UNTOUCHED, chosen_switch, needs_control
+from opscope.workflows.measure.program_inputs import program_source
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opscope.bundle.manifest import Environment, Mechanism
+    from opscope.analysis.compare.compare import Comparison
+    from opscope.bundle.manifest import Environment, Manifest
     from opscope.bundle.settings import DelegateName
     from opscope.experiment.planned import Experiment, PlannedVariant
-    from opscope.experiment.target import RunTarget
-    from opscope.workflows.measure.switching import ChosenSwitch
+    from opscope.experiment.protocol import ProbeAnswer
+    from opscope.experiment.target import RunTarget, SwitchOffer
 
 
-class PlannedVariants(NamedTuple):
-    """The variants of an experiment, and why none of them has a feature switched off; None when one has."""
+AUTO = "auto"
+"""The first mechanism that can be proved: ``cpuinfo``, else the one of the architecture."""
+UNTOUCHED = "untouched"
+"""Name of the variant that runs without the mechanism."""
 
-    variants: list[Variant]
-    not_switched: str | None = None
+
+class ChosenSwitch(NamedTuple):
+    """A mechanism, and what it can do on the target."""
+
+    mechanism: Mechanism  # that switches
+    offer: SwitchOffer  # with the CPU's features
+
+    @property
+    def probe(self) -> ProbeAnswer:
+        """The CPU's features."""
+        return self.offer.probe
+
+    @property
+    def fixed(self) -> frozenset[str]:
+        """Fields that it cannot switch off."""
+        return frozenset((*self.probe.needed, *(self.probe.fixed if self.mechanism is Mechanism.HWCAP else ())))
+
+    @property
+    def recorded(self) -> Mechanism | None:
+        """As a variant of the manifest says it."""
+        return None if self.mechanism is Mechanism.CPUINFO else self.mechanism
 
 
-def variants_of(experiment: Experiment, target: RunTarget) -> PlannedVariants:
-    """The variants of an experiment on the CPU of a target: those that it lists, else what it asks to switch off.
+def chosen_switch(target: RunTarget, asked: str = AUTO) -> ChosenSwitch:
+    """The mechanism to switch features with on a target."""
+    if asked != AUTO:
+        mechanism = Mechanism(asked)
+        return ChosenSwitch(mechanism, target.offer(mechanism))
+    try:
+        return ChosenSwitch(Mechanism.CPUINFO, target.offer(Mechanism.CPUINFO))
+    except FeatureError as error:
+        others = [mechanism for mechanism in target.mechanisms if mechanism is not Mechanism.CPUINFO]
+        if not others:
+            raise
+        tried = [_tried(target, mechanism) for mechanism in others]
+        found = next((one for one in tried if isinstance(one, ChosenSwitch)), None)
+        if found is None:
+            problem = "; ".join([error.problem, *(one for one in tried if isinstance(one, str))])
+            raise FeatureError(problem, where=error.where, hint=error.hint) from error
+        return found
+
+
+def _tried(target: RunTarget, mechanism: Mechanism) -> ChosenSwitch | str:
+    """A mechanism that needs no layout, or why it cannot be used."""
+    try:
+        return ChosenSwitch(mechanism, target.offer(mechanism))
+    except (FeatureError, MissingDependencyError) as error:
+        return error.problem
+
+
+class MechanismState(msgspec.Struct, frozen=True):
+    """Whether a mechanism can switch features.
+
+    Attributes:
+        name: as ``--switch`` takes it.
+        available: whether it can be used.
+        reason: why it cannot; null where it can.
+    """
+
+    name: str
+    available: bool
+    reason: str | None = None
+
+
+def mechanism_states(target: RunTarget) -> list[MechanismState]:
+    """Whether each mechanism can be used on a target, the one that is preferred first."""
+    return [_state(target, mechanism) for mechanism in Mechanism]
+
+
+def _state(target: RunTarget, mechanism: Mechanism) -> MechanismState:
+    try:
+        target.offer(mechanism)
+    except OpscopeError as error:
+        return MechanismState(mechanism.value, available=False, reason=error.problem)
+    return MechanismState(mechanism.value, available=True)
+
+
+def needs_control(experiment: Experiment, chosen: ChosenSwitch) -> bool:
+    """Whether an experiment has a variant that runs without its mechanism.
+
+    It has where the user asks for it, and where no earlier bundle on these libraries has shown that the mechanism
+    itself changes nothing. ``cpuinfo`` runs no code of its own while a model runs.
+    """
+    if chosen.mechanism is Mechanism.CPUINFO:
+        return False
+    return not is_shown(chosen.offer.libraries) if experiment.untouched is None else experiment.untouched
+
+
+def keep_control(target: RunTarget, manifest: Manifest, controls: Sequence[Comparison]) -> None:
+    """Keep for later experiments that a mechanism changes nothing in these libraries, where this bundle shows it."""
+    mechanism = next((variant.switch for variant in manifest.variants if variant.switch), None)
+    shown = bool(controls) and all(map(changes_nothing, controls))
+    if shown and mechanism in target.mechanisms:
+        keep_shown(target.offer(mechanism).libraries)
+
+
+def variants_of(experiment: Experiment, target: RunTarget) -> tuple[list[Variant], str | None]:
+    """The variants of an experiment on the CPU of a target, and why none has a feature switched off; None when one has.
+
+    They are those that it lists, else what it asks to switch off.
 
     A second model makes it two variants, one of each. Without a list it is for each thread count the accelerated one,
     the steps, and the baseline. Where no feature can be switched off, and the user did not ask for one, it is the
     accelerated variant alone. Nothing can be switched off in a build of the user's: it is one variant, of which nothing
     tells what it uses.
     """
-    planned = _variants_of(experiment, target)
-    return planned._replace(variants=[_with_runtime_options(experiment, one) for one in planned.variants])
+    variants, not_switched = _variants_of(experiment, target)
+    return [_with_runtime_options(experiment, one) for one in variants], not_switched
 
 
 def _with_runtime_options(experiment: Experiment, variant: Variant) -> Variant:
@@ -70,24 +171,24 @@ def _delegate(experiment: Experiment, variant: Variant, planned: PlannedVariant 
     return "none" if experiment.delegate == "none" else "xnnpack"
 
 
-def _variants_of(experiment: Experiment, target: RunTarget) -> PlannedVariants:
+def _variants_of(experiment: Experiment, target: RunTarget) -> tuple[list[Variant], str | None]:
     if experiment.variants or experiment.against is not None:
-        return PlannedVariants(_listed(experiment, target) if experiment.variants else _two_programs(experiment))
+        return _listed(experiment, target) if experiment.variants else _two_programs(experiment), None
     if target.capabilities().is_build:
-        return PlannedVariants(_as_it_is(experiment))
+        return _as_it_is(experiment), None
     if experiment.delegate == BOTH:
-        return PlannedVariants(_with_and_without_delegate(experiment), "--delegate both compares the delegate instead")
+        return _with_and_without_delegate(experiment), "--delegate both compares the delegate instead"
     if experiment.ablate == (NOTHING_OFF,):
-        return PlannedVariants(_against_baseline(experiment, []), "--ablate none was given")
+        return _against_baseline(experiment, []), "--ablate none was given"
     try:
         switch = chosen_switch(target, experiment.switch)
         steps = _steps(experiment, switch)
     except FeatureError as error:
         if experiment.ablate or experiment.ladder or experiment.switch != AUTO:
             raise
-        return PlannedVariants(_against_baseline(experiment, []), str(error))
+        return _against_baseline(experiment, []), str(error)
     found = _against_baseline(experiment, steps, switch.recorded)
-    return PlannedVariants([*found, *_controls(experiment, switch, found)])
+    return [*found, *_controls(experiment, switch, found)], None
 
 
 def _listed(experiment: Experiment, target: RunTarget) -> list[Variant]:
@@ -140,11 +241,8 @@ def control_name(experiment: Experiment, variant: str) -> str:
     return f"{variant}-{UNTOUCHED}" if len(experiment.all_models) > 1 and experiment.variants else UNTOUCHED
 
 
-class _Step(NamedTuple):
-    """Groups that are switched off, and the fields that are cleared for it."""
-
-    groups: list[str]
-    cleared: list[str]
+_Step: TypeAlias = "tuple[list[str], list[str]]"
+"""Groups that are switched off, and the fields that are cleared for it."""
 
 
 def _steps(experiment: Experiment, switch: ChosenSwitch) -> list[_Step]:
@@ -155,7 +253,7 @@ def _steps(experiment: Experiment, switch: ChosenSwitch) -> list[_Step]:
         groups = isa.ladder(arch, fields - fixed)
     else:
         groups = [asked or [isa.default_ablation(arch, fields - fixed, _weight_bits(experiment)).name]]
-    return [_Step(names, isa.cleared_fields(arch, names, fields, fixed)) for names in groups]
+    return [(names, isa.cleared_fields(arch, names, fields, fixed)) for names in groups]
 
 
 def _weight_bits(experiment: Experiment) -> frozenset[int]:
@@ -190,7 +288,7 @@ def _with_and_without_delegate(experiment: Experiment) -> list[Variant]:
     if experiment.ladder or experiment.ablate not in {(), (NOTHING_OFF,)}:
         hint = "leave out --ablate and --ladder, or choose --delegate xnnpack or none"
         raise UsageError("one comparison at a time: the delegate is switched already", where="--delegate", hint=hint)
-    return _against_baseline(experiment, [_Step([], [])])
+    return _against_baseline(experiment, [([], [])])
 
 
 NEW, OLD = "new", "old"

@@ -145,7 +145,7 @@ class CombinedResult(NotebookResult, CombinedReport, frozen=True):
         return combined_frame(self)
 
     def _card(self) -> Card:
-        from opscope.reports.notebook.judged import combined_card
+        from opscope.reports.notebook.cards import combined_card
 
         return combined_card(self)
 

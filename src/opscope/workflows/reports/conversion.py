@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from opscope.reports.content.content import ReportContent
     from opscope.reports.formats.collected import Collected
     from opscope.reports.formats.perfetto import TrackGroup
+    from opscope.reports.formats.stacks import By
     from opscope.runtimes.side import ProgramFiles, Side, Warmup
 
 GROUP = "opscope.exporters"
@@ -42,28 +43,18 @@ class Exporter(Protocol):
         ...
 
 
-class PlugInFormat(NamedTuple):
-    """A format of another package."""
-
-    plug_in: PlugIn
-    exporter: Exporter
-
-    def content(self, results: Sequence[tuple[str, Analysis]]) -> bytes:
-        """What its exporter writes.
-
-        Raises:
-            MissingDependencyError: it fails, or gives anything but bytes.
-        """
-        try:
-            written = self.exporter.export(results)
-        except OpscopeError:
-            raise
-        except Exception as error:
-            raise MissingDependencyError(self.plug_in.failed("failed", error), hint=_HINT) from error
-        if not isinstance(written, bytes):
-            problem = f"{self.plug_in.title} returned {type(written).__name__}, not bytes"
-            raise MissingDependencyError(problem, hint=_HINT)
-        return written
+def _exported(plug_in: PlugIn, exporter: Exporter, results: Sequence[tuple[str, Analysis]]) -> bytes:
+    """What an exporter writes; MissingDependencyError where it fails, or gives anything but bytes."""
+    try:
+        written = exporter.export(results)
+    except OpscopeError:
+        raise
+    except Exception as error:
+        raise MissingDependencyError(plug_in.failed("failed", error), hint=_HINT) from error
+    if not isinstance(written, bytes):
+        problem = f"{plug_in.title} returned {type(written).__name__}, not bytes"
+        raise MissingDependencyError(problem, hint=_HINT)
+    return written
 
 
 def plug_in_formats() -> list[str]:
@@ -71,8 +62,8 @@ def plug_in_formats() -> list[str]:
     return sorted({one.name for one in plug_ins(GROUP)})
 
 
-def plug_in_format(name: str) -> PlugInFormat | None:
-    """The format of that name of another package; None where there is none.
+def plug_in_format(name: str) -> tuple[PlugIn, Exporter] | None:
+    """The format of that name of another package, with its exporter; None where there is none.
 
     Raises MissingDependencyError: there is, and it cannot be used.
     """
@@ -88,7 +79,7 @@ def plug_in_format(name: str) -> PlugInFormat | None:
     if not isinstance(exporter, Exporter) or not isinstance(exporter.suffix, str):
         problem = f"{found.title} is not an exporter: it needs a suffix and export(results)"
         raise MissingDependencyError(problem, hint=_HINT)
-    return PlugInFormat(found, exporter)
+    return found, exporter
 
 
 Content: TypeAlias = "bytes | Iterable[bytes]"
@@ -139,10 +130,14 @@ class Request(NamedTuple):
     stem: str  # what the files are called, without what follows from the format
     warmup: Warmup  # as in analyze
     files: ProgramFiles | None  # the program that the user named
-    by: str  # what flame graphs are built from
-    device: str | None = None  # as in `ConvertOptions`
-    commit: str | None = None
-    by_said: bool = False  # whether the user chose `by`
+    options: ConvertOptions
+
+    @property
+    def by(self) -> By:
+        """What flame graphs are built from."""
+        from opscope.reports.formats.stacks import By
+
+        return By(self.options.by or _BY_DEFAULT)
 
 
 def convert(
@@ -226,9 +221,8 @@ def _request(path: str | Path, to: str, warmup: Warmup, options: ConvertOptions 
         raise UsageError(f"{to} cannot hold it", where="--device, --commit", hint="openmetrics carries both")
     alone = given.etrecord and not given.program and _is_program(Path(path))
     files = program_files(path if alone else given.program, given.etrecord)
-    by = given.by or _BY_DEFAULT
     stem = _kit_stem(str(path)) if to == "kit-csv" else _stem(str(path))
-    return Request(str(path), to, stem, warmup, files, by, given.device, given.commit, given.by is not None)
+    return Request(str(path), to, stem, warmup, files, given)
 
 
 def _suffix(to: str) -> str:
@@ -237,7 +231,7 @@ def _suffix(to: str) -> str:
         return _SUFFIXES[to]
     found = plug_in_format(to)
     assert found is not None  # noqa: S101 - what no package has was refused
-    return found.exporter.suffix
+    return found[1].suffix
 
 
 def _contents(request: Request) -> dict[str, Content]:
@@ -246,7 +240,7 @@ def _contents(request: Request) -> dict[str, Content]:
         return _FORMATS[request.to](request)
     found = plug_in_format(request.to)
     assert found is not None  # noqa: S101 - likewise
-    return {found.exporter.suffix: found.content(_results(request))}
+    return {found[1].suffix: _exported(*found, _results(request))}
 
 
 def _check_by(to: str, by: str) -> None:
@@ -420,17 +414,15 @@ def _processes(side: Side, stem: str) -> list[str]:
 
 
 def _speedscope(request: Request) -> dict[str, Content]:
-    from opscope.reports.formats.speedscope import speedscope
-    from opscope.reports.formats.stacks import By
+    from opscope.reports.formats.stacks import speedscope
 
-    return {".speedscope.json": speedscope(request.stem, _stackable(request), By(request.by))}
+    return {".speedscope.json": speedscope(request.stem, _stackable(request), request.by)}
 
 
 def _folded(request: Request) -> dict[str, Content]:
-    from opscope.reports.formats.speedscope import folded
-    from opscope.reports.formats.stacks import By
+    from opscope.reports.formats.stacks import folded
 
-    return {".folded.txt": folded(_stackable(request), By(request.by))}
+    return {".folded.txt": folded(_stackable(request), request.by)}
 
 
 def _stackable(request: Request) -> list[tuple[str, Analysis]]:
@@ -445,11 +437,10 @@ def _stackable(request: Request) -> list[tuple[str, Analysis]]:
 
 def _pprof(request: Request) -> dict[str, Content]:
     from opscope.measurements.analyses import analysis_of
-    from opscope.reports.formats.pprof import pprof
-    from opscope.reports.formats.stacks import By
+    from opscope.reports.formats.stacks import By, pprof
 
     analysis = analysis_of(_checked(_side(request)))
-    by = By(request.by) if request.by_said else By.MODULE if analysis.modules else By.OPERATOR
+    by = request.by if request.options.by else By.MODULE if analysis.modules else By.OPERATOR
     return {".pb.gz": pprof(analysis, by)}
 
 
@@ -516,7 +507,7 @@ def _openmetrics(request: Request) -> dict[str, Content]:
     from opscope.reports.formats.openmetrics import openmetrics, openmetrics_of
 
     if _is_whole(request):
-        return {".openmetrics.txt": openmetrics(_report(request), request.device, request.commit)}
+        return {".openmetrics.txt": openmetrics(_report(request), request.options.device, request.options.commit)}
     side = _checked(_side(request))
     if side.table.clock is not Clock.NS:
         problem = f"its metrics are in seconds, but this trace counts {side.table.clock.value}"
@@ -524,16 +515,16 @@ def _openmetrics(request: Request) -> dict[str, Content]:
     from opscope.measurements.analyses import analysis_of
 
     manifest = side.bundle.manifest if side.bundle else None
-    found = openmetrics_of(analysis_of(side), request.stem, manifest, request.device, request.commit)
+    found = openmetrics_of(analysis_of(side), request.stem, manifest, request.options.device, request.options.commit)
     return {".openmetrics.txt": found}
 
 
 def _model_explorer(request: Request) -> dict[str, Content]:
-    from opscope.reports.formats.model_explorer import Measured, model_explorer
+    from opscope.reports.formats.model_explorer import model_explorer
     from opscope.workflows.reports.reports import file_name
 
     model, results, comparisons = _measured_program(request)
-    files = model_explorer(model, request.stem, Measured(results, comparisons))
+    files = model_explorer(model, request.stem, results, comparisons)
     return {f".{'.'.join(map(file_name, parts))}.json": content for parts, content in files.items()}
 
 

@@ -37,7 +37,7 @@ from opscope.workflows.reports.reports import (
     foreground_variant,
     report_files,
 )
-from opscope.workflows.validate.traces import traced_variants
+from opscope.workflows.validate.repetitions import traced_variants
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping

@@ -41,7 +41,7 @@ from opscope.measurements.bundle_work import WORK
 from opscope.measurements.results import ValidationResult
 from opscope.workflows.reports.reports import ANALYSIS, COMPARISON, COMPARISONS, file_name
 from opscope.workflows.validate.derived import derived_files
-from opscope.workflows.validate.processes import output_files
+from opscope.workflows.validate.repetitions import output_files
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from opscope.bundle.validation import BundleCheck, Question
     from opscope.core.parts import PartFailure
     from opscope.workflows.validate.derived import Inconsistencies
-    from opscope.workflows.validate.traces import TraceFindings
+    from opscope.workflows.validate.repetitions import TraceFindings
 
     Found = TypeVar("Found")
     Json: TypeAlias = Any
@@ -410,7 +410,7 @@ def _manifest_checks(opened: Opened) -> list[BundleCheck]:
 
 
 def _checks(opened: Opened, manifest: Manifest) -> list[BundleCheck]:
-    from opscope.workflows.validate import processes, traces
+    from opscope.workflows.validate import repetitions
     from opscope.workflows.validate.derived import derived_checks
 
     found = opened.found
@@ -418,7 +418,7 @@ def _checks(opened: Opened, manifest: Manifest) -> list[BundleCheck]:
     plan = _noted(lost, validation.PLAN, lambda: list(plan_problems(manifest)))
     records = _noted(lost, validation.RECORDS, lambda: list(record_problems(manifest)))
     unfinished = _noted(lost, validation.COMPLETE, lambda: list(completeness_problems(manifest)))
-    findings = traces.trace_findings(manifest, found)
+    findings = repetitions.trace_findings(manifest, found)
     documents = derived_documents(manifest, found)
     (program,) = _answered(validation.PROGRAM, lambda: program_check(manifest, found))
     sound = _doubts(manifest, plan, [name for name, _ in records], findings, unfinished=bool(unfinished))
@@ -441,10 +441,10 @@ def _checks(opened: Opened, manifest: Manifest) -> list[BundleCheck]:
         *_answered(validation.DOCUMENTS, lambda: document_check(documents)),
         *_answered(validation.CEILINGS, lambda: ceilings_check(documents)),
         *_answered(validation.LEFTOVERS, lambda: leftover_check(manifest, found)),
-        *_all_answered(validation.OF_TRACES, lambda: traces.trace_checks(manifest, findings)),
-        *_answered(validation.THREADS, lambda: processes.thread_check(manifest)),
-        *_answered(validation.MASK, lambda: processes.mask_check(manifest)),
-        *_answered(validation.OUTPUTS, lambda: processes.output_check(manifest, found)),
+        *_all_answered(validation.OF_TRACES, lambda: repetitions.trace_checks(manifest, findings)),
+        *_answered(validation.THREADS, lambda: repetitions.thread_check(manifest)),
+        *_answered(validation.MASK, lambda: repetitions.mask_check(manifest)),
+        *_answered(validation.OUTPUTS, lambda: repetitions.output_check(manifest, found)),
         *_all_answered(validation.FIGURES, lambda: derived_checks(figures, found, comparable, doubts)),
     ]
     return [_unless_lost(check, lost) for check in checks]

@@ -42,6 +42,7 @@ class EagerModel:
 
     methods: Mapping[str, EagerMethod]  # entry points by name, in the order in which a run calls them
     quantisation: Quantisation = field(default_factory=Quantisation)  # what the author of the model chose
+    passes: Sequence[Any] = ()  # of `executorch.exir`, over the graph that torch exports, before it is lowered
 
     @classmethod
     def of(

@@ -401,6 +401,11 @@ def _exported(name: str, method: EagerMethod, model: EagerModel, choice: Choice,
             with_int4_weights(method.module, model.quantisation)
     with step(f"torch.export{several}", heard):
         exported = run(method.module)
+        if model.passes:
+            graph = exported.module()
+            for change in model.passes:
+                graph = change(graph).graph_module
+            exported = run(graph)
     if choice.dtype not in QUANTISED or choice.dtype == INT4_WEIGHTS:
         return exported
     with step(f"quantising{several}", heard, [exported]):

@@ -21,7 +21,7 @@ from opscope.core.system.cache import cache_directory, is_whole, made_in_place, 
 from opscope.experiment.target_names import parse_target
 from opscope.runtimes.exports import record_of_export
 from opscope.runtimes.registry import runtime_of
-from opscope.workflows.measure.model_files import exported_files, program_source
+from opscope.workflows.measure.program_inputs import exported_files, program_source
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

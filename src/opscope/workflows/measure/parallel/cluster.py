@@ -36,7 +36,6 @@ from opscope.core.system.stages import heard_by
 from opscope.core.system.stop import StopRequest
 from opscope.experiment.planned import Experiments
 from opscope.workflows.measure.experiments import Means, attempt, experiment_target, failed
-from opscope.workflows.measure.model_files import program_source
 from opscope.workflows.measure.parallel.carried import (
     Carried,
     Parcel,
@@ -56,6 +55,7 @@ from opscope.workflows.measure.parallel.workers import (
     losses,
     scheduler_lost,
 )
+from opscope.workflows.measure.program_inputs import program_source
 from opscope.workflows.measure.run_report import Attempt, ExperimentResult, RunReport, with_comparisons
 from opscope.workflows.reports.reports import REPORT_FORMATS, content_of, write_reports
 
@@ -330,13 +330,6 @@ def owned_resources(scheduler: str) -> set[str]:
         return set(_owned(client, scheduler))
 
 
-class _UnderWay(NamedTuple):
-    """An experiment that was given to the scheduler."""
-
-    resource: str
-    experiment: Experiment
-
-
 class _Work:
     """Experiments that wait here, and those that are under way.
 
@@ -353,7 +346,7 @@ class _Work:
     ) -> None:
         self._client, self._scheduler, self._sending = client, scheduler, sending
         self._waiting = {name: deque(own) for name, own in grouped(experiments, _resource).items()}
-        self._under_way: dict[Any, _UnderWay] = {}
+        self._under_way: dict[Any, Experiment] = {}
         self._begun: set[str] = set()
         self._told: set[str] = set()
         self._gone: dict[str, float] = {}
@@ -389,20 +382,20 @@ class _Work:
             future = self._ended.get(timeout=_LOOK_SECONDS)
             self._hear()
             if future in self._under_way:
-                _, experiment = own = self._under_way.pop(future)
+                experiment = self._under_way.pop(future)
                 found = _result(future)
                 if not isinstance(found, Missing):
                     yield experiment, found
                 elif lost := self._keeps_nothing(found):
                     yield experiment, lost
                 else:
-                    self._send(own, found)
+                    self._send(experiment, found)
             return
         yield from self._given_up(self._owned)
 
     def _hear(self) -> None:
         """Pass on what workers told of experiments that are under way."""
-        running = {own.experiment.name for own in self._under_way.values()}
+        running = {own.name for own in self._under_way.values()}
         with contextlib.suppress(queue.Empty):
             while True:
                 told = self._heard.get_nowait()
@@ -412,11 +405,11 @@ class _Work:
 
     def _tell_waiting(self) -> None:
         """Say of a resource for which nothing of ours runs that others have its worker; asked about once a second."""
-        quiet = {own.resource for own in self._under_way.values()} - self._told - self._gone.keys()
-        quiet -= {own.resource for own in self._under_way.values() if own.experiment.name in self._begun}
+        quiet = {_resource(own) for own in self._under_way.values()} - self._told - self._gone.keys()
+        quiet -= {_resource(own) for own in self._under_way.values() if own.name in self._begun}
         if not quiet:
             return
-        ours = {future.key: own.resource for future, own in self._under_way.items()}
+        ours = {future.key: _resource(own) for future, own in self._under_way.items()}
         for keys in self._client.processing().values():
             others = any(str(key).startswith(f"{run_there.__name__}-") and key not in ours for key in keys)
             for name in sorted(quiet.intersection(ours.get(key, "") for key in keys) if others else ()):
@@ -424,20 +417,20 @@ class _Work:
                 self._sending.means.notify(f"waiting for {name}: its worker is busy with another run")
 
     def _submit(self, owned: Mapping[str, float]) -> None:
-        counts = Counter(own.resource for own in self._under_way.values())
+        counts = Counter(_resource(own) for own in self._under_way.values())
         for name, items in self._waiting.items():
             most = _EACH * max(1, int(owned.get(name, 0)))
             for _ in range(min(len(items), most - counts[name])):
-                self._send(_UnderWay(name, items.popleft()))
+                self._send(items.popleft())
 
-    def _send(self, own: _UnderWay, missing: Missing | None = None) -> None:
+    def _send(self, own: Experiment, missing: Missing | None = None) -> None:
         """Give an experiment to the scheduler; again with the files that the worker lacks which it had come to."""
         keys = [(missing.worker, sha256) for sha256 in missing.hashes] if missing else []
         # What is on its way to a worker comes before this does.
         coming = {key[1] for key in keys if any(one in self._under_way for one in self._sent.get(key, ()))}
-        errand = self._sending.errand(own.experiment, missing.hashes - coming if missing else set())
+        errand = self._sending.errand(own, missing.hashes - coming if missing else set())
         where = {"workers": [missing.worker], "allow_other_workers": True} if missing else {}
-        future = self._client.submit(run_there, errand, pure=False, resources={own.resource: 1.0}, **where)
+        future = self._client.submit(run_there, errand, pure=False, resources={_resource(own): 1.0}, **where)
         for key in keys:
             if key[1] not in coming:
                 self._sent.setdefault(key, []).append(future)
@@ -451,16 +444,18 @@ class _Work:
 
     def _given_up(self, owned: Mapping[str, float]) -> Iterator[tuple[Experiment, Lost]]:
         """Those that no worker can run: after a while, and not before all others are done."""
-        needed = {own.resource for own in self._under_way.values()} | {n for n, items in self._waiting.items() if items}
+        needed = {_resource(own) for own in self._under_way.values()} | {
+            n for n, items in self._waiting.items() if items
+        }
         now, patience = time.monotonic(), self._sending.means.worker_seconds
         self._gone = {name: self._gone.get(name, now) for name in needed if not owned.get(name)}
         if self._gone.keys() != needed or any(now - since < patience for since in self._gone.values()):
             return
-        left = [(future, own) for future, own in self._under_way.items() if own.resource in self._gone]
+        left = [(future, own) for future, own in self._under_way.items() if _resource(own) in self._gone]
         self._client.cancel([future for future, _ in left], force=True)
-        for future, (name, experiment) in left:
+        for future, experiment in left:
             del self._under_way[future]
-            yield experiment, _ownerless(name)
+            yield experiment, _ownerless(_resource(experiment))
         for name in self._gone:
             while self._waiting[name]:
                 yield self._waiting[name].popleft(), _ownerless(name)

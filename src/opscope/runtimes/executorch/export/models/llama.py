@@ -105,6 +105,8 @@ def _network(config: Any) -> nn.Module:  # noqa: ANN401 - likewise
 
 def _at_positions(network: nn.Module, context: int, prompt: int, positions: Sequence[int]) -> EagerModel:
     """Methods that share the network's weights; each has a cache of its own, as methods of a program do."""
+    from executorch.extension.llm.export.export_passes import RemoveRedundantTransposes
+
     if not 1 <= prompt <= context or not all(0 <= position < context for position in positions):
         problem = (
             f"a prompt of {counted_text(prompt, 'token')} and positions {', '.join(map(str, positions))} are too many"
@@ -115,7 +117,8 @@ def _at_positions(network: nn.Module, context: int, prompt: int, positions: Sequ
     methods = {"prefill": EagerMethod(_method(network, 0), (words,), tokens=prompt)}
     for position in positions:
         methods[f"decode_at_{position}"] = EagerMethod(_method(network, position), (words[:, :1],), tokens=1)
-    return EagerModel(methods)
+    # Without it every token would lay out the whole cache twice, which `export_llm` spares.
+    return EagerModel(methods, passes=(RemoveRedundantTransposes(),))
 
 
 def _method(network: nn.Module, position: int) -> AtPosition:

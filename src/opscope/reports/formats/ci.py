@@ -1,4 +1,6 @@
-"""A decision as workflow commands of GitHub Actions, which become annotations of a run and of the files of a change.
+"""A decision of a gate for CI systems: as workflow commands of GitHub Actions, and as JUnit XML.
+
+Workflow commands become annotations of a run and of the files of a change.
 
 The first one is the headline: an error where the candidate may not pass, else a notice. Operators that lost are
 warnings, operators that one side alone has, and findings that the baseline does not have, are notices: of each level
@@ -7,28 +9,38 @@ since GitHub knows files by their paths in the repository.
 
 Source of the format: "Workflow commands for GitHub Actions"; escapes as in ``packages/core/src/command.ts`` of
 github.com/actions/toolkit.
+
+JUnit XML is one test suite, one test case a criterion. What readers agree on is used and no more: ``testsuites`` with
+one ``testsuite``, counts and ``time`` on both, ``testcase`` with ``name``, ``classname`` and ``time``, in it nothing or
+one of ``failure``, ``error`` and ``skipped`` (github.com/testmoapp/junitxml describes what tools agree on; the schema
+of Jenkins' xUnit plugin, junit-10.xsd, has no ``skipped`` count on ``testsuites``).
 """
 
 from __future__ import annotations
 
+import re
+from collections import Counter
 from pathlib import PurePath
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
+from xml.etree import ElementTree as ET
 
-from opscope.analysis.gate.decision import failing
+from opscope.analysis.gate.decision import Outcome, failing
 from opscope.analysis.gate.gate import ComparisonEvidence
 from opscope.analysis.work.gate import WorkAndTimeEvidence, WorkEvidence
 from opscope.core.units import count_text, signed_share_text, time_text
 from opscope.reports.document.text import plain
-from opscope.reports.gate import LEAST_LOSS, gate_sentence, reason
+from opscope.reports.gate import LEAST_LOSS, gate_notes, gate_sentence, limit_text, measured_text, reason
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from opscope.analysis.compare.compare import OperatorChange
     from opscope.analysis.findings.message import Message
-    from opscope.analysis.gate.decision import Decision
+    from opscope.analysis.gate.decision import Criterion, Decision
     from opscope.analysis.work.gate import WorkChange
     from opscope.reports.gate import GateText
+
 
 _MOST = 9
 """Of a level: GitHub shows ten of a step, and one more may be written by the step itself."""
@@ -57,37 +69,31 @@ class Annotation(NamedTuple):
         return f"::{self.level} {properties}::{_data(told)}"
 
 
-class JudgedProgram(NamedTuple):
-    """What is known of the program that was judged."""
-
-    path: str = ""  # its file; empty where it is none
-    findings: Sequence[Message] = ()  # that the program of the baseline does not have
-    layers: Mapping[str, str] = {}  # lines of the model's code, by layer
-
-
 def gate_annotations(
     decision: Decision[Any],
     text: GateText,
-    judged: JudgedProgram = JudgedProgram(),  # noqa: B008 - an immutable value
+    *,
+    path: str = "",
+    findings: Sequence[Message] = (),
+    layers: Mapping[str, str] = MappingProxyType({}),
 ) -> list[Annotation]:
     """The annotations of a decision.
 
-    ``decision``: of a gate; ``text``: what its kind of evidence says; ``judged``: what is known of the candidate's
-    program.
+    ``decision``: of a gate; ``text``: what its kind of evidence says; ``path``: file of the program that was judged,
+    where it is one; ``findings``: that the program of the baseline does not have; ``layers``: lines of the model's
+    code, by layer.
     """
-    slower, lone = _operators(decision.evidence, judged.layers)
+    slower, lone = _operators(decision.evidence, layers)
     told = [gate_sentence(decision, text)]
     told += [f"{plain(one.name)}: {reason(one, text)}" for one in failing(decision)[:3] if len(decision.criteria) > 1]
     told += [f"Next: {decision.advice}"] if decision.advice else []
-    first = next((one.line for one in slower if one.line), judged.path or None)
+    first = next((one.line for one in slower if one.line), path or None)
     level, title = "notice" if decision.let_through else "error", plain(f"{_TITLE}: {text.answer}", _LONGEST)
     head = Annotation(level, title, plain(". ".join(told), 3 * _LONGEST), first)
-    new = [Annotation("notice", plain(one.title, _LONGEST), _advice(one), _first(one.lines)) for one in judged.findings]
+    new = [
+        Annotation("notice", plain(one.title, _LONGEST), _advice(one), next(iter(one.lines), None)) for one in findings
+    ]
     return [head, *slower[:_MOST], *[*new[:_MOST_FINDINGS], *lone][: _MOST - 1]]
-
-
-def _first(lines: Sequence[str]) -> str | None:
-    return lines[0] if lines else None
 
 
 def _advice(one: Message) -> str:
@@ -154,3 +160,65 @@ def _data(text: str) -> str:
 
 def _property(text: str) -> str:
     return _data(text).replace(":", "%3A").replace(",", "%2C")
+
+
+# What XML 1.0 (fifth edition), production 2, does not allow in a document, not even as a reference.
+_FORBIDDEN = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+_SUITE = "opscope check"
+
+
+def junit_xml(decision: Decision[Any], text: GateText) -> bytes:
+    """The decision as a document in UTF-8.
+
+    A regression is a failure. A criterion that cannot be decided is an error, or skipped where that is let through or
+    where others decide. ``time`` is that of one inference, in seconds, so that the history that CI systems draw is one
+    of latency; what is not measured in time has none.
+    """
+    elements = [_element(criterion, decision, text) for criterion in decision.criteria]
+    counts = Counter(child.tag for element in elements for child in element)
+    figures = {"tests": str(len(elements)), "failures": str(counts["failure"]), "errors": str(counts["error"])}
+    figures |= _time(decision.criteria[0].candidate_ns)
+    root = ET.Element("testsuites", {"name": _SUITE, **figures})
+    suite = ET.SubElement(root, "testsuite", {"name": _SUITE, **figures, "skipped": str(counts["skipped"])})
+    found = ET.SubElement(suite, "properties")
+    for name, value in {"outcome": decision.outcome.value, **text.properties}.items():
+        ET.SubElement(found, "property", {"name": name, "value": xml_text(value)})
+    suite.extend(elements)
+    out = ET.SubElement(suite, "system-out")
+    out.text = xml_text("\n".join([gate_sentence(decision, text), *gate_notes(decision, text)]))
+    ET.indent(root)
+    document: bytes = ET.tostring(root, encoding="utf-8", xml_declaration=True)
+    return document + b"\n"
+
+
+def xml_text(text: str) -> str:
+    """The text without characters that XML cannot hold."""
+    return _FORBIDDEN.sub("", text)
+
+
+def _element(criterion: Criterion, decision: Decision[Any], text: GateText) -> ET.Element:
+    """A criterion as a test."""
+    names = {"classname": f"opscope.{plain(text.subject)}", "name": plain(criterion.name)}
+    attributes = {name: xml_text(value) for name, value in names.items()} | _time(criterion.candidate_ns)
+    element = ET.Element("testcase", attributes)
+    message, outcome, detail = xml_text(reason(criterion, text)), criterion.outcome, _detail(criterion, text)
+    if outcome is Outcome.REGRESSION:
+        _explain(element, "failure", {"message": message, "type": outcome.value}, detail)
+    elif outcome is Outcome.SKIPPED or (outcome is Outcome.INCONCLUSIVE and decision.let_through):
+        _explain(element, "skipped", {"message": f"{outcome.value}: {message}"}, detail)
+    elif outcome is not Outcome.PASSED:
+        _explain(element, "error", {"message": message, "type": outcome.value}, detail)
+    return element
+
+
+def _detail(criterion: Criterion, text: GateText) -> str:
+    told = text.reasons.get(criterion.name, criterion.reason)
+    return f"{plain(criterion.name)}: measured {measured_text(criterion)}, limit {limit_text(criterion)}; {told}"
+
+
+def _explain(element: ET.Element, tag: str, attributes: dict[str, str], detail: str) -> None:
+    ET.SubElement(element, tag, attributes).text = xml_text(detail)
+
+
+def _time(nanoseconds: float | None) -> dict[str, str]:
+    return {} if nanoseconds is None else {"time": f"{nanoseconds / 1e9:.9f}"}
