@@ -4,7 +4,7 @@ Three real dumps, made here once: MobileNetV3-Small with 10,000 and with 100 inf
 two whole processes in turn, `opscope analyze FILE --json -` and Inspector with to_dataframe, by wall time and largest
 resident memory; then the decode alone: as opscope reads the file, as repeated blocks and by the general way. Inspector
 takes minutes on these. With --crossover only the decode alone, on traces of more lengths: where the two ways take the
-same is what ``opscope.runtimes.executorch.etdump.etdump.WORTH_BYTES`` says.
+same is what ``opscope.runtimes.executorch.etdump.WORTH_BYTES`` says.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from processes import median_seconds, run
 
 from opscope.experiment.protocol import AS_IT_IS, TRACE, Job
 from opscope.readers.registry import read_trace
-from opscope.runtimes.executorch.etdump import etdump
+from opscope.runtimes.executorch import etdump
 from opscope.runtimes.executorch.export.process import export_model
 from opscope.runtimes.executorch.runners.python import python_here
 

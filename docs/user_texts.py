@@ -25,8 +25,8 @@ ROOT = Path(__file__).resolve().parents[1]
 SOURCE = ROOT / "src" / "opscope"
 WRITTEN = Path("texts")
 
-_TABLES = frozenset({"program.operators.kinds", "program.origin", "program.xnnpack.events", "hosts.own_directory"})
-"""Modules of names of operators, and of scripts."""
+_TABLES = frozenset({"program.operators.kinds", "program.origin", "program.xnnpack.events"})
+"""Modules of names of operators."""
 _LOOKING = frozenset(
     "compile sub match search fullmatch finditer split rsplit partition rpartition removeprefix removesuffix startswith"
     " endswith replace strip lstrip rstrip getattr setattr hasattr sql execute query encode namedtuple TypeVar find"

@@ -135,8 +135,8 @@ def etdump_traces() -> list[bytes]:
 def _read_etdump(data: bytes) -> object:
     """Events as columns, compared with those that a plain walk through the file finds."""
     from fuzz.plain_etdump import PlainEvent, plain_events
-    from opscope.runtimes.executorch.etdump import etdump as reader
-    from opscope.runtimes.executorch.etdump.etdump import EtdumpReader
+    from opscope.runtimes.executorch import etdump as reader
+    from opscope.runtimes.executorch.etdump import EtdumpReader
 
     reader.WORTH_BYTES = 0  # small inputs go the way of long ones
 
@@ -477,7 +477,7 @@ def _tables_written(module: str, function: str) -> Seeds:
     def seeds() -> list[bytes]:
         from importlib import import_module
 
-        from opscope.runtimes.executorch.etdump.etdump import EtdumpReader
+        from opscope.runtimes.executorch.etdump import EtdumpReader
 
         write = getattr(import_module(module), function)
         written = [write(EtdumpReader().read(trace, WHERE)) for trace in etdump_traces()]
@@ -487,7 +487,7 @@ def _tables_written(module: str, function: str) -> Seeds:
 
 
 def _read_etrecord(data: bytes) -> object:
-    from opscope.runtimes.executorch.etrecord.etrecord import read_etrecord
+    from opscope.runtimes.executorch.etrecord import read_etrecord
 
     return on_path(read_etrecord)(data)
 
@@ -623,7 +623,7 @@ def _litert_traces() -> list[bytes]:
 TARGETS = (
     Target(
         "etdump",
-        "opscope.runtimes.executorch.etdump.etdump",
+        "opscope.runtimes.executorch.etdump",
         _read_etdump,
         etdump_traces,
         (b"ED00", b"\0" * 8, b"Method::execute"),
@@ -731,12 +731,12 @@ TARGETS = (
     ),
     Target(
         "etrecord",
-        "opscope.runtimes.executorch.etrecord.etrecord",
+        "opscope.runtimes.executorch.etrecord",
         _read_etrecord,
         _etrecords,
         (b"PK\1\2", b"PK\3\4", b"PK\5\6", b"../"),
     ),
-    Target("etrecord-json", "opscope.runtimes.executorch.etrecord.etrecord", _member, _json_members, _JSON),
+    Target("etrecord-json", "opscope.runtimes.executorch.etrecord", _member, _json_members, _JSON),
     Target(
         "onnxruntime-profile",
         "opscope.runtimes.onnxruntime.profile",
@@ -745,7 +745,7 @@ TARGETS = (
         (b'"cat" : "Node"', b"_kernel_time", b'"dur" :', b'"ts" :-1', b"SequentialExecutor::Execute"),
     ),
     Target("kit-csv", "opscope.kit.readers.csv", _read_kit, _kit, _CSV),
-    Target("bundle-manifest", "opscope.bundle.record_hashes", _read_bundle_manifest, _bundle_manifests, _JSON),
+    Target("bundle-manifest", "opscope.bundle.consistency", _read_bundle_manifest, _bundle_manifests, _JSON),
     Target("kit-run", "opscope.kit.readers.directory", _read_kit_run, _manifests, _JSON),
     Target(
         "events-csv",

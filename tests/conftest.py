@@ -122,7 +122,7 @@ def own_lock(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 @pytest.fixture
 def small_repeats(monkeypatch: pytest.MonkeyPatch) -> None:
     """Traces of a few lines are read the way that is for long ones."""
-    from opscope.runtimes.executorch.etdump import etdump as reader
+    from opscope.runtimes.executorch import etdump as reader
 
     monkeypatch.setattr(reader, "WORTH_BYTES", 0)
 

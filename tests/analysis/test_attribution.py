@@ -151,11 +151,8 @@ def test_without_a_record_operators_have_shapes_and_costs(toy_program):
 def test_a_record_of_another_model_is_left_out(model):
     """The sizes of its tensors are not those of the program's layers."""
     record = model.record
-    twice = tuple(
-        msgspec.structs.replace(tensor, sizes=tuple(size * 2 for size in tensor.sizes))
-        for tensor in record.graphs[0].tensors
-    )
-    other = msgspec.structs.replace(record, graphs=(msgspec.structs.replace(record.graphs[0], tensors=twice),))
+    twice = {name: tuple(size * 2 for size in sizes) for name, sizes in record.graphs[0].sizes.items()}
+    other = msgspec.structs.replace(record, graphs=(msgspec.structs.replace(record.graphs[0], sizes=twice),))
     found = ProgramModel(model.executable, model.graphs, other)
     assert "different sizes" in found.conflict
     assert found.record is None

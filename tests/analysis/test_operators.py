@@ -15,7 +15,7 @@ from opscope.analysis.latency.latency import latency
 from opscope.analysis.operators.headline import headline_scale
 from opscope.analysis.operators.operators import backends, categories, longest_first, operators
 from opscope.program.operators.kinds import Category
-from opscope.runtimes.executorch.etdump.etdump import EtdumpReader
+from opscope.runtimes.executorch.etdump import EtdumpReader
 from traces import Node, encode, table
 
 MIXED = """

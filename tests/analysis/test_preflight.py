@@ -25,7 +25,6 @@ from opscope.program.structure.plan import (
     InstructionKind,
     ListKind,
     MethodPlan,
-    PlannedMemory,
     PlannedStep,
     PlannedTensor,
     Value,
@@ -51,7 +50,7 @@ DEPTHWISE_MACS = 64 * 16 * 9
 def tensor(*sizes: int, dynamism: Dynamism = Dynamism.STATIC, dtype: NumberType = F32) -> PlannedTensor:
     """A tensor in planned memory."""
     order = tuple(range(len(sizes)))
-    return PlannedTensor(dtype, sizes, order, dynamism, 0, PlannedMemory(1, 0), "", external=False)
+    return PlannedTensor(dtype, sizes, order, dynamism, 0, planned=True, name="", external=False)
 
 
 def delegate(number: int, *arguments: int) -> PlannedStep:
@@ -76,7 +75,7 @@ def looked_at(
     made = tuple(Delegate(backend, None) for backend in backends)
     outer = (0,), (len(values) - 1,)
     plan = MethodPlan("forward", tuple(values), *outer, operators, made, (Chain((), (), tuple(steps)),), ())
-    executable = Executable("ET12", 0, (plan,), (), (), None)
+    executable = Executable("ET12", 0, (plan,), (), ())
     known = [DelegateGraph("forward", number, (), each) for number, each in graphs.items()]
     found = preflight(ProgramModel(executable, known, None), "model.pte", "00")
     jsonschema.validate(msgspec.to_builtins(found, str_keys=True), msgspec.json.schema(Preflight))

@@ -30,5 +30,5 @@ def test_another_schema_is_a_fault(content: str, at: str, *, newer: bool) -> Non
     """A later version of one that is known asks for an upgrade."""
     found = examined(content.encode(), *KINDS)
     assert found.foreign
-    (fault,) = found.faults
-    assert (fault.at, "upgrade opscope" in fault.message) == (at, newer)
+    ((place, message),) = found.faults
+    assert (place, "upgrade opscope" in message) == (at, newer)

@@ -14,8 +14,8 @@ from bundle_damage import rehash
 from fakes import FakeClock, FakeTarget
 from opscope.api import Settings, profile
 from opscope.bundle.bundle import Bundle
+from opscope.bundle.consistency import record_hashes
 from opscope.bundle.manifest import Measurement, Repetition
-from opscope.bundle.record_hashes import record_hashes
 from opscope.core.errors import InvalidBundleError, TraceFormatError
 from programs import write_tiny_program
 

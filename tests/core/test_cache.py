@@ -158,13 +158,13 @@ def test_a_usual_cache_that_is_not_ours_alone_is_passed_over(
         monkeypatch.setenv(variable, str(tmp_path / name))
     monkeypatch.setattr(tempfile, "tempdir", None)
     (tmp_path / "home").mkdir()
-    found = find_cache()
-    assert (tmp_path / "home" in found.directory.parents, found.temporary) == (True, None)
-    usual = foreign(found.directory, how)
-    found = find_cache()
-    assert found.directory == tmp_path / f"opscope-{os.geteuid()}"
-    assert str(found.temporary).startswith(f"{usual} ")
-    assert "who could replace what is executed" in str(found.temporary)
+    directory, temporary = find_cache()
+    assert (tmp_path / "home" in directory.parents, temporary) == (True, None)
+    usual = foreign(directory, how)
+    directory, temporary = find_cache()
+    assert directory == tmp_path / f"opscope-{os.geteuid()}"
+    assert str(temporary).startswith(f"{usual} ")
+    assert "who could replace what is executed" in str(temporary)
 
 
 def test_the_cache_is_made_for_its_user_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

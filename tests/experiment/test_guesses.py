@@ -29,8 +29,8 @@ def declared(text: str) -> NamedValue:
         (),
         Dynamism.UNBOUNDED if is_open else Dynamism.STATIC,
         0,
-        None,
-        name,
+        planned=False,
+        name=name,
         external=False,
         symbols=symbols if any(symbols) and inner != "..." else (),
     )

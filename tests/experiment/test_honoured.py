@@ -20,11 +20,11 @@ from opscope.hosts.host import ProcessSettings
 from opscope.runtimes.executorch.runners.executor_runner import ExecutorRunnerTarget
 from opscope.runtimes.executorch.runners.native import NativeTarget
 from opscope.runtimes.executorch.runners.python import PythonTarget
-from opscope.runtimes.litert.interpreter.target import MODULES as INTERPRETER
-from opscope.runtimes.litert.native.target import NativeLitertTarget
+from opscope.runtimes.litert.native import NativeLitertTarget
+from opscope.runtimes.litert.target import MODULES as INTERPRETER
 from opscope.runtimes.litert.target import MODULES as LITERT
-from opscope.runtimes.onnxruntime.native.target import NativeOnnxTarget
 from opscope.runtimes.onnxruntime.target import MODULES as ONNXRUNTIME
+from opscope.runtimes.onnxruntime.target import NativeOnnxTarget
 from programs import tiny_program
 
 PLAIN = Job("tiny.pte", AS_IT_IS, 10, 0, 60.0)
@@ -45,9 +45,9 @@ RUNNERS = {
     "executor_runner": (ExecutorRunnerTarget.honours, [f"{EXECUTORCH}.executor_runner"]),
     "litert from Python": (LITERT.honours, [LITERT.child, *CHILDREN]),
     "litert's Interpreter": (INTERPRETER.honours, [INTERPRETER.child, *CHILDREN]),
-    "litert native": (NativeLitertTarget.honours, ["opscope.runtimes.litert.native.target"]),
+    "litert native": (NativeLitertTarget.honours, ["opscope.runtimes.litert.native"]),
     "onnxruntime from Python": (ONNXRUNTIME.honours, [ONNXRUNTIME.child, *CHILDREN]),
-    "onnxruntime native": (NativeOnnxTarget.honours, ["opscope.runtimes.onnxruntime.native.target"]),
+    "onnxruntime native": (NativeOnnxTarget.honours, ["opscope.runtimes.onnxruntime.target"]),
 }
 ALONE = {(f"onnxruntime {way}", name) for way in ("from Python", "native") for name in ("calls", "data")}
 """A .onnx has one graph, which is called whatever its name, and the library finds its weights beside it."""

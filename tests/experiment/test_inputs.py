@@ -24,7 +24,9 @@ from opscope.program.structure.plan import Dynamism, ListKind, PlannedTensor, Va
 
 def tensor(*sizes: int, dtype: str = "float32", dynamism: Dynamism = Dynamism.STATIC) -> PlannedTensor:
     """An input that a program declares."""
-    return PlannedTensor(NumberType(dtype, 32), sizes, tuple(range(len(sizes))), dynamism, 0, None, "", external=False)
+    return PlannedTensor(
+        NumberType(dtype, 32), sizes, tuple(range(len(sizes))), dynamism, 0, planned=False, name="", external=False
+    )
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from opscope.fleet.analysis import fleet as analysis
 from opscope.fleet.analysis import history as history_analysis
 from opscope.fleet.reports import fleet as page
 from opscope.fleet.reports import history as history_page
-from opscope.runtimes.executorch.etdump.etdump import EtdumpReader
+from opscope.runtimes.executorch.etdump import EtdumpReader
 from opscope.workflows.reports import combined
 from texts import FIRST_NIGHT, NOTHING_TO_REPORT, REPORT_THE_BUG
 

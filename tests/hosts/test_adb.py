@@ -49,9 +49,9 @@ def test_words_arrive_as_they_are_and_the_exit_code_comes_back(features: str, tm
         shell = AdbShell(endpoint.address)
         told = shell.run(["printf", "[%s]", *words], HANG)
         assert told.stdout.decode() == "".join(f"[{word}]" for word in words)
-        assert shell.run(["sh", "-c", "exit 7"], HANG).code == 7
-        assert shell.run(["sh", "-c", "kill -SEGV $$"], HANG).code == 128 + 11
-        assert shell.run(["no-such-program"], HANG).code == 127
+        assert shell.run(["sh", "-c", "exit 7"], HANG).returncode == 7
+        assert shell.run(["sh", "-c", "kill -SEGV $$"], HANG).returncode == 128 + 11
+        assert shell.run(["no-such-program"], HANG).returncode == 127
 
 
 def test_output_is_not_changed(device: Endpoint) -> None:
@@ -63,7 +63,7 @@ def test_output_is_not_changed(device: Endpoint) -> None:
 def test_a_command_that_prints_our_last_line_does_not_end_itself(device: Endpoint) -> None:
     """Only the very last line counts."""
     told = AdbShell(device.address).run(["sh", "-c", "echo; echo opscope-ended 0; exit 3"], HANG)
-    assert told.code == 3
+    assert told.returncode == 3
 
 
 def test_files_go_there_and_come_back(device: Endpoint, tmp_path: Path) -> None:
@@ -75,7 +75,7 @@ def test_files_go_there_and_come_back(device: Endpoint, tmp_path: Path) -> None:
     blob.write_bytes(content)
     shell = AdbShell(device.address)
     shell.push([script, blob], f"{TMP}/new/place")
-    assert shell.run(["test", "-x", f"{TMP}/new/place/run.sh"], HANG).code == 0
+    assert shell.run(["test", "-x", f"{TMP}/new/place/run.sh"], HANG).returncode == 0
     (tmp_path / "back").mkdir()
     shell.pull(f"{TMP}/new/place", ["blob"], tmp_path / "back")
     assert (tmp_path / "back" / "blob").read_bytes() == content

@@ -17,10 +17,9 @@ import pytest
 
 from adb_bench import adb_server, needs_adb, plugged
 from opscope.core.errors import DeviceError, UsageError
-from opscope.hosts.adb.adb import AdbShell
+from opscope.hosts.adb.adb import NAMES, PROFILES, AdbShell, power_named
 from opscope.hosts.adb.device import Hold, owner_text
-from opscope.hosts.adb.power import NAMES, PROFILES, power_named
-from opscope.hosts.own_directory import MARK, OWN
+from opscope.hosts.device import MARK, OWN
 from waiting import HANG, eventually
 
 if TYPE_CHECKING:
@@ -115,7 +114,7 @@ _HOLDER = """
 import sys, time
 from opscope.hosts.adb.adb import AdbShell
 from opscope.hosts.adb.device import Hold, owner_text
-from opscope.hosts.adb.power import PROFILES
+from opscope.hosts.adb.adb import PROFILES
 held = Hold(AdbShell(sys.argv[1]), sys.argv[2], "a@b", PROFILES["boost"])
 print("held", flush=True)
 time.sleep(60)

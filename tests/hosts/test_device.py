@@ -10,7 +10,7 @@ import pytest
 
 from opscope.core.errors import DeviceError
 from opscope.hosts.device import Device
-from opscope.hosts.local_shell import LocalShell
+from opscope.hosts.shell import LocalShell
 
 
 class Board(LocalShell):

@@ -18,10 +18,9 @@ import pytest
 import sshd
 from opscope.bundle.manifest import Target
 from opscope.core.errors import BusyError, DeviceError
-from opscope.hosts.device import Device
-from opscope.hosts.local_shell import LocalShell
+from opscope.hosts.device import OWN, Device
 from opscope.hosts.lock import DeviceLock, LockRequest, hold_machine
-from opscope.hosts.own_directory import OWN
+from opscope.hosts.shell import LocalShell
 from opscope.hosts.ssh import VARIABLE, SshShell, parse_address
 from opscope.hosts.this_machine import ThisMachine
 from texts import WAIT_FOR_THE_RUN
@@ -159,7 +158,7 @@ def test_a_lock_that_cannot_be_made_is_said(place: Path, monkeypatch: pytest.Mon
 
 _HOLDER = """
 import sys, time
-from opscope.hosts.local_shell import LocalShell
+from opscope.hosts.shell import LocalShell
 from opscope.hosts.lock import DeviceLock, LockRequest, hold_machine
 hold_machine(DeviceLock(LocalShell()), LockRequest(sys.argv[1]))
 print("here", flush=True)
@@ -307,7 +306,7 @@ def test_a_lock_that_is_free_is_kept_for_who_waits() -> None:
 def test_a_place_in_the_queue_ends_with_its_run(place: Path) -> None:
     """One that is killed while it waits keeps nobody out, and names that are no tickets count for nothing."""
     program = (
-        "import time\nfrom opscope.hosts.local_shell import LocalShell\nfrom opscope.hosts.lock import DeviceLock\n"
+        "import time\nfrom opscope.hosts.shell import LocalShell\nfrom opscope.hosts.lock import DeviceLock\n"
         "lock = DeviceLock(LocalShell())\nlock.queue()\nprint('queued', flush=True)\ntime.sleep(1000)"
     )
     with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True) as process:

@@ -9,10 +9,9 @@ import pytest
 
 import sshd
 from opscope.core.errors import DeviceError, OverwriteError
-from opscope.hosts.device import Device
-from opscope.hosts.local_shell import LocalShell
+from opscope.hosts.device import MARK, OWN, Device, prepare, remove
 from opscope.hosts.lock import DeviceLock, LockRequest
-from opscope.hosts.own_directory import MARK, OWN, prepare, remove
+from opscope.hosts.shell import LocalShell
 from opscope.hosts.ssh import VARIABLE, SshShell, parse_address
 
 
@@ -78,7 +77,7 @@ def test_what_is_no_directory_of_opscopes_is_refused(there: str, tmp_path: Path)
     before = tree(tmp_path)
     with pytest.raises(OverwriteError):
         prepare(LocalShell(), str(place))
-    assert remove(LocalShell(), str(place), ["*", "notes"]).code == 1
+    assert remove(LocalShell(), str(place), ["*", "notes"]).returncode == 1
     assert tree(tmp_path) == before
 
 
@@ -100,8 +99,8 @@ def test_nothing_outside_is_removed(name: str, tmp_path: Path) -> None:
     prepare(LocalShell(), str(tmp_path / OWN))
     (tmp_path / OWN / "work").mkdir()
     (tmp_path / OWN / "work-1").symlink_to(tmp_path / "mine")
-    assert remove(LocalShell(), str(tmp_path / OWN), [name]).code == 1
-    assert remove(LocalShell(), str(tmp_path / OWN), ["work", "work-*"]).code == 0
+    assert remove(LocalShell(), str(tmp_path / OWN), [name]).returncode == 1
+    assert remove(LocalShell(), str(tmp_path / OWN), ["work", "work-*"]).returncode == 0
     assert list(tree(tmp_path)) == ["mine", "mine/notes", OWN, f"{OWN}/{MARK}"]
 
 

@@ -25,9 +25,8 @@ from native_runner import native_over_ssh, native_target, runtime_of
 from opscope.bundle.manifest import FailureKind
 from opscope.core.errors import DeviceError, FeatureError, MissingDependencyError, UsageError
 from opscope.experiment.protocol import Job
-from opscope.hosts.device import Device
+from opscope.hosts.device import MARK, OWN, Device
 from opscope.hosts.host import PRINTED, GuardedCommand, ProcessSettings
-from opscope.hosts.own_directory import MARK, OWN
 from opscope.hosts.ssh import VARIABLE, SshAddress, SshShell, parse_address
 from opscope.machine import isa
 from opscope.program.ceilings import drift_sample
@@ -130,7 +129,7 @@ def test_words_arrive_as_they_are(board: sshd.Sshd, words: list[str]) -> None:
 @pytest.mark.parametrize("code", [0, 1, 42, 255])
 def test_exit_codes_are_those_of_the_command(board: sshd.Sshd, code: int) -> None:
     """255 is what ssh says of a lost connection, too: the two are told apart."""
-    assert shell(board).run(["sh", "-c", f"exit {code}"], 20).code == code
+    assert shell(board).run(["sh", "-c", f"exit {code}"], 20).returncode == code
 
 
 def test_what_a_login_shell_says_first_is_not_the_commands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,7 +16,7 @@ from opscope.bundle.manifest import Environment, Target
 from opscope.experiment.checks import State, virtual_check
 from opscope.experiment.planned import Settings
 from opscope.hosts.facts import environment_of, parts
-from opscope.machine.emulation import emulator_here, marked, reported_emulator
+from opscope.machine.environment import emulator_here, marked, reported_emulator
 from opscope.workflows.measure.profiling import profile
 from programs import write_tiny_program
 from qemu import x86_emulator
@@ -121,7 +121,7 @@ def test_a_process_under_qemu_tells_so(name: str, answer: str, tmp_path: Path) -
     """The same processor emulated on itself, by QEMU under its own name and under another one."""
     emulator = x86_emulator()
     shutil.copy(emulator, tmp_path / name)
-    script = "from opscope.machine.emulation import emulator_here; print(emulator_here())"
+    script = "from opscope.machine.environment import emulator_here; print(emulator_here())"
     command = [str(tmp_path / name), "-cpu", "max", sys.executable, "-c", script]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == answer

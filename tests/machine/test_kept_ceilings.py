@@ -9,15 +9,17 @@ from __future__ import annotations
 import json
 import multiprocessing
 from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
 
 import msgspec
 import pytest
 
 from fakes import FakeClock, FakeTarget, at_speed, machine_identity, round_ceilings
+from job_variants import run_as
 from opscope.api import Settings, profile
 from opscope.bundle.bundle import Bundle
-from opscope.bundle.manifest import Target
+from opscope.bundle.manifest import Target, Variant
 from opscope.core.errors import DeviceError, RunError
 from opscope.machine.ceilings_cache import (
     LARGEST_FILE,
@@ -37,8 +39,11 @@ from opscope.program.ceilings import (
     drift_sample,
     unmeasured,
 )
-from opscope.runtimes.ceilings.process import probes_version
-from opscope.runtimes.executorch.runners.python import python_here
+from opscope.runtimes.ceilings.process import measuring_modules, probes_version
+from opscope.runtimes.executorch.runners.python import CEILINGS_CHILD, python_here
+from opscope.runtimes.litert.target import MODULES as LITERT
+from opscope.runtimes.onnxruntime.target import MODULES as ONNX
+from opscope.runtimes.openvino.target import MODULES as OPENVINO
 from programs import write_tiny_program
 from texts import CONNECTION_LOST
 
@@ -155,6 +160,13 @@ def test_other_probes_are_other_ceilings() -> None:
     assert len(probes_version()) == 16
     own, other = (CeilingsCache(machine_identity(), probes).file([], 1) for probes in (probes_version(), "0" * 16))
     assert own != other
+
+
+def test_the_probes_are_those_of_every_runtime() -> None:
+    """Whether they are a module or a folder."""
+    children = [CEILINGS_CHILD, *(own.ceilings for own in (LITERT, ONNX, OPENVINO))]
+    files = {Path(str(find_spec(child).origin)) for child in children}
+    assert files < set(measuring_modules())
 
 
 def test_a_machine_that_became_slower_is_measured_anew(runs: Runs) -> None:
@@ -301,7 +313,7 @@ def test_without_a_cache_ceilings_are_measured(runs: Runs, cache: Path) -> None:
 class Scattering(FakeTarget):
     """A target whose ceilings scatter."""
 
-    def ceilings(self, clear: list[str], threads: int) -> Ceilings | None:
+    def ceilings(self, variant: Variant) -> Ceilings | None:
         """The usual ones, each with a spread of a half."""
         lists = {}
         for name in ("compute", "elements", "memory", "dispatch"):
@@ -309,17 +321,17 @@ class Scattering(FakeTarget):
                 msgspec.structs.replace(ceiling, rate=Rate(ceiling.rate.best, ceiling.rate.best, 10, 0.5))
                 if ceiling.rate
                 else ceiling
-                for ceiling in getattr(round_ceilings(clear, threads), name)
+                for ceiling in getattr(round_ceilings(variant.cleared, variant.threads), name)
             ]
-        return msgspec.structs.replace(round_ceilings(clear, threads), **lists)
+        return msgspec.structs.replace(round_ceilings(variant.cleared, variant.threads), **lists)
 
 
 class Crowded(FakeTarget):
     """A target that other work slows down all the time."""
 
-    def ceilings(self, clear: list[str], threads: int) -> Ceilings | None:
+    def ceilings(self, variant: Variant) -> Ceilings | None:
         """The usual ones, measured in two and a half times the time that they need."""
-        return msgspec.structs.replace(round_ceilings(clear, threads), cpu_share=0.4)
+        return msgspec.structs.replace(round_ceilings(variant.cleared, variant.threads), cpu_share=0.4)
 
 
 @pytest.mark.parametrize(
@@ -470,7 +482,7 @@ def test_another_build_of_the_library_is_told_by_its_file(tmp_path: Path) -> Non
 def test_a_target_measures_the_same_ceilings_again(make: Callable[[], FakeTarget | python_here]) -> None:
     """Those that were asked for, in the same shapes and with the same kernels, in a fraction of the time."""
     tried = make()
-    kept = tried.ceilings([], 1)
+    kept = tried.ceilings(run_as([]))
     assert kept is not None
     sample = drift_sample(kept)
     again = tried.ceilings_again(sample)

@@ -19,7 +19,7 @@ from opscope.program.cost.cost import GraphCosts, step_cost
 from opscope.program.cost.operator_cost import Cost
 from opscope.program.cost.shapes import is_dynamic, propagate
 from opscope.program.structure.plan import InstructionKind
-from opscope.runtimes.executorch.etrecord.etrecord import read_etrecord
+from opscope.runtimes.executorch.etrecord import read_etrecord
 from opscope.runtimes.executorch.pte import read_executable
 from opscope.runtimes.executorch.xnnpack import read_xnn_graphs
 

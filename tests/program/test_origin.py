@@ -6,7 +6,7 @@ import pytest
 from graphs import graph
 from opscope.program.origin import Origins, own_line
 from opscope.program.structure.dtypes import NumberType
-from opscope.program.structure.etrecord import EdgeGraph, EdgeNode, EdgeTensor, ModuleScope, SourceLine
+from opscope.program.structure.etrecord import EdgeGraph, EdgeNode, ModuleScope, SourceLine
 
 FLOAT = NumberType("float32", 32)
 
@@ -30,11 +30,7 @@ RECORD = EdgeGraph(
         edge("mul", "aten.mul.Tensor", "relu", 4, "head"),
         edge("sig", "aten.sigmoid.default", "mul", 4, "head"),
     ),
-    tensors=(
-        EdgeTensor("conv", FLOAT, (1, 8, 16, 16)),
-        EdgeTensor("mul", FLOAT, ("s0", 8, 16, 16)),
-        EdgeTensor("sig", FLOAT, (1, 8, 16, 16)),
-    ),
+    sizes={"conv": (1, 8, 16, 16), "mul": ("s0", 8, 16, 16), "sig": (1, 8, 16, 16)},
 )
 PAYLOAD = """
     input x fp32 1x16x16x4
@@ -91,7 +87,7 @@ def test_a_payload_of_another_model_is_recognised(old, new, told):
 def test_sizes_that_can_differ_do_not_count():
     """The recorded size is an expression; the known ones must be there."""
     convolution = graph(PAYLOAD).nodes[0]
-    symbolic = msgspec.structs.replace(RECORD, tensors=(EdgeTensor("conv", FLOAT, ("s0", 8, "s1", "s1")),))
+    symbolic = msgspec.structs.replace(RECORD, sizes={"conv": ("s0", 8, "s1", "s1")})
     payload = graph(PAYLOAD.replace("1x16x16x8", "1x64x64x8"))
     assert Origins(symbolic).conflict(payload) is None
     assert Origins(symbolic).of_node(convolution, (1, 64, 64, 8)).aten == "aten.convolution.default"

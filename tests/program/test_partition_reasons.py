@@ -19,7 +19,6 @@ from opscope.program.structure.plan import (
     InstructionKind,
     ListKind,
     MethodPlan,
-    PlannedMemory,
     PlannedStep,
     PlannedTensor,
     Value,
@@ -32,10 +31,9 @@ FIXED, BOUNDED, UNBOUNDED = Dynamism.STATIC, Dynamism.BOUNDED, Dynamism.UNBOUNDE
 
 def tensor(*sizes: int, dtype: str = "float32", dynamism: Dynamism = FIXED, data: int = 0) -> PlannedTensor:
     """A tensor that is computed, or stored when ``data`` says where."""
-    place = None if data else PlannedMemory(1, 0)
-    return PlannedTensor(
-        NumberType(dtype, _BITS[dtype]), sizes, tuple(range(len(sizes))), dynamism, data, place, "", external=False
-    )
+    order = tuple(range(len(sizes)))
+    kind = NumberType(dtype, _BITS[dtype])
+    return PlannedTensor(kind, sizes, order, dynamism, data, planned=not data, name="", external=False)
 
 
 def plan(name: str, *arguments: Value | list[int] | list[PlannedTensor], backend: str = "XnnpackBackend") -> MethodPlan:

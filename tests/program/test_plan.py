@@ -11,7 +11,7 @@ import pytest
 
 from flat import boolean, f64, flat, i32, i64, u8, u32, u64
 from opscope.core.errors import TraceFormatError
-from opscope.program.structure.dtypes import NumberType, export_type, program_type, xnnpack_type
+from opscope.program.structure.dtypes import NumberType, program_type, xnnpack_type
 from opscope.program.structure.plan import (
     Chain,
     Delegate,
@@ -20,11 +20,9 @@ from opscope.program.structure.plan import (
     InstructionKind,
     ListKind,
     MethodPlan,
-    PlannedMemory,
     PlannedStep,
     PlannedTensor,
     Span,
-    Subsegments,
     UnknownValue,
     ValueList,
 )
@@ -62,7 +60,7 @@ def tensor(**fields: object) -> PlannedTensor:
 
 
 def test_a_tensor_with_planned_memory():
-    """Type, shape, order in memory and the place that planning gave it; its offset has 64 bits."""
+    """Type, shape, order in memory, and that planning gave it a place."""
     channels_last = tensor(
         dtype=u8(6), sizes=i32([1, 8, 4, 4]), order=u8([0, 2, 3, 1]), memory={0: u32(1), 1: u32(64), 2: u32(1)}
     )
@@ -72,7 +70,7 @@ def test_a_tensor_with_planned_memory():
         dim_order=(0, 2, 3, 1),
         dynamism=Dynamism.STATIC,
         data_buffer=0,
-        allocation=PlannedMemory(1, 2**32 + 64),
+        planned=True,
         name="",
         external=False,
     )
@@ -203,14 +201,12 @@ def test_payloads_and_weights_have_a_place():
         inline=[{0: u8([7, 7, 7])}],
         segments=[{0: u64(0), 1: u64(16)}, {0: u64(16), 1: u64(8)}],
         named=[{0: "weight", 1: u32(1)}],
-        constants={0: u32(0), 1: u64([0, 0, 64])},
         mutable=[{0: u32(1), 1: u64([0])}],
     )
     assert read.segments == (Span(0, 16), Span(16, 8))
     assert read.plans[0].delegates[0].data == Span(16, 8)
     assert read.plans[0].delegates[1].data.size == 3
     assert read.named_data == {"weight": 1}
-    assert read.constants == Subsegments(0, (0, 0, 64))
 
 
 def test_a_program_of_the_first_release_lacks_later_fields():
@@ -218,8 +214,9 @@ def test_a_program_of_the_first_release_lacks_later_fields():
     plan = {0: "forward", 2: [value(5, {0: u8(6), 2: i32([2])})], 3: i32([0]), 4: i32([0])}
     read = decode_executable(flat({1: [plan]}, b"ET09"), "old.pte")
     assert (read.identifier, read.version, read.segments, read.named_data) == ("ET09", 0, (), {})
-    assert read.constants is None
-    assert read.plans[0].values == (PlannedTensor(FLOAT32, (2,), (), Dynamism.STATIC, 0, None, "", external=False),)
+    assert read.plans[0].values == (
+        PlannedTensor(FLOAT32, (2,), (), Dynamism.STATIC, 0, planned=False, name="", external=False),
+    )
 
 
 @pytest.mark.parametrize(
@@ -292,7 +289,7 @@ def test_programs_are_recognised_by_their_first_bytes():
 
 def test_number_types_by_code_of_each_format():
     """The same code means different types; an unknown one keeps its number and has no width."""
-    assert [read(6).name for read in (program_type, export_type, xnnpack_type)] == ["float32", "float16", "qcint8"]
+    assert [read(6).name for read in (program_type, xnnpack_type)] == ["float32", "qcint8"]
     assert program_type(99) == NumberType("unknown-99", None)
     assert program_type(99).bytes_of((4,)) is None
     assert xnnpack_type(8).bytes_of((3, 5)) == 8  # 15 elements of 4 bits
@@ -316,10 +313,7 @@ def assert_same_tensor(found: PlannedTensor, expected: dict) -> None:
     assert list(found.sizes) == expected.get("sizes", [])
     assert list(found.dim_order) == expected.get("dim_order", [])
     assert found.data_buffer == expected["data_buffer_idx"]
-    assert (found.allocation is None) == ("allocation_info" not in expected)
-    if found.allocation:
-        assert found.allocation.buffer == expected["allocation_info"]["memory_id"]
-        assert found.allocation.offset == expected["allocation_info"]["memory_offset_low"]
+    assert found.planned == ("allocation_info" in expected)
 
 
 def assert_same_plan(found: MethodPlan, expected: dict) -> int:

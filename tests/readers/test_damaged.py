@@ -11,8 +11,8 @@ import pytest
 
 from opscope.core.errors import TraceFormatError
 from opscope.readers.flatbuffer import FlatBuffer, Tables
-from opscope.runtimes.executorch.etdump.etdump import EtdumpReader
-from opscope.runtimes.executorch.etrecord.etrecord import read_etrecord
+from opscope.runtimes.executorch.etdump import EtdumpReader
+from opscope.runtimes.executorch.etrecord import read_etrecord
 from traces import etdump
 
 pytestmark = pytest.mark.usefixtures("small_repeats")

@@ -147,7 +147,7 @@ def other_formats(tmp_path, monkeypatch):
     (site / "opscope_test_plugin.py").write_text(
         dedent("""
         from opscope.npu.readers.json import read_json
-        from opscope.runtimes.executorch.etdump.etdump import EtdumpReader
+        from opscope.runtimes.executorch.etdump import EtdumpReader
 
         class Mine:
             name = "mine"

@@ -16,7 +16,7 @@ from opscope.core.table import COLUMNS, Clock, EventTable, Scope, TraceWarning
 from opscope.readers.events_table import EventsCsvReader, EventsParquetReader
 from opscope.readers.registry import reader_for
 from opscope.reports.formats.event_files import events_csv, parquet, signed
-from opscope.runtimes.executorch.etdump.etdump import EtdumpReader
+from opscope.runtimes.executorch.etdump import EtdumpReader
 from texts import ENDS_FIRST
 from traces import Node, encode, table
 

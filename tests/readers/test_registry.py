@@ -11,7 +11,7 @@ import pytest
 from opscope.core.errors import EmptyTraceError, NotFoundError, StorageError, TraceFormatError
 from opscope.core.system.memory import file_bytes
 from opscope.readers.registry import Reader, read_trace, reader_for, readers
-from opscope.runtimes.executorch.etdump.etdump import EtdumpReader
+from opscope.runtimes.executorch.etdump import EtdumpReader
 from traces import etdump
 
 TRACE = "Method::execute 100"

@@ -313,7 +313,7 @@ def test_executorch_phases_have_ledgers(tmp_path: Path, name: str, dtype: str, b
 
 def test_positions_of_a_prompt_begin_behind_the_tokens_before_it() -> None:
     """As a range that is written so, unless the position of the first token alone is asked for."""
-    several = PlannedTensor(program_type(4), (1, 4), (0, 1), Dynamism.STATIC, 0, None, "", external=False)
+    several = PlannedTensor(program_type(4), (1, 4), (0, 1), Dynamism.STATIC, 0, planned=False, name="", external=False)
     alone = msgspec.structs.replace(several, sizes=(1,))
     phase = Phase(PhaseKind.PREFILL, 4, 20)
     assert phase_fill("position_ids", several, phase) == "range(20)"

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import msgspec
 import pytest
 
+from job_variants import run_as
 from opscope.machine import isa
 from opscope.machine.switch.switch import fields_here
 from opscope.program.ceilings import KernelClass, drift_of, drift_sample
@@ -51,7 +52,7 @@ def _short() -> Iterator[None]:
 @functools.cache
 def ceilings(runtime: str) -> Ceilings:
     """Those of this machine, with all features; measured once."""
-    return target_of(runtime).ceilings(None, 1)
+    return target_of(runtime).ceilings(run_as())
 
 
 @pytest.mark.parametrize("runtime", INSTALLED)
@@ -83,7 +84,7 @@ def test_ceilings_without_features_are_measured_in_a_process_that_proves_them_of
     if group is None:
         pytest.skip("this CPU has no group of features to switch off")
     clear = isa.cleared_fields(arch, [group.name], frozenset(fields))
-    assert target_of(runtime).ceilings(clear, 1).cleared == clear
+    assert target_of(runtime).ceilings(run_as(clear)).cleared == clear
 
 
 @pytest.mark.parametrize("runtime", INSTALLED)

@@ -15,7 +15,7 @@ import numpy as np
 
 from fakes import FakeTarget
 from opscope.bundle.bundle import Bundle
-from opscope.bundle.record_hashes import record_hashes
+from opscope.bundle.consistency import record_hashes
 from opscope.experiment.protocol import Job
 from opscope.experiment.target import JobOutcome
 from opscope.readers.compressed import content_sha256, inflated

@@ -61,7 +61,7 @@ def directory_name(name: str, versions: Mapping[str, str]) -> str:
 
 def write_anew() -> None:
     """Export all of them and write the directory anew."""
-    from opscope.runtimes.executorch.etrecord.etrecord import slim_etrecord
+    from opscope.runtimes.executorch.etrecord import slim_etrecord
 
     versions = {package: version(package).partition("+")[0] for package in EXPORTERS}
     with tempfile.TemporaryDirectory() as work:

@@ -13,7 +13,7 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
-from opscope.bundle.manifest import Conditions, Environment, Failure, MaskProof, Measurement, Mechanism, Target
+from opscope.bundle.manifest import Conditions, Environment, Failure, MaskProof, Measurement, Mechanism, Target, Variant
 from opscope.core.errors import FeatureError, OpscopeError
 from opscope.experiment.protocol import SETTINGS_OF_A_JOB, Job, ProbeAnswer
 from opscope.experiment.target import Capabilities, JobOutcome, RunTarget, SwitchOffer
@@ -160,9 +160,9 @@ class FakeTarget(RunTarget):
         wall = [round(inference.duration * cost) for inference in inferences]
         return JobOutcome(measurement=_measurement(job, wall, values_sha256([outputs])))
 
-    def ceilings(self, clear: list[str] | None, threads: int) -> Ceilings | None:
+    def ceilings(self, variant: Variant) -> Ceilings | None:
         """Ceilings of a machine with round numbers; half as high when features are cleared."""
-        clear = clear or []
+        clear, threads = variant.cleared, variant.threads or 1
         self.ceilings_asked.append((tuple(clear), threads))
         if self._no_ceilings:
             raise self._no_ceilings

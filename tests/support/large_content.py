@@ -26,7 +26,7 @@ from opscope.core.table.places import OperatorKey
 from opscope.program.cost.operator_cost import Cost
 from opscope.program.operators.kinds import Attribution
 from opscope.reports.content.content import ReportContent
-from opscope.runtimes.executorch.etdump.etdump import EtdumpReader
+from opscope.runtimes.executorch.etdump import EtdumpReader
 from programs import write_tiny_program
 from traces import Node, encode
 

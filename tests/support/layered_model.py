@@ -10,11 +10,9 @@ from graphs import graph
 from opscope.analysis.analysis import Analysis, ProgramInfo, ProgramKnowledge, TraceSource, analyse
 from opscope.analysis.operators.attribution import attribute
 from opscope.program.model import ProgramModel
-from opscope.program.structure.dtypes import NumberType
 from opscope.program.structure.etrecord import (
     EdgeGraph,
     EdgeNode,
-    EdgeTensor,
     EtRecord,
     ModuleScope,
     SourceLine,
@@ -70,9 +68,8 @@ def record(modules: Sequence[str] = ("stem.conv", "stem", "head")) -> EtRecord:
         edge("add", "aten.add.Tensor", 2, modules[1]),
         edge("mean", "aten.mean.dim", 3, modules[2]),
     )
-    sizes = EdgeTensor("conv", NumberType("float32", 32), (1, 16, 8, 8))
     handles = {("forward", 0): (1, 2), ("forward", 1): (3,)}
-    return EtRecord((EdgeGraph("forward", operators, (sizes,)),), handles, {})
+    return EtRecord((EdgeGraph("forward", operators, {"conv": (1, 16, 8, 8)}),), handles, {})
 
 
 def model(recorded: EtRecord | None = None, *, calls: int = 1, name: str = "XnnpackBackend") -> ProgramModel:
@@ -91,7 +88,7 @@ def model(recorded: EtRecord | None = None, *, calls: int = 1, name: str = "Xnnp
     method.step(InstructionKind.DELEGATE, (method.number(mean), method.number(out)), target=1)
     delegates = (Delegate(name, None), Delegate("OtherBackend", None))
     plan = msgspec.structs.replace(method.plan(), delegates=delegates, outputs=(method.number(out),))
-    executable = Executable("ET12", 0, (plan,), (), (), None)
+    executable = Executable("ET12", 0, (plan,), (), ())
     return ProgramModel(executable, [DelegateGraph("forward", 0, tuple(range(calls)), graph(PAYLOAD))], recorded)
 
 

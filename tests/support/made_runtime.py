@@ -17,7 +17,7 @@ import numpy as np
 from fakes import FakeTarget
 from opscope.analysis.operators.attribution import Attributions
 from opscope.analysis.operators.operators import OperatorFacts
-from opscope.bundle.manifest import Measurement
+from opscope.bundle.manifest import Measurement, Variant
 from opscope.core.errors import FeatureError, TraceFormatError
 from opscope.core.table import Clock, EventTable, Scope
 from opscope.core.table.places import OperatorKey
@@ -87,7 +87,7 @@ class MadeTarget(FakeTarget):
         """Nothing can be switched off."""
         raise FeatureError("the made runtime chooses its kernels when it is built")
 
-    def ceilings(self, clear: list[str] | None, threads: int) -> None:
+    def ceilings(self, variant: Variant) -> None:
         """It measures no ceilings."""
 
     def execute(self, job: Job, directory: Path) -> JobOutcome:
@@ -125,7 +125,9 @@ class MadeRuntime(Runtime):
     def signatures(self, program: Path) -> Sequence[Signature]:
         """One function of one input."""
         sizes = tuple(json.loads(program.read_text())["sizes"])
-        tensor = PlannedTensor(NumberType("float32", 32), sizes, (), Dynamism.STATIC, 0, None, "x", external=False)
+        tensor = PlannedTensor(
+            NumberType("float32", 32), sizes, (), Dynamism.STATIC, 0, planned=False, name="x", external=False
+        )
         return (Signature("main", (tensor,), (msgspec.structs.replace(tensor, name="y"),)),)
 
     def attributed(self, side: Side, program: Path, record: Path | None) -> AttributedSide:  # noqa: ARG002 - it has none

@@ -33,7 +33,14 @@ class Given:
         bound = Dynamism.BOUNDED if dynamic else Dynamism.STATIC
         order = tuple(range(len(sizes)))
         self.value = PlannedTensor(
-            NumberType(dtype, _BITS.get(dtype)), sizes, order, bound, int(weight), None, "", external=False
+            NumberType(dtype, _BITS.get(dtype)),
+            sizes,
+            order,
+            bound,
+            int(weight),
+            planned=False,
+            name="",
+            external=False,
         )
 
 

@@ -23,7 +23,7 @@ from textwrap import dedent
 import flatbuffers
 
 from opscope.core.table import EventTable
-from opscope.runtimes.executorch.etdump.etdump import EtdumpReader
+from opscope.runtimes.executorch.etdump import EtdumpReader
 
 _LINE = re.compile(r"^(?P<indent> *)(?P<name>.+?)(?: @(?P<instruction>\d+))? (?P<duration>\d+)$")
 _FRAMEWORK_CHAIN = -1

@@ -20,7 +20,7 @@ from opscope.core.errors import UsageError
 from opscope.experiment.checks import State
 from opscope.experiment.planned import Settings
 from opscope.experiment.target_names import parse_target
-from opscope.hosts.own_directory import OWN
+from opscope.hosts.device import OWN
 from opscope.hosts.ssh import VARIABLE
 from opscope.workflows.measure.profiling import profile
 from opscope.workflows.measure.running import read_experiments, run

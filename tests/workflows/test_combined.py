@@ -16,8 +16,8 @@ from fakes import FakeClock, FakeTarget
 from hostile_names import HOSTILE
 from opscope.api import Settings, combined, combined_report, content, profile
 from opscope.bundle.bundle import Bundle
+from opscope.bundle.consistency import hashed_record
 from opscope.bundle.manifest import Environment, Failure, FailureKind
-from opscope.bundle.record_hashes import hashed_record
 from opscope.core.errors import NotFoundError, UsageError
 from opscope.core.files import labels
 from opscope.core.stats.effect import Verdict

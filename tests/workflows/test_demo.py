@@ -13,7 +13,7 @@ from documents import ROOT
 from exports import served
 from opscope.core.files import sha256_of
 from opscope.program.model import ProgramModel
-from opscope.runtimes.executorch.etrecord.etrecord import read_etrecord, slim_etrecord
+from opscope.runtimes.executorch.etrecord import read_etrecord, slim_etrecord
 from opscope.runtimes.exports import record_of_export
 from opscope.runtimes.registry import read_model
 from plans import outline

@@ -17,8 +17,8 @@ from opscope.bundle.bundle import Bundle, is_bundle
 from opscope.bundle.manifest import Status
 from opscope.core.errors import DeviceError
 from opscope.hosts.device import Device
-from opscope.hosts.local_shell import LocalShell
 from opscope.hosts.lock import lock_identity
+from opscope.hosts.shell import LocalShell
 from opscope.hosts.ssh import VARIABLE, SshShell, parse_address
 from opscope.workflows.measure.running import run
 from programs import write_tiny_program

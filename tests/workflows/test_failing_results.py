@@ -25,7 +25,7 @@ from opscope.kit import sides as kit
 from opscope.measurements import analyses, bundle_kernels
 from opscope.program.cost import cost, node_cost
 from opscope.runtimes import attribution
-from opscope.runtimes.executorch.etdump.etdump import EtdumpReader
+from opscope.runtimes.executorch.etdump import EtdumpReader
 from opscope.runtimes.side import Side
 from opscope.workflows.validate import validation
 from programs import write_tiny_program

@@ -15,8 +15,7 @@ from opscope.api import report, validate
 from opscope.bundle.bundle import Bundle
 from opscope.bundle.manifest import Role
 from opscope.core.stats.effect import Verdict
-from opscope.measurements.calls import fastest_first
-from opscope.measurements.sides import compared_pairs
+from opscope.measurements.sides import compared_pairs, fastest_first
 from opscope.reports.content.ranking import outputs_sentences
 from opscope.reports.report import markdown_report, report_document
 from opscope.workflows.measure.experiments import Means

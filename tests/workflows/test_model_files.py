@@ -17,7 +17,7 @@ from fakes import FakeClock, FakeTarget
 from opscope.api import Settings, default_directory, profile
 from opscope.core.errors import NotFoundError, UsageError
 from opscope.core.files import place_beside
-from opscope.runtimes.executorch.etrecord.etrecord import slim_etrecord
+from opscope.runtimes.executorch.etrecord import slim_etrecord
 from opscope.runtimes.executorch.program_files import kept_files, program_files
 from opscope.workflows.measure.program_inputs import program_source
 from programs import write_tiny_program

@@ -23,10 +23,9 @@ from opscope.bundle.bundle import Bundle
 from opscope.bundle.manifest import FailureKind, Role, Status
 from opscope.core.errors import UsageError
 from opscope.experiment.checks import State
-from opscope.hosts.adb.adb import DIRECTORY, AdbAddress, AdbShell, parse_address
+from opscope.hosts.adb.adb import DIRECTORY, PROFILES, AdbAddress, AdbShell, parse_address
 from opscope.hosts.adb.device import PHONE_VERSIONS, AdbDevice, Hold
-from opscope.hosts.adb.power import PROFILES
-from opscope.hosts.own_directory import OWN
+from opscope.hosts.device import OWN
 from opscope.runtimes.native.building import host_architecture
 from opscope.workflows.measure.running import read_experiments, run
 from opscope.workflows.measure.targets import on_phone, phone_name, target_checks

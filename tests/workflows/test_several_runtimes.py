@@ -19,7 +19,6 @@ from opscope.bundle.bundle import Bundle
 from opscope.bundle.manifest import Role, Status
 from opscope.core.errors import MissingDependencyError, UsageError
 from opscope.core.install import install_command
-from opscope.experiment.variant_targets import VariantTargets
 from opscope.program.operators.taxonomy import FRAMEWORK
 from opscope.runtimes.litert.target import litert_here
 from opscope.workflows.measure import targets
@@ -27,6 +26,7 @@ from opscope.workflows.measure.experiment_bundle import target_of
 from opscope.workflows.measure.experiments import Means
 from opscope.workflows.measure.run_report import RunReport
 from opscope.workflows.measure.running import read_experiments, run
+from opscope.workflows.measure.targets import VariantTargets
 from opscope.workflows.reports.reports import content_of
 from programs import tiny_program
 from texts import ONLY_LITERT

@@ -15,8 +15,8 @@ from opscope.bundle.manifest import Failure, FailureKind, Status, device_text
 from opscope.core.errors import DeviceError, StorageError, UsageError
 from opscope.experiment.protocol import Job
 from opscope.experiment.target import Capabilities, JobOutcome
-from opscope.hosts.local_shell import LocalShell
 from opscope.hosts.lock import lock_identity
+from opscope.hosts.shell import LocalShell
 from opscope.workflows.measure.experiments import Means
 from opscope.workflows.measure.run_report import ExperimentResult, RunReport
 from opscope.workflows.measure.running import run

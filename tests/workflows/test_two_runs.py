@@ -14,8 +14,8 @@ from opscope.api import profile, validate
 from opscope.bundle.bundle import Bundle
 from opscope.bundle.manifest import Target
 from opscope.core.errors import BusyError
-from opscope.hosts.local_shell import LocalShell
 from opscope.hosts.lock import DeviceLock, LockRequest, MachineHold
+from opscope.hosts.shell import LocalShell
 from opscope.hosts.this_machine import ThisMachine
 from opscope.measurements.results import Profiled
 from programs import write_tiny_program

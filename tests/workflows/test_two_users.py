@@ -17,9 +17,8 @@ from dask_cluster import Cluster
 from opscope.bundle.bundle import Bundle
 from opscope.bundle.manifest import Status
 from opscope.core.errors import IncompleteError
-from opscope.hosts.local_shell import LocalShell
 from opscope.hosts.lock import DeviceLock
-from opscope.hosts.shell import RemoteProcess
+from opscope.hosts.shell import LocalShell, RemoteProcess
 from programs import write_tiny_program
 from runners import GOOD, write_runner
 from waiting import HANG, eventually

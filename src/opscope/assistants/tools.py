@@ -48,13 +48,9 @@ class ToolAnswer(msgspec.Struct, frozen=True):
 
 
 def answered(answer: str, document: msgspec.Struct, most: int, more: Sequence[str] = ()) -> ToolAnswer:
-    """A result as an answer.
+    """A result as an answer, which says it in one sentence: the first ``most`` entries of its lists are kept.
 
-    Args:
-        answer: it in one sentence.
-        document: all of it.
-        most: entries of a list that are kept, the first ones.
-        more: what else is to be said of how to get more.
+    ``more`` is what else is to be said of how to get more.
     """
     cut: dict[str, int] = {}
     result = _cut(msgspec.to_builtins(document, str_keys=True), most, "", cut)

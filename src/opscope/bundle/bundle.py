@@ -14,9 +14,8 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import msgspec
 
-from opscope.bundle.consistency import unusable
+from opscope.bundle.consistency import hashed_record, record_hashes, unusable
 from opscope.bundle.manifest import Manifest, Repetition, Status, TracingMode
-from opscope.bundle.record_hashes import hashed_record, record_hashes
 from opscope.core.errors import BundleError, InvalidBundleError, NotFoundError, StorageError, TraceFormatError
 from opscope.core.files import place_beside, sha256_of, storage_errors, write_atomically
 from opscope.core.json import from_json, to_json
@@ -27,8 +26,8 @@ from opscope.program.ceilings import Ceilings, NoCeilings
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
+    from opscope.bundle.consistency import RecordHash
     from opscope.bundle.manifest import LockRecord, PlanSlot, SampleRun, Variant
-    from opscope.bundle.record_hashes import RecordHash
 
 
 MANIFEST = "manifest.json"

@@ -24,11 +24,8 @@ if TYPE_CHECKING:
 _AT = re.compile(r" - at `(?:key in )?\$?\.?(.*)`\Z", re.DOTALL)
 
 
-class Fault(NamedTuple):
-    """Where a document breaks its schema or differs from another one, and how."""
-
-    at: str
-    message: str
+Fault: TypeAlias = tuple[str, str]
+"""Where a document breaks its schema or differs from another one, and how."""
 
 
 class JsonDocument(NamedTuple):
@@ -42,7 +39,7 @@ class JsonDocument(NamedTuple):
     @property
     def foreign(self) -> bool:
         """Whether it is not JSON or of another schema, so that nothing in it can be compared."""
-        return any(fault.at in {"", "schema"} for fault in self.faults) and self.typed is None
+        return any(at in {"", "schema"} for at, _ in self.faults) and self.typed is None
 
 
 def examined(content: bytes, *kinds: type[msgspec.Struct]) -> JsonDocument:
@@ -50,9 +47,9 @@ def examined(content: bytes, *kinds: type[msgspec.Struct]) -> JsonDocument:
     try:
         value = msgspec.json.decode(content)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        return JsonDocument(None, None, [Fault("", f"not valid JSON: {error}")])
+        return JsonDocument(None, None, [("", f"not valid JSON: {error}")])
     except RecursionError:
-        return JsonDocument(None, None, [Fault("", "not readable JSON: it is nested too deeply")])
+        return JsonDocument(None, None, [("", "not readable JSON: it is nested too deeply")])
     fault = _schema_fault(value, [str(kind.__struct_config__.tag) for kind in kinds])
     if fault:
         return JsonDocument(value, None, [fault])
@@ -62,24 +59,24 @@ def examined(content: bytes, *kinds: type[msgspec.Struct]) -> JsonDocument:
     except msgspec.MsgspecError as error:
         message = str(error)
         match = _AT.search(message)
-        return JsonDocument(value, None, [Fault(match[1], message[: match.start()]) if match else Fault("", message)])
+        return JsonDocument(value, None, [(match[1], message[: match.start()]) if match else ("", message)])
     known = msgspec.json.decode(msgspec.json.encode(typed))
-    faults = [Fault(at, "a field unknown to this opscope") for at in _extra(value, known)]
+    faults = [(at, "a field unknown to this opscope") for at in _extra(value, known)]
     absent = frozenset(re.sub(r"\[\d+\]", "[]", at) for at in _extra(known, value))
     return JsonDocument(value, typed, faults, absent)
 
 
 def _schema_fault(value: Json, tags: list[str]) -> Fault | None:
     if not isinstance(value, dict):
-        return Fault("", "not a JSON object")
+        return ("", "not a JSON object")
     schema = value.get("schema")
     if schema in tags:
         return None
     if schema is None:
-        return Fault("schema", f"has no schema; expected {tags[0]}")
+        return ("schema", f"has no schema; expected {tags[0]}")
     if isinstance(schema, str) and schema.partition("/")[0] in {tag.partition("/")[0] for tag in tags}:
-        return Fault("schema", f"written as {schema}; this opscope reads {tags[0]}: upgrade opscope")
-    return Fault("schema", f"has {schema!r}; expected {' or '.join(tags)}")
+        return ("schema", f"written as {schema}; this opscope reads {tags[0]}: upgrade opscope")
+    return ("schema", f"has {schema!r}; expected {' or '.join(tags)}")
 
 
 def _extra(value: Json, known: Json, at: str = "") -> Iterator[str]:
@@ -219,12 +216,12 @@ def differences(stated: Json, computed: Json, at: str = "") -> Iterator[Fault]:
                 yield from differences(stated[name], computed[name], f"{at}.{name}" if at else name)
     elif isinstance(stated, list) and isinstance(computed, list):
         if len(stated) != len(computed):
-            yield Fault(at, f"states {len(stated):,} entries, there are {len(computed):,}")
+            yield (at, f"states {len(stated):,} entries, there are {len(computed):,}")
             return
         for number, (one, other) in enumerate(zip(stated, computed, strict=True)):
             yield from differences(one, other, f"{at}[{number}]")
     elif not _equal(stated, computed, at):
-        yield Fault(at, unlike(stated, computed))
+        yield (at, unlike(stated, computed))
 
 
 def unlike(stated: Json, computed: Json) -> str:

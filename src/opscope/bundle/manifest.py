@@ -151,6 +151,11 @@ class Variant(msgspec.Struct, frozen=True):
     delegate: DelegateName | None = None
     options: dict[str, str] | None = None
 
+    @property
+    def clear(self) -> list[str] | None:
+        """Fields of ``cpuinfo_isa`` to clear, of a variant whose mechanism is stated; None: the switch is not used."""
+        return None if self.switch is None else self.cleared
+
 
 class PlannedInput(msgspec.Struct, frozen=True):
     """One input of the calls.
@@ -290,7 +295,7 @@ class Phone(msgspec.Struct, frozen=True):
         soc: maker and name of its system on a chip.
         android: release of the system.
         build: the system's own name for itself.
-        power: the power settings that were asked for, see ``opscope.hosts.adb.power``; null: as they were.
+        power: the power settings that were asked for, see ``opscope.hosts.adb.adb``; null: as they were.
         settings: global settings that bear on speed, as they were found; null for one that was not set.
     """
 

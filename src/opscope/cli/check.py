@@ -23,7 +23,6 @@ from opscope.cli.shared.gating import (
     MarkdownOption,
     ThresholdOption,
     Told,
-    TwoPrograms,
     measured,
     refuse,
     tell,
@@ -191,11 +190,13 @@ def command(
         refuse(
             {"--warmup": warmup, "--force": force or None}, "it is only for sides that are already measured", _PROGRAMS
         )
-        sides = TwoPrograms(candidate, against, out or default_directory(candidate, SystemClock().now()))
+        place = out or default_directory(candidate, SystemClock().now())
         counted = (
             _counted(candidate, against, share) if work else None
         )  # first: what it lacks must not cost a measurement
-        done = measured(sides, _settings(config, asked), share, budget, quiet=quiet)
+        done = measured(
+            candidate, against, place, _settings(config, asked), threshold=share, budget=budget, quiet=quiet
+        )
         report = with_time(counted, done.decision) if counted else done.decision
         if not quiet:
             say(f"report: {done.profiled.path / 'report.html'}", err=True)

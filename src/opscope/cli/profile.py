@@ -26,7 +26,6 @@ from opscope.cli.shared.gating import (
     MarkdownOption,
     ThresholdOption,
     Told,
-    TwoPrograms,
     measured,
     refuse,
     resume_hint,
@@ -109,8 +108,17 @@ def command(
             problem, hint = "too few rounds for a verdict", "leave it out; --rounds 6 is the minimum"
             raise UsageError(problem, where="--quick", hint=hint)
         _check_two_programs(model, against, settings)
-        sides = TwoPrograms(model, against, place)
-        checked = measured(sides, settings, threshold_share(threshold), budget, quiet=quiet, resume=resume, named=named)
+        checked = measured(
+            model,
+            against,
+            place,
+            settings,
+            threshold=threshold_share(threshold),
+            budget=budget,
+            quiet=quiet,
+            resume=resume,
+            named=named,
+        )
         write_json(checked.profiled.content, json)
         told = Told(inconclusive == "pass", quiet or json == STANDARD_OUTPUT, None, markdown, junit)
         _finish(checked, model, told)

@@ -92,12 +92,9 @@ def guessed(
 ) -> list[AskedInput | None]:
     """Inputs, with a guess of all open sizes and of the values of integers that nobody asked for.
 
-    Args:
-        inputs: by their names, as a program declares them.
-        asked: what was asked for, in this order, or None.
-        sizes: of symbols, as far as they were given.
-        rows: of the table that an input is an index into, by its name, as far as that is known.
-        usual: what to take for sizes of which no name says how large they are.
+    ``asked`` stands in the order of the inputs; ``sizes`` are those of symbols, as far as they were given; ``rows`` of
+    the table that an input is an index into, by its name; ``usual`` what to take for sizes of which no name says how
+    large.
     """
     found = [*asked, *[None] * (len(inputs) - len(asked))]
     tensors = {place: value for place, (_, value) in enumerate(inputs) if isinstance(value, PlannedTensor)}

@@ -182,14 +182,10 @@ def by_position(path: Path, arrays: Mapping[str, Array]) -> list[AskedInput | No
 
 
 def placed(asked: Sequence[AskedInput | None], names: Sequence[str]) -> list[AskedInput | None]:
-    """What is asked for, in the order of a program's inputs.
+    """What is asked for, in the order of a program's inputs; a UsageError for a name that is none, or named twice.
 
-    Args:
-        asked: those without a name stand in the order of the inputs; arrays of names that no input has, too.
-        names: of the inputs, as a person says them; empty texts where the program states none.
-
-    Raises:
-        UsageError: no input has the name, or one is asked for twice.
+    What has no name stands in the order of the inputs, as do arrays of names that no input has. ``names`` are those of
+    the inputs, as a person says them; empty texts where the program states none.
     """
     arrays = all(one is None or isinstance(one.wish, np.ndarray) for one in asked)
     if arrays and not all(one is None or one.name in names for one in asked):

@@ -72,7 +72,7 @@ class Job(msgspec.Struct, frozen=True):
     @property
     def clear(self) -> list[str] | None:
         """Fields of ``cpuinfo_isa`` to clear; None: the switch is not used."""
-        return None if self.variant.switch is None else self.variant.cleared
+        return self.variant.clear
 
     @property
     def threads(self) -> int:
@@ -122,15 +122,18 @@ class RunRequest(msgspec.Struct, frozen=True, kw_only=True):
 class CeilingsRequest(msgspec.Struct, frozen=True):
     """The ceilings of one variant."""
 
-    # fields of `cpuinfo_isa` to clear before the backend is loaded; null: the switch is not used
-    clear: list[str] | None
-    threads: int  # size of the thread pool
+    variant: Variant  # with the switch's mechanism stated; its fields are cleared before the backend is loaded
     seconds: float  # how long measuring should take
     answer: str  # where to write the CeilingsAnswer
     # ceilings to measure again, in the very shapes that they were seen in, and no others; null for all
     again: Ceilings | None = None
     # file with the counters of a mechanism that works from outside of the process; null without one
     record: str | None = None
+
+    @property
+    def threads(self) -> int:
+        """Size of the thread pool."""
+        return self.variant.threads or 1
 
 
 class ChildAnswer(msgspec.Struct, Generic[Result], frozen=True):

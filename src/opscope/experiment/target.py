@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 import msgspec
 
-from opscope.bundle.manifest import Conditions, Environment, Failure, Measurement, Mechanism, Target
+from opscope.bundle.manifest import Conditions, Environment, Failure, Measurement, Mechanism, Target, Variant
 from opscope.bundle.settings import ExperimentSettings, options_of
 from opscope.core.errors import FeatureError, RunError, UsageError
 from opscope.experiment.protocol import SETTINGS_OF_A_JOB, TRACE, Job
@@ -118,12 +118,11 @@ class RunTarget(ABC):
             hint = f"leave it out, or choose another --target than {kind}"
             raise UsageError(f"the runner there does not support {' or '.join(words)}", where=words[0], hint=hint)
 
-    def ceilings(self, clear: list[str] | None, threads: int) -> Ceilings | None:  # noqa: ARG002 - for those that can
+    def ceilings(self, variant: Variant) -> Ceilings | None:  # noqa: ARG002 - for those that can
         """The ceilings there, measured in their own process; None when this kind of target cannot measure them.
 
         Args:
-            clear: fields of ``cpuinfo_isa`` to clear; None: the switch is not used.
-            threads: size of the thread pool.
+            variant: whose features are cleared and whose threads run, with the switch's mechanism stated.
 
         Raises:
             FeatureError: it cannot be proved that the features are off.

@@ -1,4 +1,7 @@
-"""A device that is used through a shell: its files are kept by their content, its commands are guarded."""
+"""A device that is used through a shell: its files are kept by their content, its commands are guarded.
+
+opscope keeps a directory there for itself: it bears a mark, and nothing outside of it is removed.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from opscope.core.errors import DeviceError, UsageError
+from opscope.core.errors import DeviceError, OverwriteError, UsageError
 from opscope.core.files import sha256_of
 from opscope.core.grouping import grouped
 from opscope.core.system.capped_log import trim_log
@@ -21,18 +24,18 @@ from opscope.core.system.elf import AARCH64, ARM, X86, X86_64, machine_of
 from opscope.hosts.facts import conditions_of, environment_of, parts
 from opscope.hosts.host import PRINTED, ExitStatus, Storage
 from opscope.hosts.lock import DeviceLock, LockRequest, hold_machine, lock_identity
-from opscope.hosts.own_directory import OWN, prepare, remove
 from opscope.hosts.process import log_tail
 from opscope.hosts.scripts import CONDITIONS, FACTS, GUARD, PLACE, START, STORAGE
 from opscope.hosts.shell import safe_path
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
+    from subprocess import CompletedProcess
 
     from opscope.bundle.manifest import Conditions, Environment, Target
     from opscope.hosts.host import GuardedCommand
     from opscope.hosts.lock import Lock, MachineHold
-    from opscope.hosts.shell import Finished, RemoteProcess, RemoteShell
+    from opscope.hosts.shell import RemoteProcess, RemoteShell
 
 
 class Processor(NamedTuple):
@@ -72,10 +75,7 @@ _TIMED_OUT, _FILE, _MOST_FILES = "timed-out", "file ", 1000
 class Device:
     """A device: a host that a shell leads to.
 
-    Args:
-        shell: the way to it.
-        parent: directory there in which opscope has one of its own; see :mod:`opscope.hosts.own_directory`.
-        lock: that is held while it is used; None: one that is of use on any system.
+    ``parent`` is the directory there in which opscope has one of its own; ``lock`` is held while it is used.
     """
 
     remote = True
@@ -178,7 +178,7 @@ class Device:
         own = f"{kind}/{digest or self._digest(files)}"
         place = f"{self.base}/{own}"
         if place not in self._kept:
-            if self._sh('[ -d "$1" ]', place).code:
+            if self._sh('[ -d "$1" ]', place).returncode:
                 self._send(files, own)
             self._kept.add(place)
         return {name: f"{place}/{name}" for name in files}
@@ -286,13 +286,13 @@ class Device:
     def _parts(self, script: str) -> Mapping[str, str]:
         return parts(self._shell.run(["sh", "-c", script, "opscope"], _ASK_SECONDS).stdout)
 
-    def _sh(self, script: str, *words: str) -> Finished:
+    def _sh(self, script: str, *words: str) -> CompletedProcess[bytes]:
         return self._shell.run(["sh", "-c", script, "opscope", *words], _ASK_SECONDS)
 
-    def _must(self, done: Finished) -> None:
-        if done.code:
+    def _must(self, done: CompletedProcess[bytes]) -> None:
+        if done.returncode:
             said = done.stderr.decode("utf-8", "replace").strip()
-            raise DeviceError(said or f"exit code {done.code}", where=self.name)
+            raise DeviceError(said or f"exit code {done.returncode}", where=self.name)
 
 
 _CANNOT_START = (126, 127)
@@ -311,3 +311,58 @@ def _files(process: RemoteProcess, timeout: float) -> list[str]:
         if line.startswith(_FILE):
             found.append(line.removeprefix(_FILE))
     return found
+
+
+OWN = "opscope"
+"""Name of the directory, below the one that a target names."""
+MARK = ".opscope-device"
+"""File in it that says whose it is."""
+_SECONDS = 60.0
+_MARKED = f"""
+marked() {{
+  [ -f "$1/{MARK}" ] && [ ! -L "$1/{MARK}" ]
+}}
+"""
+# $1 directory: made and marked where nothing is there, taken where it is empty or marked. Says "foreign" of all others.
+_PREPARE = f"""{_MARKED}
+dir=$1
+marked "$dir" && exit 0
+if [ -d "$dir" ]; then
+  if [ -n "$(ls -A "$dir" 2>/dev/null)" ] && ! marked "$dir"; then
+    echo foreign
+    exit 1
+  fi
+elif [ -e "$dir" ] || [ -L "$dir" ]; then
+  echo foreign
+  exit 1
+else
+  mkdir -p "$dir" || exit 1
+fi
+echo 'opscope keeps its files in this directory, and removes them.' >"$dir/{MARK}"
+"""
+# $1 directory, $2... names in it, patterns of the shell.
+_REMOVE = f"""{_MARKED}
+dir=$1
+shift
+marked "$dir" || {{ echo "$dir bears no mark of opscope" >&2; exit 1; }}
+for name; do
+  case /$name/ in */../* | //*) exit 1 ;; esac
+  for path in "$dir"/$name; do
+    rm -rf "$path" || exit 1
+  done
+done
+"""
+
+
+def prepare(shell: RemoteShell, directory: str) -> None:
+    """Make the directory where it is missing, and mark it; one that cannot be made is told by what is kept in it."""
+    done = shell.run(["sh", "-c", _PREPARE, "opscope-prepare", directory], _SECONDS)
+    if done.stdout.strip() == b"foreign":
+        problem = f"{directory} exists, and opscope did not create it"
+        hint = f"name a directory where opscope can create {OWN}, with ?dir=PATH in the address"
+        raise OverwriteError(problem, where=shell.describe().name, hint=hint)
+
+
+def remove(shell: RemoteShell, directory: str, names: Sequence[str]) -> CompletedProcess[bytes]:
+    """Remove files and directories of opscope's; nothing where the directory bears no mark."""
+    return shell.run(["sh", "-c", _REMOVE, "opscope-remove", directory, *names], _SECONDS)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from opscope.bundle.manifest import Conditions, Environment
 from opscope.machine import environment
-from opscope.machine.emulation import reported_emulator
+from opscope.machine.environment import reported_emulator
 from opscope.machine.processor import quota_of, within
 
 if TYPE_CHECKING:

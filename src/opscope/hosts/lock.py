@@ -22,9 +22,10 @@ from opscope.hosts.scripts import BESIDE, LOCK, TICKET, WHICH
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from subprocess import CompletedProcess
 
     from opscope.bundle.manifest import Target
-    from opscope.hosts.shell import Finished, RemoteProcess
+    from opscope.hosts.shell import RemoteProcess
 
 LockMode: TypeAlias = Literal["wait", "warn", "fail"]
 """What to do when another run measures there: wait for it a while, measure beside it, or end with an error."""
@@ -91,7 +92,7 @@ class LockShell(Protocol):
         """Kind and address, for messages."""
         ...
 
-    def run(self, command: Sequence[str], timeout: float) -> Finished:
+    def run(self, command: Sequence[str], timeout: float) -> CompletedProcess[bytes]:
         """Run a command and wait for its end."""
         ...
 
@@ -212,12 +213,8 @@ def _own_name() -> str:
 class MachineHold:
     """A machine on which is measured, alone or beside another run.
 
-    Args:
-        asked: what was to be done when another run measures there.
-        lock: that was taken; None where none can be.
-        waited: for another run, in seconds.
-        busy: who measured there at first; None for nobody.
-        problem: why there is no lock.
+    ``asked`` says what was to be done when another run measures there, ``busy`` who did at first, ``waited`` for how
+    many seconds it was waited; ``problem`` says why there is no lock.
     """
 
     def __init__(

@@ -1,4 +1,7 @@
-"""A shell on a device: commands run there, files go there and come back, whatever carries them (ssh, adb)."""
+"""A shell on a device: commands run there, files go there and come back, whatever carries them (ssh, adb).
+
+A shell on this machine is for what is the same here and on a device.
+"""
 
 from __future__ import annotations
 
@@ -8,17 +11,18 @@ import queue
 import re
 import signal
 import subprocess
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+import threading
+from typing import TYPE_CHECKING, Protocol
 from urllib.parse import parse_qsl
 
-from opscope.core.errors import UsageError, did_you_mean
+from opscope.bundle.manifest import Target
+from opscope.core.errors import DeviceError, UsageError, did_you_mean
 from opscope.core.system.stop import waiting
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
-
-    from opscope.bundle.manifest import Target
+    from subprocess import CompletedProcess
 
 
 _END_SECONDS = 5.0
@@ -75,14 +79,6 @@ def _kill(process: subprocess.Popen[bytes]) -> None:
 _SAFE_PATH = re.compile(r"[A-Za-z0-9_./+@%,=:-]*\Z")
 
 
-class Finished(NamedTuple):
-    """How a command on a device ended."""
-
-    code: int  # its exit code; above 128, as shells tell it, it was ended by the signal `code - 128`
-    stdout: bytes  # what it printed, to be distrusted like every input
-    stderr: bytes
-
-
 class RemoteProcess(Protocol):
     """A command that runs on a device while we do something else."""
 
@@ -110,8 +106,8 @@ class RemoteShell(Protocol):
         """Kind and address, for the manifest and for messages."""
         ...
 
-    def run(self, command: Sequence[str], timeout: float) -> Finished:
-        """Run a command and wait for its end."""
+    def run(self, command: Sequence[str], timeout: float) -> CompletedProcess[bytes]:
+        """Run a command and wait for its end; a code above 128, as shells tell it, is of the signal ``code - 128``."""
         ...
 
     def spawn(self, command: Sequence[str]) -> RemoteProcess:
@@ -145,3 +141,70 @@ def safe_path(path: str, where: str) -> str:
         problem = f"{path!r} cannot be a directory of the device"
         raise UsageError(problem, where=where, hint="use only letters, digits and _ . / + @ % , = : -")
     return path
+
+
+class LocalProcess:
+    """A command that runs here while we do something else; see :class:`opscope.hosts.shell.RemoteProcess`.
+
+    ``command``: program and arguments; ``where``: this machine, for messages.
+
+    Raises DeviceError: it cannot be started.
+    """
+
+    def __init__(self, command: Sequence[str], where: str) -> None:
+        self._lines, pipe = ResponseLines(), subprocess.PIPE
+        try:
+            self._process = subprocess.Popen(
+                command, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL, start_new_session=True
+            )
+        except OSError as error:
+            raise DeviceError(f"{command[0]} cannot be started: {error.strerror}", where=where) from error
+        threading.Thread(target=self._listen, daemon=True).start()
+
+    def alive(self) -> bool:
+        """Whether it still runs."""
+        return self._process.poll() is None
+
+    def read_line(self, timeout: float) -> str | None:
+        """The next line that it prints; None when there is none in time or it has ended."""
+        return self._lines.take(timeout)
+
+    def wait(self, timeout: float) -> int | None:
+        """Its exit code; None when it still runs after that time, in seconds."""
+        try:
+            return self._process.wait(timeout)
+        except subprocess.TimeoutExpired:
+            return None
+
+    def end(self) -> None:
+        """Close its standard input and wait for its end."""
+        end_process(self._process)
+
+    def _listen(self) -> None:
+        assert self._process.stdout is not None  # noqa: S101 - it was asked for
+        with self._process.stdout as output:
+            for raw in output:
+                self._lines.put(raw.decode("utf-8", "replace").rstrip("\n"))
+        self._lines.close()
+
+
+_NAME = "this machine"
+
+
+class LocalShell:
+    """A shell on this machine."""
+
+    def describe(self) -> Target:
+        """What messages call it."""
+        return Target(_NAME, "")
+
+    def run(self, command: Sequence[str], timeout: float) -> CompletedProcess[bytes]:
+        """Run a command and wait for its end."""
+        try:
+            return subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, timeout=timeout, check=False)
+        except (OSError, subprocess.TimeoutExpired) as error:
+            raise DeviceError(f"{command[0]}: {error}", where=_NAME) from error
+
+    def spawn(self, command: Sequence[str]) -> LocalProcess:
+        """Start a command whose standard input stays open until it is ended, or this process ends."""
+        return LocalProcess(command, _NAME)

@@ -18,12 +18,13 @@ import threading
 import time
 import weakref
 from pathlib import Path
+from subprocess import CompletedProcess
 from typing import TYPE_CHECKING, NamedTuple
 
 from opscope.bundle.manifest import Target
 from opscope.core.errors import DeviceError, MissingDependencyError, UsageError
 from opscope.hosts.process import last_line
-from opscope.hosts.shell import Finished, ResponseLines, address_options, end_process, safe_path
+from opscope.hosts.shell import ResponseLines, address_options, end_process, safe_path
 from opscope.hosts.target_kinds import SSH
 
 if TYPE_CHECKING:
@@ -222,7 +223,7 @@ class SshShell:
         """Kind and address as it was given."""
         return Target(SSH.name, self._address.text)
 
-    def run(self, command: Sequence[str], timeout: float) -> Finished:
+    def run(self, command: Sequence[str], timeout: float) -> CompletedProcess[bytes]:
         """Run a command and wait for its end."""
         self._connect()
         try:
@@ -234,7 +235,7 @@ class SshShell:
         code = exit_code(trailer.decode("ascii", "replace"))
         if code is None:
             raise connection_error(self.where, self._address.host, done.stderr)
-        return Finished(code, output, done.stderr)
+        return CompletedProcess(command, code, output, done.stderr)
 
     def spawn(self, command: Sequence[str]) -> SshProcess:
         """Start a command; its standard input ends with the connection."""

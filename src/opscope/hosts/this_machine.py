@@ -13,9 +13,9 @@ from opscope.core.errors import BusyError, DeviceError, UsageError
 from opscope.core.json import from_json
 from opscope.core.system import launch
 from opscope.hosts.host import PRINTED, ExitStatus, GuardedCommand
-from opscope.hosts.local_shell import LocalShell
 from opscope.hosts.lock import DeviceLock, MachineHold, hold_machine, lock_identity
 from opscope.hosts.process import log_tail, run_process
+from opscope.hosts.shell import LocalShell
 from opscope.machine import environment
 
 if TYPE_CHECKING:

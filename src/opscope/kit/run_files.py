@@ -201,11 +201,8 @@ def run_files(
 ) -> dict[str, bytes]:
     """The content of each file by its name, but for the timelines and their statistics.
 
-    Args:
-        model: what the files are called after, and the path of the program.
-        created: when the run began.
-        experiments: of the run.
-        pairs: candidates with their baselines.
+    ``model`` is what the files are called after, and the path of the program; ``created`` when the run began; ``pairs``
+    are candidates with their baselines.
     """
     (stem, program), results = model, [_result(own) for own in experiments]
     manifest = {"generated_at": created, "config": None, "model": program, "results": results}

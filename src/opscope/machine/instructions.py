@@ -93,7 +93,9 @@ class X86Instructions:
             loaded += size * (memory.access in _reads(iced))
             stored += size * (memory.access in _writes(iced))
         registers = [found.op_register(n) for n in range(found.op_count) if found.op_kind(n) == iced.OpKind.REGISTER]
-        width = max((iced.RegisterExt.size(one) * 8 for one in registers if _is_vector(iced, one)), default=0)
+        width = max(
+            (iced.RegisterExt.size(one) * 8 for one in registers if iced.RegisterExt.is_vector_register(one)), default=0
+        )
         kind, products = self._kind(found, name, width, bool(loaded), bool(stored))
         return Instruction(kind, loaded, stored, products)
 
@@ -132,10 +134,6 @@ def _reads(iced: Any) -> frozenset[int]:  # noqa: ANN401
 def _writes(iced: Any) -> frozenset[int]:  # noqa: ANN401
     access = iced.OpAccess
     return frozenset((access.WRITE, access.COND_WRITE, access.READ_WRITE, access.READ_COND_WRITE))
-
-
-def _is_vector(iced: Any, register: int) -> bool:  # noqa: ANN401
-    return bool(iced.RegisterExt.is_vector_register(register))
 
 
 class VectorLengths(NamedTuple):

@@ -164,13 +164,7 @@ def present(arch: str, fields: frozenset[str]) -> list[Group]:
 def strongest(arch: str, fields: frozenset[str], bits: Collection[int] = ()) -> Group | None:
     """The group to switch off when nothing else is asked: the strongest of this CPU that a model's weights can use.
 
-    Args:
-        arch: of the CPU.
-        fields: that it has.
-        bits: widths of the weights; empty where they are not known.
-
-    Returns:
-        None when there is none.
+    ``fields`` are those that the CPU has, ``bits`` widths of the weights, empty where they are not known.
     """
     candidates = (group(arch, name) for name in _DEFAULTS[arch])
     usable = (one for one in candidates if not bits or one.bits is None or one.bits in bits)

@@ -99,8 +99,8 @@ def _view(
     runs: Mapping[str, EvidenceRun],
     notes: list[str],
 ) -> KernelView:
-    gathered, every = _Gathered(bundle, known, runs, sources, None), KernelFilter()
-    ladders = _ladders(gathered, None)
+    every = KernelFilter()
+    ladders = _ladders(bundle, known, runs, sources)
     return KernelView(
         columns=[source.column for source in sources],
         kernels=kernel_lines(sources, every),
@@ -119,55 +119,61 @@ def bundle_ladders(
     notes: list[str] = []
     analyses = {name: analysis_of(side) for name, side in sides.items() if label in {None, name}}
     known = AnalysedVariants(sides, analyses, _comparisons(manifest, sides, notes))
-    ladders = _ladders(_Gathered(bundle, known, evidence_runs(bundle), sources, exported), label)
+    ladders = _ladders(bundle, known, evidence_runs(bundle), sources, exported, label)
     notes += _problems(ladders)
     notes += [f"{v.name}: no traced repetition succeeded" for v in manifest.variants if v.name not in sides]
     return ladders, notes
 
 
-def _ladders(gathered: _Gathered, label: str | None) -> list[VariantLadder]:
-    """Of the variants that have a result, in the order of the plan."""
-    variants = gathered.bundle.manifest.variants
-    wanted = [v for v in variants if label in {None, v.name} and v.name in gathered.variants.analyses]
-    return [variant_ladder(variant.name, variant.threads, gathered.inputs(variant)) for variant in wanted]
+def _ladders(
+    bundle: Bundle,
+    known: AnalysedVariants,
+    runs: Mapping[str, EvidenceRun],
+    sources: Sequence[KernelSource],
+    exported: frozenset[str] | None = None,
+    label: str | None = None,
+) -> list[VariantLadder]:
+    """Of the variants that have a result, in their order; ``exported``: kernels of a library that is named."""
+    wanted = [v for v in bundle.manifest.variants if label in {None, v.name} and v.name in known.analyses]
+    return [
+        variant_ladder(one.name, one.threads, _inputs(bundle, known, runs.get(one.name), sources, exported, one))
+        for one in wanted
+    ]
 
 
 def _problems(ladders: Sequence[VariantLadder]) -> list[str]:
     return [f"{own.variant}: calls are not attributed to operators: {own.problem}" for own in ladders if own.problem]
 
 
-class _Gathered(NamedTuple):
-    """What is there of a bundle."""
-
-    bundle: Bundle  # the bundle
-    variants: AnalysedVariants  # what was analysed of it
-    runs: Mapping[str, EvidenceRun]  # of the evidence arm, by variant
-    sources: Sequence[KernelSource]  # what is known of kernels
-    exported: frozenset[str] | None  # kernels of the library that was named; None when none was
-
-    def inputs(self, variant: Variant) -> LadderInputs:
-        """Everything about one variant."""
-        manifest, side = self.bundle.manifest, self.variants.sides[variant.name]
-        run = self.runs.get(variant.name)
-        analysis = self.variants.analyses[variant.name]
-        joined = joined_calls(self.bundle, variant.name, analysis) if run else None
-        own = {own.column.kind: own for own in self.sources if own.column.variant == variant.name}
-        return LadderInputs(
-            operators=analysis.operators,
-            sme=rule_evidence(side.table, analysis, side.known).sme,
-            machine=manifest.environment.machine,
-            features=_features(manifest, variant),
-            emulated=manifest.target.emulated,
-            switched=_switched(manifest, variant),
-            exported=frozenset(run.library.kernels) if self.exported is None and run else self.exported,
-            calls={} if isinstance(joined, str) else joined,
-            problem=joined if isinstance(joined, str) else None,
-            counted=own.get(EvidenceKind.COUNTED),
-            sampled=own.get(EvidenceKind.SAMPLED),
-            named=EvidenceKind.NAMED in own,
-            registered=own.get(EvidenceKind.REGISTERED),
-            comparison=self.variants.comparisons.get(variant.name),
-        )
+def _inputs(
+    bundle: Bundle,
+    known: AnalysedVariants,
+    run: EvidenceRun | None,
+    sources: Sequence[KernelSource],
+    exported: frozenset[str] | None,
+    variant: Variant,
+) -> LadderInputs:
+    """Everything about one variant."""
+    manifest, side = bundle.manifest, known.sides[variant.name]
+    analysis = known.analyses[variant.name]
+    joined = joined_calls(bundle, variant.name, analysis) if run else None
+    own = {own.column.kind: own for own in sources if own.column.variant == variant.name}
+    return LadderInputs(
+        operators=analysis.operators,
+        sme=rule_evidence(side.table, analysis, side.known).sme,
+        machine=manifest.environment.machine,
+        features=_features(manifest, variant),
+        emulated=manifest.target.emulated,
+        switched=_switched(manifest, variant),
+        exported=frozenset(run.library.kernels) if exported is None and run else exported,
+        calls={} if isinstance(joined, str) else joined,
+        problem=joined if isinstance(joined, str) else None,
+        counted=own.get(EvidenceKind.COUNTED),
+        sampled=own.get(EvidenceKind.SAMPLED),
+        named=EvidenceKind.NAMED in own,
+        registered=own.get(EvidenceKind.REGISTERED),
+        comparison=known.comparisons.get(variant.name),
+    )
 
 
 def _comparisons(manifest: Manifest, sides: Mapping[str, Side], notes: list[str]) -> dict[str, Comparison]:

@@ -1,4 +1,7 @@
-"""Sides from traces and from bundles: there a variant, with its program and what its runs were called with."""
+"""Sides from traces and from bundles: there a variant, with its program and what its runs were called with.
+
+What the callers of variants saw is told by the manifest, and by that which of several runtimes is the fastest.
+"""
 
 from __future__ import annotations
 
@@ -8,16 +11,17 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from opscope.bundle.bundle import VARIANTS, Bundle
-from opscope.bundle.manifest import Failure, FailureKind, Role
+from opscope.bundle.manifest import Failure, FailureKind, Role, TracingMode
 from opscope.core.errors import NotFoundError, RunError, did_you_mean
 from opscope.core.parts import PartFailure, explained, part
-from opscope.measurements.calls import calls_of, fastest_first
 from opscope.measurements.trace_sides import marked
+from opscope.runtimes.registry import runtime_of
 from opscope.runtimes.side import Side, Warmup
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from opscope.analysis.latency.latency import CallTimes
     from opscope.bundle.manifest import Manifest, Repetition, Variant
     from opscope.core.table import EventTable
     from opscope.program.phases import Phase
@@ -207,3 +211,60 @@ def control_pairs(manifest: Manifest) -> list[tuple[str, str]]:
         beside = [v for v in own if v.threads == control.threads and v.switch and not v.cleared]
         pairs += [(control.name, variant.name) for variant in beside[:1]]
     return pairs
+
+
+_FEWEST = 3
+"""Of two variants the one is compared with the other, whichever is faster."""
+
+
+def calls_of(manifest: Manifest, variant: str, warmup: int) -> CallTimes | None:
+    """Calls of a variant, without tracing too; None when nothing was timed without it."""
+    from opscope.analysis.latency.latency import CallTimes
+
+    walls = {
+        arm: {r.round: r.measurement for r in manifest.completed(variant, arm) if r.measurement} for arm in TracingMode
+    }
+    if not walls[TracingMode.TIMED]:
+        return None
+    return CallTimes(
+        untraced={number: own.wall_ns for number, own in walls[TracingMode.TIMED].items()},
+        traced={number: own.wall_ns for number, own in walls[TracingMode.TRACED].items()},
+        warmup=warmup,
+        load_ns={number: own.load_ns for number, own in walls[TracingMode.TIMED].items() if own.load_ns is not None},
+        order=tuple(manifest.plan.of(variant).calls),
+        rounds=tuple(repetition.round for repetition in manifest.completed(variant)),
+        off_cpu={
+            number: own.off_cpu_ns for number, own in walls[TracingMode.TIMED].items() if own.off_cpu_ns is not None
+        },
+    )
+
+
+def fastest_first(manifest: Manifest) -> list[str]:
+    """Variants by latency, where three or more run a network in several runtimes; else empty.
+
+    It is the question of such an experiment which of them is the fastest, so all others are compared with that one.
+    Where features are switched off, thread counts differ or nothing was timed without tracing, it is another question.
+    """
+    done = [one for one in manifest.variants if one.role is not Role.CONTROL and manifest.completed(one.name)]
+    ways = {(tuple(one.ablated or ()), one.threads, tuple(one.affinity)) for one in done}
+    alike = len(ways) == 1 and not manifest.switches and all(one.role is not Role.ACCELERATED for one in done)
+    if len(done) < _FEWEST or not alike or manifest.target.emulated or len(set(runtimes_of(manifest, done))) == 1:
+        return []
+    levels = {one.name: _level(manifest, one.name) for one in done}
+    known = {name: level for name, level in levels.items() if level is not None}
+    return sorted(known, key=lambda name: known[name]) if len(known) == len(done) else []
+
+
+def runtimes_of(manifest: Manifest, variants: list[Variant]) -> list[str]:
+    """Names of the runtimes of variants, each as often as it is there."""
+    return [one.runtime or runtime_of(manifest.model_of(one.name).program).name for one in variants]
+
+
+def _level(manifest: Manifest, variant: str) -> float | None:
+    """The latency of a variant's headline; None where no untraced call of it is known to be behind the warm-up."""
+    from opscope.core.stats.hierarchy import typical
+
+    warmup = manifest.plan.of(variant).warmup
+    calls = None if warmup is None else calls_of(manifest, variant, warmup)
+    rounds = sorted(calls.settled()) if calls else []
+    return typical(calls.durations(rounds)) if calls and rounds else None

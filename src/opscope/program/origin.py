@@ -7,7 +7,7 @@ for all of it; which of the aten operators a node computes is told by kind and s
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
@@ -18,6 +18,7 @@ from opscope.program.xnnpack.graph import NO_HANDLE
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from opscope.program.operators.kinds import Attribution
     from opscope.program.structure.etrecord import EdgeGraph, EdgeNode
     from opscope.program.xnnpack.graph import XnnGraph, XnnNode
 
@@ -59,6 +60,15 @@ _COMPUTING = frozenset("Conv2d DepthwiseConv2d ConvTranspose2d FullyConnected Ba
 _LIBRARY = ("/torch/", "/torchao/", "/executorch/exir/")
 
 
+class NodeOrigin(NamedTuple):
+    """Which nodes of a model, by number, a node of the graph computes that a runtime made of it."""
+
+    nodes: tuple[int, ...]  # all that it computes, in order; empty for one that was added
+    main: int | None  # the one that the work is in; None for one that was added, or that is not known
+    attribution: Attribution  # how that is known
+    moved: str | None = None  # tensor of the model that an added node lays out anew; None for others
+
+
 class OperatorOrigin(msgspec.Struct, frozen=True):
     """What caused an operator."""
 
@@ -75,7 +85,7 @@ class Origins:
     def __init__(self, graph: EdgeGraph) -> None:
         self._by_handle = graph.by_handle()
         self._graph = graph
-        self._sizes = {tensor.name: tensor.sizes for tensor in graph.tensors}
+        self._sizes = graph.sizes
         self.modules = {scope.path: scope.type for node in graph.nodes for scope in node.modules}
 
     def of_node(self, node: XnnNode, dims: tuple[int, ...]) -> OperatorOrigin | None:

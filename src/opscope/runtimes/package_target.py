@@ -40,7 +40,7 @@ from opscope.runtimes.switching import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from opscope.bundle.manifest import Environment
+    from opscope.bundle.manifest import Environment, Variant
     from opscope.core.system.pythons import Python
     from opscope.experiment.protocol import ProbeAnswer, ProgramSides
     from opscope.experiment.target import JobOutcome
@@ -96,21 +96,22 @@ class ChildTarget(HostedTarget, ABC):
             for name in (REQUEST, ANSWER):
                 (work / name).unlink(missing_ok=True)
 
-    def ceilings(self, clear: list[str] | None, threads: int) -> Ceilings:
-        """The ceilings of the host with these features and threads; takes some seconds."""
-        return self._measured(CeilingsRequest(clear, threads, CEILINGS_SECONDS, ANSWER))
+    def ceilings(self, variant: Variant) -> Ceilings:
+        """The ceilings of the host with the features and threads of a variant; takes some seconds."""
+        return self._measured(CeilingsRequest(variant, CEILINGS_SECONDS, ANSWER))
 
     def ceilings_again(self, sample: Ceilings) -> Ceilings:
         """The same ceilings as these, measured again; takes some tenths of a second."""
-        return self._measured_again(sample, sample.cleared)
+        return self._measured_again(sample, Mechanism.CPUINFO)
 
-    def _measured_again(self, sample: Ceilings, clear: list[str] | None) -> Ceilings:
-        return self._measured(CeilingsRequest(clear, sample.threads, DRIFT_SECONDS, ANSWER, sample))
+    def _measured_again(self, sample: Ceilings, switch: Mechanism | None) -> Ceilings:
+        variant = msgspec.structs.replace(AS_IT_IS, cleared=sample.cleared, threads=sample.threads, switch=switch)
+        return self._measured(CeilingsRequest(variant, DRIFT_SECONDS, ANSWER, sample))
 
     def _measured(self, request: CeilingsRequest) -> Ceilings:
         with tempfile.TemporaryDirectory(prefix="opscope-") as directory, storage_errors(Path(directory)):
             work = Path(directory).resolve()
-            switch = self._masked(request.clear, work)
+            switch = self._masked(request.variant.clear, work)
             sent = self._sent(msgspec.structs.replace(request, record=record_of(switch)), work)
             code = self._run(self.ceilings_child, [sent], work, CEILINGS_LIMIT, variables_of(switch))
             return ceilings_response(code, request, work / ANSWER, work / LOG)
@@ -189,13 +190,8 @@ class PackageModules(NamedTuple):
 class PackageTarget(ChildTarget):
     """Runs jobs with an installed package, on this machine.
 
-    Args:
-        modules: of the processes.
-        trace: name of the file with the events of a traced run.
-        library: tells the library that asks for the CPU's features.
-        versions: tells those of the package.
-        stand_in: why it is used in place of another target, as one sentence; None: it was asked for.
-        python: that has the package.
+    ``trace`` is the name of the file with the events of a traced run; ``library`` tells the library that asks for the
+    CPU's features; ``stand_in`` says as one sentence why it is used in place of another target; None: it was asked for.
     """
 
     def __init__(
@@ -238,14 +234,13 @@ class PackageTarget(ChildTarget):
 
     def ceilings_again(self, sample: Ceilings) -> Ceilings:
         """The same ceilings as these, measured again; without a switch where nothing is cleared."""
-        return self._measured_again(sample, sample.cleared or None)
+        return self._measured_again(sample, _usable_switch() if sample.cleared else None)
 
     def _masked(self, clear: list[str] | None, work: Path) -> PreparedSwitch | None:
         """The switch by the mechanism of this architecture."""
         if clear is None:
             return None
-        usable = (one for one in (Mechanism.TRAP, Mechanism.HWCAP) if obstacle(one) is None)
-        return self._switch().prepared_with(next(usable, Mechanism.TRAP), clear, work)
+        return self._switch().prepared_with(_usable_switch(), clear, work)
 
     def _there(self, job: Job) -> Job:
         """Whole paths: its process works in another directory."""
@@ -282,6 +277,11 @@ def run_once(
                 return read(directory), ", ".join(input_words(named, asked))
             problem = problem or outcome.failure.message
     raise RunError(f"{title} cannot run it: {problem}", where=program)
+
+
+def _usable_switch() -> Mechanism:
+    usable = (one for one in (Mechanism.TRAP, Mechanism.HWCAP) if obstacle(one) is None)
+    return next(usable, Mechanism.TRAP)
 
 
 def _features() -> list[str] | None:

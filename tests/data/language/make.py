@@ -134,7 +134,7 @@ def executorch() -> None:
     from executorch.examples.models.llama.export_llama_lib import export_llama, get_llama_model
     from executorch.extension.llm.export.config.llm_config import LlmConfig
 
-    from opscope.runtimes.executorch.etrecord.etrecord import slim_etrecord
+    from opscope.runtimes.executorch.etrecord import slim_etrecord
 
     shape = {
         "dim": WIDTH,

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 from flatbuffers import flexbuffers  # type: ignore[import-untyped]  # it has no types
 
-from opscope.runtimes.litert.ceilings.child import ABSENT, GraphBuilder, ModelBuilder
+from opscope.runtimes.litert.ceilings import ABSENT, GraphBuilder, ModelBuilder
 
 WIDTH = 32
 

@@ -21,9 +21,8 @@ from opscope.bundle.manifest import FailureKind
 from opscope.core.errors import DeviceError, FeatureError, NotFoundError, UsageError
 from opscope.experiment.protocol import Job
 from opscope.experiment.target import JobOutcome
-from opscope.hosts.adb.adb import AdbShell, lines_about, runtime_lines
+from opscope.hosts.adb.adb import PROFILES, AdbShell, lines_about, runtime_lines
 from opscope.hosts.adb.device import AdbDevice
-from opscope.hosts.adb.power import PROFILES
 from opscope.program.structure.exported import Tensor
 from opscope.readers.registry import read_trace
 from opscope.runtimes.executorch.runners.executor_runner import ExecutorRunnerTarget

@@ -35,7 +35,7 @@ import pytest
 import traces
 from opscope.core.table import EventTable
 from opscope.kit.run_files import kit_csv
-from opscope.runtimes.executorch.etdump.etdump import EtdumpReader
+from opscope.runtimes.executorch.etdump import EtdumpReader
 from traced_models import MODELS, ROUNDS, TRIPS, trace
 from traces import Node
 

@@ -16,6 +16,7 @@ import msgspec
 import pytest
 
 from fakes import FakeClock, FakeTarget, round_ceilings
+from job_variants import run_as
 from opscope.api import Settings, analyze, profile
 from opscope.bundle.bundle import Bundle
 from opscope.bundle.manifest import Status
@@ -193,7 +194,7 @@ def answered(answer: CeilingsAnswer) -> str:
 def test_a_process_that_fails_is_an_error_with_its_reason(script: str, kind: type[OpscopeError], message: str) -> None:
     """Crash, error, silence, nonsense, refusal, and figures without a proof."""
     with pytest.raises(kind, match=message):
-        failing(script).ceilings([], 1)
+        failing(script).ceilings(run_as([]))
 
 
 def test_ceilings_of_other_features_than_asked_are_refused() -> None:
@@ -201,8 +202,8 @@ def test_ceilings_of_other_features_than_asked_are_refused() -> None:
     proof = {"cleared": [], "backend_loaded_before": False, "same_symbol": True, "struct_size": 85}
     answer = json.dumps({"result": [json.loads(msgspec.json.encode(round_ceilings())), proof]})
     with pytest.raises(FeatureError, match="features or threads other than requested"):
-        failing(ANSWER.format(answer)).ceilings(["avx512f"], 1)
-    assert failing(ANSWER.format(answer)).ceilings([], 1) == round_ceilings()
+        failing(ANSWER.format(answer)).ceilings(run_as(["avx512f"]))
+    assert failing(ANSWER.format(answer)).ceilings(run_as([])) == round_ceilings()
 
 
 @pytest.fixture
@@ -321,7 +322,7 @@ def strongest() -> list[str]:
 def real(strongest: list[str]) -> tuple[Ceilings, Ceilings]:
     """Ceilings of this machine as it is, and without half precision."""
     target = python_here()
-    return target.ceilings([], 1), target.ceilings(strongest, 1)
+    return target.ceilings(run_as([])), target.ceilings(run_as(strongest))
 
 
 @pytest.mark.runtime
@@ -402,13 +403,13 @@ def test_clearing_after_the_backend_was_loaded_is_refused() -> None:
     )
     late = python_here(ceilings_child=[sys.executable, "-c", script])
     with pytest.raises(FeatureError, match=LOADED_BEFORE):
-        late.ceilings([], 1)
+        late.ceilings(run_as([]))
 
 
 @pytest.mark.runtime
 def test_measuring_loads_neither_torch_nor_executorch(tmp_path: Path) -> None:
     """Only the runtime's libraries are opened."""
-    request = CeilingsRequest([], 1, 0.001, str(tmp_path / "answer.json"))
+    request = CeilingsRequest(run_as([]), 0.001, str(tmp_path / "answer.json"))
     (tmp_path / "request.json").write_bytes(msgspec.json.encode(request))
     script = (
         "import sys\nfrom opscope.runtimes.executorch.ceilings.child import main\n"
@@ -426,7 +427,7 @@ def test_measuring_loads_neither_torch_nor_executorch(tmp_path: Path) -> None:
 )
 def test_a_target_measures_the_threads_it_was_asked_for(target: Callable[[], RunTarget]) -> None:
     """Two threads come back as two, with the cost of sharing an operator out."""
-    ceilings = target().ceilings([], 2)
+    ceilings = target().ceilings(run_as([], 2))
     assert ceilings is not None
     assert (ceilings.threads, ceilings.cleared) == (2, [])
     assert (ceilings.dispatch_ns() or 0) > 0

@@ -19,7 +19,7 @@ import traces
 from opscope.core.errors import EmptyTraceError, TraceFormatError
 from opscope.core.table import Clock, EventTable
 from opscope.core.table.schema import SCHEMA
-from opscope.runtimes.executorch.etdump.etdump import EtdumpReader
+from opscope.runtimes.executorch.etdump import EtdumpReader
 from texts import ENDS_FIRST
 from traces import Node, encode, etdump, table
 

@@ -21,8 +21,8 @@ from opscope.core.table.events import Allocation
 from opscope.readers.compressed import inflated
 from opscope.readers.flatbuffer import FlatBuffer, Tables
 from opscope.readers.registry import read_trace
-from opscope.runtimes.executorch.etdump import etdump as reader
-from opscope.runtimes.executorch.etdump.etdump import EtdumpReader, repeated_spans
+from opscope.runtimes.executorch import etdump as reader
+from opscope.runtimes.executorch.etdump import EtdumpReader, repeated_spans
 from traces import Node, _event, _table, _vector, encode, etdump
 
 pytestmark = pytest.mark.usefixtures("small_repeats")

@@ -11,7 +11,7 @@ import pytest
 
 from etrecords import GRAPH, MARK, SMALL, archive, graph, node
 from opscope.core.errors import TraceFormatError
-from opscope.runtimes.executorch.etrecord.etrecord import is_etrecord, read_etrecord, slim_etrecord
+from opscope.runtimes.executorch.etrecord import is_etrecord, read_etrecord, slim_etrecord
 from texts import NOT_WHAT_IT_SHOULD
 
 WEIGHTS = b"\x80\x04 no pickle that anybody may open " * 1000

@@ -24,7 +24,7 @@ from opscope.core.errors import ExportError, MissingDependencyError, NotFoundErr
 from opscope.core.files import sha256_of
 from opscope.reports.document.terminal import terminal_document
 from opscope.reports.exporting import export_document
-from opscope.runtimes.executorch.etrecord.etrecord import read_etrecord, slim_etrecord
+from opscope.runtimes.executorch.etrecord import read_etrecord, slim_etrecord
 from opscope.runtimes.executorch.export.checked import checked
 from opscope.runtimes.executorch.export.lower import record_written
 from opscope.runtimes.executorch.export.protocol import CHECKS, outputs_file

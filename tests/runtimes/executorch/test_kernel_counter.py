@@ -66,7 +66,7 @@ def ran(programs: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> 
     found = {}
     for dtype, isa in PRODUCTS:
         directory = tmp_path_factory.mktemp(f"{dtype}-{isa}")
-        job = Job(str(programs[dtype]), run_as(CLEAR[isa]), 2, 0, 120, counter=str(counted.counter.path))
+        job = Job(str(programs[dtype]), run_as(CLEAR[isa]), 2, 0, 120, counter=str(counted[0].path))
         outcome = target.execute(job, directory)
         assert outcome.failure is None, outcome.failure
         with np.load(directory / OUTPUTS) as outputs:
@@ -122,7 +122,7 @@ def test_packing_weights_is_outside_of_any_operator(ran: dict[tuple[str, str], R
 def test_counts_are_the_same_with_two_threads(programs: dict[str, Path], tmp_path: Path) -> None:
     """The numbers are added in one step, whichever thread calls."""
     target, counted = arm_target()
-    job = Job(str(programs["int8"]), run_as([], 2), 2, 0, 120, counter=str(counted.counter.path))
+    job = Job(str(programs["int8"]), run_as([], 2), 2, 0, 120, counter=str(counted[0].path))
     assert target.execute(job, tmp_path).failure is None
     calls = read_kernel_counts(tmp_path / COUNTS)
     assert calls.problem is None

@@ -27,10 +27,9 @@ from opscope.experiment.protocol import Job
 from opscope.experiment.target import RunTarget
 from opscope.hosts.adb.adb import AdbShell
 from opscope.hosts.adb.device import AdbDevice
-from opscope.hosts.device import Device
+from opscope.hosts.device import OWN, Device
 from opscope.hosts.host import PRINTED, GuardedCommand, Host
 from opscope.hosts.lock import LockRequest
-from opscope.hosts.own_directory import OWN
 from opscope.hosts.ssh import VARIABLE, SshShell, parse_address
 from opscope.hosts.this_machine import ThisMachine
 from opscope.program.structure.exported import Tensor

@@ -29,7 +29,7 @@ from opscope.program.xnnpack.graph import (
     XnnNode,
     XnnValue,
 )
-from opscope.runtimes.executorch.etrecord.etrecord import read_etrecord
+from opscope.runtimes.executorch.etrecord import read_etrecord
 from opscope.runtimes.executorch.xnnpack import NODES, decode_xnn_graph, read_xnn_graphs
 
 TWO_METHODS = Path(__file__).parents[2] / "data" / "two_methods.pte"

@@ -16,7 +16,7 @@ from opscope.api import analyze
 from opscope.bundle.manifest import PlannedInput
 from opscope.experiment.protocol import Job
 from opscope.experiment.target_names import parse_target
-from opscope.runtimes.litert.interpreter.target import InterpreterTarget, interpreter_here
+from opscope.runtimes.litert.target import InterpreterTarget, interpreter_here
 from opscope.runtimes.litert.trace import TRACE
 from opscope.runtimes.registry import runtime_of
 from opscope.runtimes.runtime import AskedCalls

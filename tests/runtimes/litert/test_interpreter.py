@@ -24,8 +24,7 @@ from opscope.machine import isa
 from opscope.machine.switch.switch import fields_here
 from opscope.readers.registry import read_trace
 from opscope.runtimes.litert.interpreter.recorder import recorder_library
-from opscope.runtimes.litert.interpreter.target import InterpreterTarget, interpreter_here, interpreter_needed
-from opscope.runtimes.litert.target import litert_here
+from opscope.runtimes.litert.target import InterpreterTarget, interpreter_here, interpreter_needed, litert_here
 from opscope.runtimes.litert.trace import TRACE
 from opscope.runtimes.registry import runtime_of
 from opscope.runtimes.runtime import AskedCalls
@@ -232,7 +231,7 @@ def test_without_a_compiler_it_is_timed_and_not_split(tmp_path: Path, monkeypatc
     def missing() -> Path:
         raise MissingDependencyError("cannot build the native runner: no C++ compiler")
 
-    monkeypatch.setattr("opscope.runtimes.litert.interpreter.target.recorder_library", missing)
+    monkeypatch.setattr("opscope.runtimes.litert.target.recorder_library", missing)
     settings = Settings(rounds=2, runs=3, warmup=1, lock="warn", ceilings=False, ablate=("none",), target="local")
     done = profile(MODELS / "stateful.tflite", settings=settings, out=tmp_path / "out")
     assert not done.content.has_split

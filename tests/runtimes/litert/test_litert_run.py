@@ -24,7 +24,7 @@ from opscope.machine import isa
 from opscope.machine.switch.switch import fields_here
 from opscope.readers.registry import read_trace
 from opscope.runtimes.litert.c_api import check_events
-from opscope.runtimes.litert.ceilings.child import ABSENT, ModelBuilder
+from opscope.runtimes.litert.ceilings import ABSENT, ModelBuilder
 from opscope.runtimes.litert.installed import installed_litert
 from opscope.runtimes.litert.lowering import read_tflite_model
 from opscope.runtimes.litert.target import litert_here

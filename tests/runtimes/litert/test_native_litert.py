@@ -25,14 +25,13 @@ from opscope.core.table import Scope
 from opscope.experiment.planned import Settings
 from opscope.experiment.protocol import Job
 from opscope.experiment.target import RunTarget
-from opscope.hosts.device import Device
-from opscope.hosts.own_directory import MARK, OWN
+from opscope.hosts.device import MARK, OWN, Device
 from opscope.hosts.ssh import VARIABLE, SshShell, parse_address
 from opscope.hosts.this_machine import ThisMachine
 from opscope.machine import isa
 from opscope.machine.switch.switch import fields_here
 from opscope.readers.registry import read_trace
-from opscope.runtimes.litert.native.target import LitertJobs, NativeLitertTarget
+from opscope.runtimes.litert.native import LitertJobs, NativeLitertTarget
 from opscope.runtimes.litert.signatures import read_callable
 from opscope.runtimes.litert.target import litert_here
 from opscope.runtimes.litert.trace import TRACE
@@ -266,7 +265,7 @@ def test_sme_runs_under_an_emulator_and_not_without(arm: WheelTarget, tmp_path: 
 def test_no_ceilings_are_measured_where_only_the_runner_is(board: sshd.Sshd) -> None:
     """There is none, and it is said."""
     target = on_device(board)
-    assert (target.ceilings(None, 1), target.identity()) == (None, None)
+    assert (target.ceilings(run_as()), target.identity()) == (None, None)
     with pytest.raises(FeatureError, match="no symbol cpuinfo_isa"):
         target.probe()
 

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from opscope.runtimes.onnxruntime.installed import native_library
-from opscope.runtimes.onnxruntime.native.target import OnnxJobs
 from opscope.runtimes.onnxruntime.onnx_file import read_onnx
+from opscope.runtimes.onnxruntime.target import OnnxJobs
 
 MODEL = Path(__file__).parents[2] / "data" / "onnx" / "cnn.onnx"
 SHAPE = [1, 3, 64, 64]

@@ -14,7 +14,7 @@ from opscope.runtimes.onnxruntime import attribution
 from opscope.runtimes.onnxruntime.attribution import SessionCosts
 from opscope.runtimes.onnxruntime.graph import SessionNode, SessionTensor
 from opscope.runtimes.onnxruntime.onnx_file import OnnxGraph, OnnxNode, OnnxValue
-from opscope.runtimes.onnxruntime.origins import origins_of
+from opscope.runtimes.onnxruntime.origins import SessionOrigins
 
 if TYPE_CHECKING:
     from opscope.program.cost.operator_cost import Cost
@@ -43,7 +43,7 @@ def cost_of(ran: SessionNode, given: OnnxNode) -> Cost | None:
     """The cost of a node that ran of a model of one node, whose inputs are those of the model."""
     inputs = tuple(OnnxValue(name, None, None) for name in given.inputs if name)
     graph = OnnxGraph("g", (given,), inputs, (), (), ())
-    return SessionCosts(graph, [ran], origins_of(graph, [ran]), {}).of(0, set(ran.inputs))
+    return SessionCosts(graph, [ran], SessionOrigins(graph, [ran]), {}).of(0, set(ran.inputs))
 
 
 @pytest.mark.parametrize(

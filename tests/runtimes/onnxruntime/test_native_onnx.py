@@ -38,8 +38,7 @@ from opscope.runtimes.native.building import find_compiler, host_architecture
 from opscope.runtimes.native.wheel_runner import WheelTarget
 from opscope.runtimes.onnxruntime.graph import GRAPH, every_node, read_session_graph
 from opscope.runtimes.onnxruntime.installed import NEWEST, PACKAGE, native_library
-from opscope.runtimes.onnxruntime.native.target import NativeOnnxTarget
-from opscope.runtimes.onnxruntime.target import TRACE, onnxruntime_here
+from opscope.runtimes.onnxruntime.target import TRACE, NativeOnnxTarget, onnxruntime_here
 from opscope.workflows.measure.profiling import profile
 from opscope.workflows.measure.targets import target_running
 from opscope.workflows.validate.validation import validate
@@ -356,7 +355,7 @@ def test_a_model_runs_on_a_phone(tmp_path: Path) -> None:
 def test_no_ceilings_are_measured_where_only_the_runner_is(board: sshd.Sshd) -> None:
     """There is none, and it is said."""
     target = on_device(board)
-    assert (target.ceilings(None, 1), target.identity()) == (None, None)
+    assert (target.ceilings(run_as()), target.identity()) == (None, None)
     with pytest.raises(FeatureError, match="no symbol cpuinfo_isa"):
         target.probe()
 

@@ -15,11 +15,12 @@ from opscope.api import analyze
 from opscope.core.errors import MismatchError
 from opscope.experiment.planned import Settings
 from opscope.program.operators.kinds import Attribution
+from opscope.program.origin import NodeOrigin
 from opscope.program.structure.dtypes import NumberType
 from opscope.runtimes.onnxruntime.attribution import SessionCosts
 from opscope.runtimes.onnxruntime.graph import SessionNode, SessionTensor, read_session_graph
 from opscope.runtimes.onnxruntime.onnx_file import OnnxGraph, OnnxNode, OnnxValue, OnnxWeight, read_onnx
-from opscope.runtimes.onnxruntime.origins import NodeOrigin, origins_of
+from opscope.runtimes.onnxruntime.origins import SessionOrigins
 from opscope.runtimes.onnxruntime.rows import session_nodes
 from opscope.workflows.measure.profiling import profile
 
@@ -50,7 +51,7 @@ def model(*nodes: OnnxNode) -> OnnxGraph:
 
 def node_origins(given: OnnxGraph, session: Sequence[SessionNode]) -> list[NodeOrigin]:
     """Where each node of a session's graph comes from."""
-    return origins_of(given, session).nodes
+    return SessionOrigins(given, session).nodes
 
 
 CONV_RELU = model(
@@ -63,8 +64,8 @@ def test_a_fusion_computes_the_nodes_between_its_tensors() -> None:
     (first, second) = node_origins(
         CONV_RELU, [ran("fused", "FusedConv", "x w", "b"), ran("/c/Conv", "Conv", "b v", "c")]
     )
-    assert first == NodeOrigin((0, 1), 0, None, Attribution.EXACT)
-    assert second == NodeOrigin((2,), 2, None, Attribution.EXACT)
+    assert first == NodeOrigin((0, 1), 0, Attribution.EXACT)
+    assert second == NodeOrigin((2,), 2, Attribution.EXACT)
 
 
 def test_blocks_of_channels_are_followed_through_new_names() -> None:
@@ -113,7 +114,7 @@ def test_a_fusion_bears_the_name_of_the_node_that_it_replaces() -> None:
     """Behind a slash, with what it reads closed by its own tensors."""
     given = model(node("/s/Sigmoid", "Sigmoid", "x", "s"), node("/m/Mul", "Mul", "x s", "m"))
     (only,) = node_origins(given, [ran("/m/Mul/QuickGeluFusion/", "QuickGelu", "x", "reorder_token_0")])
-    assert only == NodeOrigin((0, 1), 1, None, Attribution.EXACT)
+    assert only == NodeOrigin((0, 1), 1, Attribution.EXACT)
 
 
 def test_nodes_of_nobody_stay_unknown() -> None:
@@ -135,8 +136,8 @@ def test_a_tensor_in_place_of_another_does_not_make_a_node_compute_all_before_it
         ran("/g/Gather", "Gather", "other v", "g"),
     ]
     _, sizes, gather = node_origins(given, session)
-    assert gather == NodeOrigin((2,), 2, None, Attribution.EXACT)
-    assert sizes == NodeOrigin((1,), 1, None, Attribution.ALIGNED)
+    assert gather == NodeOrigin((2,), 2, Attribution.EXACT)
+    assert sizes == NodeOrigin((1,), 1, Attribution.ALIGNED)
 
 
 @pytest.mark.parametrize("op", ["MaxPool", "Slice", "FusedConv"])
@@ -148,7 +149,7 @@ def test_a_node_is_never_given_the_work_of_what_it_cannot_compute(op: str) -> No
     assert len(only.nodes) <= 1
     pooled = SessionNode("strange", "MaxPool", "", ("x",), ("b",), (IMAGE,), (IMAGE,))
     shapes = dict.fromkeys(("x", "a", "b"), IMAGE)
-    cost = SessionCosts(CONV_RELU, [pooled], origins_of(CONV_RELU, [pooled]), shapes).of(0, {"x", "b"})
+    cost = SessionCosts(CONV_RELU, [pooled], SessionOrigins(CONV_RELU, [pooled]), shapes).of(0, {"x", "b"})
     assert cost is not None
     assert cost.macs == 0
 
@@ -159,7 +160,7 @@ def test_a_product_that_two_nodes_leave_is_counted_once() -> None:
         SessionNode(name, "Conv", "", ("x", "w"), ("a",), (IMAGE, FILTER), (IMAGE,)) for name in ("first", "again")
     ]
     shapes = dict.fromkeys(("x", "a", "b"), IMAGE)
-    costs = SessionCosts(CONV_RELU, twice, origins_of(CONV_RELU, twice), shapes)
+    costs = SessionCosts(CONV_RELU, twice, SessionOrigins(CONV_RELU, twice), shapes)
     found = [costs.of(place, {"x", "a"}) for place in range(2)]
     assert [one.macs for one in found if one is not None] == [8 * 8 * 8 * 4 * 9, 0]
 
@@ -183,7 +184,7 @@ def test_work_follows_from_the_given_filters_and_the_shapes_of_a_run() -> None:
         (SessionTensor("float", (1, 8, 8, 8)),),
     )
     shapes = {name: SessionTensor("float", shape) for name, shape in (("a", (1, 8, 8, 8)), ("b", (1, 8, 8, 8)))}
-    cost = SessionCosts(CONV_RELU, [session], origins_of(CONV_RELU, [session]), shapes).of(0, {"x", "t"})
+    cost = SessionCosts(CONV_RELU, [session], SessionOrigins(CONV_RELU, [session]), shapes).of(0, {"x", "t"})
     assert cost is not None
     assert cost.macs == 8 * 8 * 8 * 4 * 9
     assert (cost.read_bytes, cost.written_bytes, cost.weight_bytes) == (4 * 256, 4 * 512, 4 * 288)
@@ -243,7 +244,7 @@ def test_weights_that_a_kernel_packed_are_put_in_their_places(tmp_path: Path) ->
     file.write_text(json.dumps([row]), encoding="utf-8")
     (only,) = session_nodes(graph, file, graph)
     assert [one.shape for one in only.read] == [(2, 3), (3, 4), (4,)]
-    cost = SessionCosts(graph, [only], origins_of(graph, [only]), {}).of(0, {"x", "y"})
+    cost = SessionCosts(graph, [only], SessionOrigins(graph, [only]), {}).of(0, {"x", "y"})
     assert cost is not None
     assert (cost.macs, cost.weight_bytes) == (2 * 3 * 4, 4 * (12 + 4))
 

@@ -19,7 +19,7 @@ from opscope.experiment.protocol import AS_IT_IS, Job
 from opscope.machine.switch.switch import fields_here, obstacle
 from opscope.readers.registry import read_trace
 from opscope.runtimes.openvino.graph import GRAPH, read_graph
-from opscope.runtimes.openvino.options import USUAL
+from opscope.runtimes.openvino.installed import USUAL
 from opscope.runtimes.openvino.runtime import OpenVino
 from opscope.runtimes.openvino.trace import TRACE, OpenVinoTrace
 from opscope.runtimes.registry import runtime_of

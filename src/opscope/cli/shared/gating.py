@@ -73,25 +73,19 @@ class Told(NamedTuple):
     sides: tuple[str, ...] = ()  # bundles that may lack hashes of what they measured
 
 
-class TwoPrograms(NamedTuple):
-    """Two programs, and the bundle that both are measured into."""
-
-    candidate: str
-    against: str
-    out: Path
-
-
 def measured(
-    sides: TwoPrograms,
+    candidate: str,
+    against: str,
+    out: Path,
     settings: Settings,
+    *,
     threshold: float | None,
     budget: Path | None,
-    *,
     quiet: bool,
     resume: bool = False,
     named: Collection[str] = (),
 ) -> ProgramCheck:
-    """Measure two programs, and judge the one by the other."""
+    """Measure two programs into a bundle, and judge the one by the other."""
     from opscope.api import check_programs
     from opscope.cli.shared.progress import run_progress
     from opscope.core.errors import InterruptedRunError
@@ -99,10 +93,10 @@ def measured(
     try:
         with run_progress(shown=not quiet) as progress:
             return check_programs(
-                sides.candidate,
-                sides.against,
+                candidate,
+                against,
                 settings=settings,
-                out=sides.out,
+                out=out,
                 resume=resume,
                 threshold=threshold,
                 budget=budget,
@@ -111,9 +105,9 @@ def measured(
                 notify=notice,
             )
     except (KeyboardInterrupt, InterruptedRunError):
-        words = ["opscope", "profile", sides.candidate, "--against", sides.against, "--out", str(sides.out), "--resume"]
+        words = ["opscope", "profile", candidate, "--against", against, "--out", str(out), "--resume"]
         raise InterruptedRunError(
-            "interrupted; what was finished is kept", where=sides.out, hint=resume_hint(sides.out, words)
+            "interrupted; what was finished is kept", where=out, hint=resume_hint(out, words)
         ) from None
 
 

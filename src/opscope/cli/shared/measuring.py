@@ -50,9 +50,7 @@ def with_settings(
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Give a command an option for each setting, in place of its parameter ``asked``, which holds what was given.
 
-    Args:
-        only: names of the settings; None: all.
-        group: in which the help shows them; empty: each in its own.
+    ``only`` names the settings; ``group`` is the one in which the help shows them, where not each in its own.
     """
     names = sorted(OPTIONS if only is None else only, key=lambda name: (name != _FIRST, list(OPTIONS).index(name)))
     made = [_parameter(name, OPTIONS[name], group) for name in names]

@@ -85,12 +85,8 @@ def _split(values: Floats, shortest: int) -> list[int]:
     size = -(-len(values) // _MOST_ENDS)
     groups = binned(ranks, _MOST_ENDS)[1]
     first, end = _widest_part(groups - groups.mean(), -(-shortest // size))
-    critical = _critical_part(len(groups))
+    critical = _CRITICAL_PART + _CRITICAL_PART_SHORT / len(groups)
     return _ends(values, first * size, end * size) if first < end and _stands_out(groups, first, end, critical) else []
-
-
-def _critical_part(count: int) -> float:
-    return _CRITICAL_PART + _CRITICAL_PART_SHORT / count
 
 
 def _ends(values: Floats, first: int, end: int) -> list[int]:

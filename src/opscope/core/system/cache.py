@@ -23,7 +23,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from opscope.core.errors import OpscopeError, StorageError
 from opscope.core.files import sha256_of, storage_errors
@@ -36,40 +36,32 @@ KEPT = "10GiB"
 """What kept environments may take, unless another limit is named."""
 
 
-class Cache(NamedTuple):
-    """Where things are kept."""
-
-    directory: Path  # for all of them; it need not exist yet
-    # why it is a temporary one, which goes when the machine is restarted; None for one that lasts
-    temporary: str | None = None
-
-
 def cache_directory() -> Path:
     """The directory of the cache, see above; made for this user alone where it is missing."""
-    directory = find_cache().directory
+    directory, _ = find_cache()
     if not os.path.lexists(directory):
         with storage_errors(directory):
             directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     return directory
 
 
-def find_cache() -> Cache:
-    """The directory of the cache, and whether it lasts."""
+def find_cache() -> tuple[Path, str | None]:
+    """The directory of the cache, which need not exist yet, and why it goes with a restart; None where it lasts."""
     named = os.environ.get(VARIABLE)
     if named:
-        return Cache(_named(Path(named).absolute()))
+        return _named(Path(named).absolute()), None
     given = Path(os.environ.get("XDG_CACHE_HOME", ""))  # to be ignored when it is relative, says the XDG specification
     if given.is_absolute() and _usable(given) and not _foreign(given / "opscope"):
-        return Cache(given / "opscope")
+        return given / "opscope", None
     home = home_directory()
     reason = f"{home} is not writable" if home else "there is no home directory"
     if home and os.path.isdir(home):  # noqa: PTH112 - Path.is_dir raises where it may not look
         usual = home / ("Library/Caches" if sys.platform == "darwin" else ".cache") / "opscope"
         foreign = _foreign(usual)
         if _usable(usual.parent) and not foreign:
-            return Cache(usual)
+            return usual, None
         reason = f"{usual} {foreign}" if foreign else reason
-    return Cache(_temporary(), reason)
+    return _temporary(), reason
 
 
 _THERE = (errno.ENOTEMPTY, errno.EEXIST)

@@ -74,8 +74,7 @@ def python_in(place: Path) -> Path:
 def python_at(text: str) -> Python:
     """The Python of an environment, by the path of its executable or of its directory; empty: that of this process.
 
-    Raises:
-        UsageError: there is none, or it is older than opscope supports.
+    A UsageError where there is none, or it is older than opscope supports.
     """
     if not text:
         return HERE

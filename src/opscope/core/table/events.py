@@ -36,50 +36,28 @@ class CallWork(NamedTuple):
 
 
 class Allocation(msgspec.Struct, frozen=True):
-    """Memory taken from one of the runtime's allocators.
+    """Memory taken from one of the runtime's allocators."""
 
-    Attributes:
-        run: block of the file, from 0.
-        allocator: its name, or its number where the file names none.
-        size: in bytes.
-    """
-
-    run: int
-    allocator: str
-    size: int
+    run: int  # block of the file, from 0
+    allocator: str  # its name, or its number where the file names none
+    size: int  # in bytes
 
 
 class LoggedValue(msgspec.Struct, frozen=True):
-    """A value that the runtime logged for debugging.
+    """A value that the runtime logged for debugging."""
 
-    Attributes:
-        run: block of the file, from 0.
-        name: as recorded; null without.
-        chain: of instructions.
-        instruction: within the chain; null where none is given.
-        delegate_id: integer identifier of the delegate; null without.
-        delegate_label: textual identifier of the delegate; null without.
-        kind: ``null``, ``int``, ``bool``, ``float``, ``double``, ``tensor``, ``tensor_list``, ``string`` or
-            ``unknown``.
-        number: the value of a number or truth value; null for all others.
-        shape: sizes of a tensor; null for all others.
-        dtype: number of the tensor's scalar type; null for all others.
-        offset: where the tensor's data stand in the debug buffer; null for all others.
-        output: whether it is an output of the method; null where the file does not tell.
-    """
-
-    run: int
-    name: str | None
-    chain: int
-    instruction: int | None
-    delegate_id: int | None
-    delegate_label: str | None
-    kind: str
-    number: float | int | None
-    shape: tuple[int, ...] | None
-    dtype: int | None
-    offset: int | None
-    output: bool | None
+    run: int  # block of the file, from 0
+    name: str | None  # as recorded; null without
+    chain: int  # of instructions
+    instruction: int | None  # within the chain; null where none is given
+    delegate_id: int | None  # integer identifier of the delegate; null without
+    delegate_label: str | None  # textual identifier of the delegate; null without
+    kind: str  # `null`, `int`, `bool`, `float`, `double`, `tensor`, `tensor_list`, `string` or `unknown`
+    number: float | int | None  # the value of a number or truth value; null for all others
+    shape: tuple[int, ...] | None  # sizes of a tensor; null for all others
+    dtype: int | None  # number of the tensor's scalar type; null for all others
+    offset: int | None  # where the tensor's data stand in the debug buffer; null for all others
+    output: bool | None  # whether it is an output of the method; null where the file does not tell
 
 
 class SideEvents(msgspec.Struct, frozen=True):
@@ -179,7 +157,7 @@ class EventTable:
     @cached_property
     def frame(self) -> pl.DataFrame:
         """The rows; columns as in ``opscope.core.table.schema.COLUMNS``."""
-        from opscope.core.table.materialise import frame_of  # noqa: PLC0415 - an analysis needs no frame, nor polars
+        from opscope.core.table.schema import frame_of  # noqa: PLC0415 - an analysis needs no frame, nor polars
 
         return frame_of(self.traces, self.warmup)
 
@@ -188,7 +166,7 @@ class EventTable:
 
         Columns: ``process``, ``inference``, ``warmup``, ``method``, ``start``, ``duration`` (the end-to-end latency).
         """
-        from opscope.core.table.materialise import inference_frame  # noqa: PLC0415 - likewise
+        from opscope.core.table.schema import inference_frame  # noqa: PLC0415 - likewise
 
         return inference_frame(self.inference_times())
 

@@ -3,6 +3,14 @@
 ``adb shell`` ends with code 0 when the device is unplugged in the middle of a command (seen with version 29.0.6), and
 without ``shell_v2`` it never tells an exit code. So every command ends with a line of ours that holds its code, and
 one without that line did not end.
+
+Power settings are two profiles of the Arm kit, set before a measurement and put back after it. The values are those of
+the kit's instructions (ArmDeveloperEcosystem/sme-executorch-profiling,
+``agent_skill_ml_profiling/04_run_profiling.md``: "unconstrained boost mode" and "app developer mode"), the meanings
+those of Android's ``Settings.Global`` and ``BatteryManager``. The kit says that 15 for ``stay_on_while_plugged_in``
+removes limits of the CPU's frequency; Android documents that it keeps the screen on, no more. The limits that the
+kernel tells before and after each repetition stand in the manifest (``PhoneState.limits_mhz``), so that what a profile
+did on a device can be seen there.
 """
 
 from __future__ import annotations
@@ -15,19 +23,93 @@ import shutil
 import subprocess
 import threading
 import time
+from subprocess import CompletedProcess
 from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import urlencode
 
 from opscope.bundle.manifest import Target
-from opscope.core.errors import DeviceError, MissingDependencyError, UsageError
+from opscope.core.errors import DeviceError, MissingDependencyError, UsageError, did_you_mean
 from opscope.hosts.adb.errors import complaint, connection_error, no_device, several_devices, storage_error
-from opscope.hosts.adb.power import power_named
-from opscope.hosts.shell import Finished, ResponseLines, address_options, end_process, safe_path
+from opscope.hosts.shell import ResponseLines, address_options, end_process, safe_path
 from opscope.hosts.target_kinds import ADB
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
+
+
+class Setting(NamedTuple):
+    """A global setting."""
+
+    name: str  # as `settings put global` has it
+    value: str  # that is set
+    meaning: str  # for people
+
+
+class Power(NamedTuple):
+    """A profile."""
+
+    name: str  # that the user gives
+    settings: tuple[Setting, ...]  # in the order in which they are set
+    # whether the screen is switched on too, by `svc power stayon true`; that sets `stay_on_while_plugged_in` for
+    # every source of power that the device knows
+    wake: bool
+
+    def words(self) -> list[str]:
+        """As arguments of ``guard.sh``."""
+        return [f"{one.name}={one.value}" for one in self.settings] + (["stayon"] if self.wake else [])
+
+
+_SAVER = Setting("low_power", "0", "battery saver off: it lowers clocks and defers work")
+_ANIMATIONS = (
+    ("window_animation_scale", "windows opening and closing"),
+    ("transition_animation_scale", "changes between screens"),
+    ("animator_duration_scale", "animations of apps"),
+)
+
+
+def _animations(value: str, how: str) -> tuple[Setting, ...]:
+    return tuple(Setting(name, value, f"{what}: {how}") for name, what in _ANIMATIONS)
+
+
+PROFILES = {
+    profile.name: profile
+    for profile in (
+        Power(
+            "boost",
+            (
+                _SAVER,
+                Setting(
+                    "stay_on_while_plugged_in", "15", "screen on with any power: mains 1, USB 2, wireless 4, dock 8"
+                ),
+                *_animations("0", "off"),
+            ),
+            wake=True,
+        ),
+        Power(
+            "app-developer",
+            (
+                Setting(
+                    "stay_on_while_plugged_in",
+                    "1",
+                    "screen on with mains power only, so off on a computer's USB",
+                ),
+                *_animations("1", "at their usual speed"),
+                _SAVER,
+            ),
+            wake=False,
+        ),
+    )
+}
+NAMES = tuple(dict.fromkeys(one.name for profile in PROFILES.values() for one in profile.settings))
+"""Every setting that a profile touches; they are read into the manifest with or without a profile."""
+
+
+def power_named(name: str) -> Power:
+    """The profile of a name."""
+    if name not in PROFILES:
+        raise UsageError(f"no power profile {name!r}", where="--power", hint=did_you_mean(name, PROFILES))
+    return PROFILES[name]
 
 
 DIRECTORY = "/data/local/tmp"
@@ -135,7 +217,7 @@ class AdbShell:
         """Kind and serial number."""
         return Target(ADB.name, self.serial)
 
-    def run(self, command: Sequence[str], timeout: float) -> Finished:
+    def run(self, command: Sequence[str], timeout: float) -> CompletedProcess[bytes]:
         """Run a command and wait for its end; without ``shell_v2`` its errors come in its output."""
         try:
             done = self._adb(["shell", _told(command)], timeout)
@@ -144,7 +226,7 @@ class AdbShell:
         match = _TRAILER.search(done.stdout)
         if match is None:
             raise connection_error(self._where, done.stderr)
-        return Finished(int(match[1]), done.stdout[: match.start()], done.stderr)
+        return CompletedProcess(command, int(match[1]), done.stdout[: match.start()], done.stderr)
 
     def spawn(self, command: Sequence[str]) -> AdbProcess:
         """Start a command; Android's adb daemon sends it SIGHUP and closes its input when the connection ends."""
@@ -173,7 +255,7 @@ class AdbShell:
             with contextlib.suppress(DeviceError):
                 if _NETWORK.match(self.serial):
                     self._connect(self.serial)
-                return self.run(["true"], _ASK_SECONDS).code == 0
+                return self.run(["true"], _ASK_SECONDS).returncode == 0
             if time.monotonic() > end:
                 return False
             time.sleep(_POLL_SECONDS)

@@ -31,15 +31,13 @@ import msgspec
 
 from opscope.bundle.manifest import Conditions, Environment, Phone, PhoneState
 from opscope.core.errors import DeviceError
-from opscope.hosts.adb.adb import DIRECTORY, PATIENCE, AdbShell, lines_about, runtime_lines
+from opscope.hosts.adb.adb import DIRECTORY, NAMES, PATIENCE, PROFILES, AdbShell, lines_about, runtime_lines
 from opscope.hosts.adb.adb import parse_address as parse_serial
 from opscope.hosts.adb.errors import refusal, storage_error
-from opscope.hosts.adb.power import NAMES, PROFILES
-from opscope.hosts.device import Device
+from opscope.hosts.device import OWN, Device, prepare
 from opscope.hosts.facts import conditions_of, environment_of, parts
 from opscope.hosts.host import PRINTED
 from opscope.hosts.lock import DeviceLock
-from opscope.hosts.own_directory import OWN, prepare
 from opscope.hosts.scripts import CONDITIONS, FACTS, START
 from opscope.hosts.ssh import SshShell, parse_address
 
@@ -47,7 +45,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
     from opscope.bundle.manifest import Target
-    from opscope.hosts.adb.power import Power
+    from opscope.hosts.adb.adb import Power
     from opscope.hosts.host import ExitStatus, GuardedCommand
     from opscope.hosts.shell import RemoteShell
 
@@ -105,12 +103,7 @@ PHONE_VERSIONS = {"c library": "glibc from the bundle (experimental, untested on
 class AdbLock:
     """The lock of a device, and the hold on its settings, made anew when they were lost.
 
-    Settings are those of who holds the lock: a run beside another one leaves them as they are.
-
-    Args:
-        shell: to the device.
-        directory: where opscope keeps its files there.
-        power: settings to make while it is held; None for none.
+    Settings (``power``) are those of who holds the lock: a run beside another one leaves them as they are.
     """
 
     def __init__(self, shell: AdbShell, directory: str, power: Power | None) -> None:
@@ -184,12 +177,8 @@ class AdbLock:
 class AdbDevice(Device):
     """An Android device.
 
-    Args:
-        shell: the way to it.
-        power: settings to make while it is held; None leaves them as they are.
-        directory: in which opscope keeps one of its own.
-        patience: how long it is waited for after it was lost, in seconds.
-        address: that a manifest has, by which it is found again; empty for its serial number.
+    ``power`` are settings to make while it is held; ``patience`` is how long it is waited for after it was lost, in
+    seconds; ``address`` what a manifest has, by which it is found again; empty for its serial number.
     """
 
     _built, _build = "with the Android NDK", "build it with the Android NDK for {abi}"
@@ -283,13 +272,9 @@ def _taken(path: Path) -> str:
 
 
 class Hold:
-    """A device that is held.
+    """A device that is held, with its settings (``power``) made.
 
-    Args:
-        shell: to it.
-        directory: where opscope keeps its files there.
-        owner: who holds it, as :func:`owner_text` tells it; a hold of the same owner is taken over.
-        power: settings to make; None for none.
+    ``owner`` is who holds it, as :func:`owner_text` tells it; a hold of the same owner is taken over.
 
     Raises:
         OverwriteError: the directory is somebody else's.

@@ -25,21 +25,13 @@ _ATTENDED = 4
 
 
 class CacheUse(msgspec.Struct, frozen=True):
-    """An operator's use of a cache; all counts are of one call.
+    """An operator's use of a cache; all counts are of one call."""
 
-    Attributes:
-        reads: whether it reads the places of the tokens so far; else it writes those of its own tokens.
-        places: that are allocated.
-        place_bytes: of one place, keys and values as far as the operator touches both.
-        place_macs: multiply-accumulates of one token with one place.
-        tokens: of a call.
-    """
-
-    reads: bool
-    places: int
-    place_bytes: float
-    place_macs: int
-    tokens: int
+    reads: bool  # whether it reads the places of the tokens so far; else it writes those of its own tokens
+    places: int  # that are allocated
+    place_bytes: float  # of one place, keys and values as far as the operator touches both
+    place_macs: int  # multiply-accumulates of one token with one place
+    tokens: int  # of a call
 
     def used(self, position: int) -> int:
         """Places that a call touches whose first token is at a position."""

@@ -17,12 +17,9 @@ if TYPE_CHECKING:
 class OperatorCall:
     """One instruction that calls a kernel; positions are those of the operator's schema.
 
-    Args:
-        plan: the method.
-        step: the instruction.
-        sizes: real shapes by value number; None: those of the file. When given, a dynamic tensor that is not listed
-            has an unknown shape.
-        integers: integers by value number; None: those of the file, where those that a step computes stand as 0.
+    ``sizes`` are real shapes by value number; None: those of the file. When given, a dynamic tensor that is not listed
+    has an unknown shape. ``integers`` are those by value number; None: those of the file, where those that a step
+    computes stand as 0.
     """
 
     def __init__(

@@ -31,67 +31,58 @@ def used_bits(types: Iterable[NumberType]) -> frozenset[int]:
     return frozenset(max(8, one.bits) for one in types if one.bits)
 
 
-# Name, bits, and the codes in a program, in an ETRecord and in XNNPACK. Of XNNPACK's own types, c is one scale per
+# Name, bits, and the codes in a program and in XNNPACK. Of XNNPACK's own types, c is one scale per
 # channel, b per block, d is quantised at run time, p is packed.
 _TABLE = [
     (name, int(bits), codes)
     for name, bits, *codes in map(
         str.split,
         """
-        bool               8   11   12    -
-        uint8              8    0    1    -
-        int8               8    1    2    -
-        uint16            16   27   28    -
-        int16             16    2    3    -
-        bits16            16   22    -    -
-        uint32            32   28   34    -
-        int32             32    3    4   12
-        uint64            64   29   35    -
-        int64             64    4    5    -
-        float8_e5m2        8   23   30    -
-        float8_e4m3fn      8   24   29    -
-        float8_e5m2fnuz    8   25   32    -
-        float8_e4m3fnuz    8   26   31    -
-        float8_e8m0fnu     8    -   33    -
-        float16           16    5    6    -
-        bfloat16          16   15   13    -
-        float32           32    6    7    -
-        float64           64    7    8    -
-        complex32         32    -    9    -
-        complex64         64    -   10    -
-        complex128       128    -   11    -
-        quint2x4           2   17    -    -
-        quint4x2           4   16    -    -
-        quint8             8   13    -    4
-        qint8              8   12    -    3
-        qint32            32   14    -    5
-        bf16              16    -    -   14
-        fp16              16    -    -    2
-        fp32              32    -    -    1
-        pfp32             32    -    -   13
-        qbint4             4    -    -   10
-        qcint4             4    -    -    8
-        qcint8             8    -    -    6
-        qdint8             8    -    -    9
-        qpint8             8    -    -   11
-        qcint32           32    -    -    7
+        bool               8   11    -
+        uint8              8    0    -
+        int8               8    1    -
+        uint16            16   27    -
+        int16             16    2    -
+        bits16            16   22    -
+        uint32            32   28    -
+        int32             32    3   12
+        uint64            64   29    -
+        int64             64    4    -
+        float8_e5m2        8   23    -
+        float8_e4m3fn      8   24    -
+        float8_e5m2fnuz    8   25    -
+        float8_e4m3fnuz    8   26    -
+        float16           16    5    -
+        bfloat16          16   15    -
+        float32           32    6    -
+        float64           64    7    -
+        quint2x4           2   17    -
+        quint4x2           4   16    -
+        quint8             8   13    4
+        qint8              8   12    3
+        qint32            32   14    5
+        bf16              16    -   14
+        fp16              16    -    2
+        fp32              32    -    1
+        pfp32             32    -   13
+        qbint4             4    -   10
+        qcint4             4    -    8
+        qcint8             8    -    6
+        qdint8             8    -    9
+        qpint8             8    -   11
+        qcint32           32    -    7
         """.strip().splitlines(),
     )
 ]
-_PROGRAM, _EXPORT, _XNNPACK = (
+_PROGRAM, _XNNPACK = (
     {int(codes[place]): NumberType(name, bits) for name, bits, codes in _TABLE if codes[place] != "-"}
-    for place in range(3)
+    for place in range(2)
 )
 
 
 def program_type(code: int) -> NumberType:
     """The number type of a tensor in a .pte."""
     return _typed(_PROGRAM, code)
-
-
-def export_type(code: int) -> NumberType:
-    """The number type of a tensor in an ETRecord."""
-    return _typed(_EXPORT, code)
 
 
 def xnnpack_type(code: int) -> NumberType:

@@ -6,9 +6,9 @@ anew in each method.
 
 from __future__ import annotations
 
-import msgspec
+from collections.abc import Mapping
 
-from opscope.program.structure.dtypes import NumberType
+import msgspec
 
 
 class SourceLine(msgspec.Struct, frozen=True):
@@ -25,14 +25,6 @@ class ModuleScope(msgspec.Struct, frozen=True):
 
     path: str  # its name in the model, as `stem.0`; empty for the model itself
     type: str  # qualified name of its class
-
-
-class EdgeTensor(msgspec.Struct, frozen=True):
-    """A tensor of the graph; a size is a number, or the text of an expression where it can differ between calls."""
-
-    name: str
-    dtype: NumberType
-    sizes: tuple[int | str, ...]
 
 
 class EdgeNode(msgspec.Struct, frozen=True):
@@ -53,7 +45,8 @@ class EdgeGraph(msgspec.Struct, frozen=True):
 
     method: str
     nodes: tuple[EdgeNode, ...]
-    tensors: tuple[EdgeTensor, ...]
+    # of its tensors, by their names; a size is a number, or the text of an expression where it can differ between calls
+    sizes: Mapping[str, tuple[int | str, ...]]
 
     def by_handle(self) -> dict[int, tuple[EdgeNode, ...]]:
         """The operators of each debug handle, in the order of the graph. One handle covers what one call became."""

@@ -41,13 +41,6 @@ class Dynamism(str, enum.Enum):
     UNKNOWN = "unknown"
 
 
-class PlannedMemory(msgspec.Struct, frozen=True):
-    """Where memory planning put a tensor: number of the planned buffer, and byte offset inside it."""
-
-    buffer: int
-    offset: int
-
-
 UNNAMED = "?"
 """Symbol of an open size that has no name."""
 
@@ -61,8 +54,7 @@ class PlannedTensor(msgspec.Struct, frozen=True, tag="Tensor"):
     dim_order: tuple[int, ...]
     dynamism: Dynamism  # whether the sizes are exact or a bound
     data_buffer: int  # number of its initial data, 0 for none
-    # its planned memory; None for constants, inputs from the caller and unplanned tensors
-    allocation: PlannedMemory | None
+    planned: bool  # whether it has planned memory, unlike constants, inputs from the caller and unplanned tensors
     name: str  # qualified name of the parameter; empty where the file does not say
     external: bool  # its data are in another file, found by name
     # of sizes that a caller chooses, for each dimension: its name, ``?`` without one, empty for a fixed size;
@@ -72,7 +64,7 @@ class PlannedTensor(msgspec.Struct, frozen=True, tag="Tensor"):
     @property
     def constant(self) -> bool:
         """It has data and no planned memory. With both it is a state that starts from these data."""
-        return self.allocation is None and (self.data_buffer > 0 or self.external)
+        return not self.planned and (self.data_buffer > 0 or self.external)
 
     @property
     def size_bytes(self) -> int | None:
@@ -173,13 +165,6 @@ class MethodPlan(msgspec.Struct, frozen=True):
         return tuple(found)
 
 
-class Subsegments(msgspec.Struct, frozen=True):
-    """Data that share a segment, with the byte offset of each inside it; number 0 is reserved."""
-
-    segment: int
-    offsets: tuple[int, ...]
-
-
 class Executable(msgspec.Struct, frozen=True):
     """A program file in full, without the bytes of weights and payloads."""
 
@@ -188,8 +173,6 @@ class Executable(msgspec.Struct, frozen=True):
     plans: tuple[MethodPlan, ...]  # its methods
     segments: tuple[Span, ...]  # stretches of the file behind the program
     named_data: dict[str, int]  # keys of data, mostly weights, and the number of the segment that holds them
-    # weights of portable operators; None when there are none or they stand inside the program
-    constants: Subsegments | None
 
     def backends(self) -> list[str]:
         """Identifiers of the delegates that are called, each once."""

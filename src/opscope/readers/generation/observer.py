@@ -84,7 +84,8 @@ class ObserverReader:
         loading = [("loading of the model", (end - start) * _SECOND // units) for start, end, units in loads if end]
         calls = [call for run in runs for call in _calls(run)]
         short = 2 * len(runs) - len(calls)
-        return table_of(PhaseReport("the runner", calls, loading, _limits(short), _unit(runs), log), path)
+        unit = max((_SECOND // run.units for run in runs), default=1)
+        return table_of(PhaseReport("the runner", calls, loading, _limits(short), unit, log), path)
 
 
 def _run(found: re.Match[bytes], path: Path) -> ObservedRun:
@@ -114,10 +115,6 @@ def _calls(run: ObservedRun) -> Iterator[PhaseCall]:
         sampling = run.aggregate_sampling_time_ms
         inside = (("sampling", run.ns(sampling)),) if 0 < sampling <= decode else ()
         yield PhaseCall(name, run.ns(decode), inside=inside)
-
-
-def _unit(runs: list[ObservedRun]) -> int:
-    return max((_SECOND // run.units for run in runs), default=1)
 
 
 def _limits(short: int) -> list[TraceWarning]:

@@ -48,11 +48,7 @@ class PhaseReport(NamedTuple):
 
 
 def table_of(report: PhaseReport, path: Path) -> EventTable:
-    """The table of a report.
-
-    Raises:
-        TraceFormatError: it has no calls, or a time that none can have.
-    """
+    """The table of a report; a TraceFormatError where it has no calls, or a time that none can have."""
     if not report.calls:
         raise EmptyTraceError(f"{report.tool} has timed no phase", where=path, hint="keep its complete output")
     rows = [_Row(Scope.LOAD, name, None, ns, NO_PARENT, 0) for name, ns in report.loading]

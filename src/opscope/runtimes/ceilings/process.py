@@ -45,7 +45,7 @@ def measured_ceilings(
     share = (time.thread_time() - computing) / (time.perf_counter() - measuring)
     return Ceilings(
         arch=isa.architecture(platform.machine()),
-        cleared=request.clear or [],
+        cleared=request.variant.clear or [],
         threads=graphs.threads,
         seconds=round((time.perf_counter_ns() - began) / 1e9, 3),
         versions=dict(versions),
@@ -65,11 +65,11 @@ def ceilings_response(code: int | None, request: CeilingsRequest, answer: Path, 
     if isinstance(response, Failure):
         raise RunError(f"measuring ceilings failed: {response.message}")
     ceilings, mask = response.result or (None, None)
-    if ceilings is None or (mask is None and request.clear is not None):
+    if ceilings is None or (mask is None and request.variant.clear is not None):
         kind = FeatureError if response.kind == "mask" else RunError
         raise kind(f"measuring ceilings failed: {response.error or 'no result'}")
     done = (mask and mask.cleared, ceilings.cleared, ceilings.threads)
-    if done != (request.clear, request.clear or [], request.threads):
+    if done != (request.variant.clear, request.variant.clear or [], request.threads):
         raise FeatureError("ceilings were measured with features or threads other than requested")
     return ceilings
 
@@ -77,6 +77,10 @@ def ceilings_response(code: int | None, request: CeilingsRequest, answer: Path, 
 @cache
 def probes_version() -> str:
     """A hash of the code that measures ceilings, of every runtime: a change in any of it may change the figures."""
+    return hashlib.sha256(b"\0".join(module.read_bytes() for module in measuring_modules())).hexdigest()[:_DIGITS]
+
+
+def measuring_modules() -> list[Path]:
+    """Files of that code: of a runtime its module of that name, or those of its folder."""
     room = Path(__file__).parent
-    modules = sorted(room.parent.glob(f"**/{room.name}/*.py"))
-    return hashlib.sha256(b"\0".join(module.read_bytes() for module in modules)).hexdigest()[:_DIGITS]
+    return sorted([*room.parent.glob(f"*/{room.name}.py"), *room.parent.glob(f"**/{room.name}/*.py")])

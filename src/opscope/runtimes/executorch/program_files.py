@@ -38,7 +38,7 @@ from opscope.readers.flatbuffer import (
     union,
     vectors,
 )
-from opscope.runtimes.executorch.etrecord.etrecord import slim_etrecord
+from opscope.runtimes.executorch.etrecord import slim_etrecord
 from opscope.runtimes.executorch.language import cache_places
 from opscope.runtimes.executorch.pte import read_executable
 from opscope.runtimes.executorch.xnnpack import BACKEND, read_xnn_graphs

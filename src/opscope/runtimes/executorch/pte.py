@@ -7,7 +7,7 @@ Source of the layout: ``schema/program.fbs`` of ExecuTorch 1.5.1; the extended h
 from __future__ import annotations
 
 import struct
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -21,11 +21,9 @@ from opscope.program.structure.plan import (
     InstructionKind,
     ListKind,
     MethodPlan,
-    PlannedMemory,
     PlannedStep,
     PlannedTensor,
     Span,
-    Subsegments,
     UnknownValue,
     Value,
     ValueList,
@@ -61,7 +59,6 @@ N = TypeVar("N", bool, int, float)
 
 # Tensor
 _SCALAR_TYPE, _SIZES, _DIM_ORDER, _DATA_BUFFER, _ALLOCATION, _DYNAMISM, _EXTRA = 0, 2, 3, 5, 6, 8, 9
-_MEMORY_ID, _OFFSET_LOW, _OFFSET_HIGH = 0, 1, 2
 _QUALIFIED_NAME, _DATA_LOCATION = 1, 2
 _EXTERNAL = 1
 _MOST_DIMENSIONS = 16  # runtime/core/exec_aten/util/tensor_dimension_limit.h
@@ -109,7 +106,7 @@ def _tensors(tables: Tables) -> list[Value]:
         orders,
         (_DYNAMISMS.get(code, Dynamism.UNKNOWN) for code in numbers(tables, _DYNAMISM, UINT8)),
         numbers(tables, _DATA_BUFFER, UINT32),
-        _allocations(tables),
+        _planned(tables),
         (name for name, _ in named),
         (external for _, external in named),
         strict=True,
@@ -122,13 +119,10 @@ def _listed(items: tuple[int, ...]) -> str:
     return f"[{shown}, ...]" if len(items) > 8 else f"[{shown}]"  # noqa: PLR2004 - enough to recognise it by
 
 
-def _allocations(tables: Tables) -> list[PlannedMemory | None]:
-    out: list[PlannedMemory | None] = [None] * len(tables)
-    details, rows = referred(tables, _ALLOCATION)
-    columns = [numbers(details, slot, UINT32) for slot in (_MEMORY_ID, _OFFSET_LOW, _OFFSET_HIGH)]
-    for row, buffer, low, high in zip(rows, *columns, strict=True):
-        out[row] = PlannedMemory(buffer, high << 32 | low)
-    return out
+def _planned(tables: Tables) -> list[bool]:
+    """Whether memory planning gave each a place."""
+    placed = set(referred(tables, _ALLOCATION)[1])
+    return [row in placed for row in range(len(tables))]
 
 
 def _extra(tables: Tables) -> list[tuple[str, bool]]:
@@ -187,11 +181,9 @@ _KINDS: dict[int, tuple[InstructionKind, int, tuple[int, ...], int]] = {
 }
 
 
-class DataPlaces(NamedTuple):
-    """Where payloads of delegates can stand: inside the program (location 0) and in segments (1)."""
-
-    inline: tuple[Span, ...]
-    segments: tuple[Span, ...]
+DataPlaces: TypeAlias = tuple[tuple[Span, ...], tuple[Span, ...]]
+"""Where payloads of delegates can stand: inside the program (location 0) and in segments (1)."""
+_LOCATIONS = ("inline", "segments")
 
 
 def read_plans(plans: Tables, places: DataPlaces) -> tuple[MethodPlan, ...]:
@@ -244,7 +236,7 @@ def _place(delegates: Tables, places: DataPlaces, location: int, index: int) -> 
         raise delegates.buffer.error(f"a delegate's data has the unknown location kind {location}")
     known = places[location]
     if not 0 <= index < len(known):
-        kind = places._fields[location]
+        kind = _LOCATIONS[location]
         raise delegates.buffer.error(f"a delegate's data is number {index} of {len(known)} ({kind})")
     return known[index]
 
@@ -295,9 +287,8 @@ _LENGTH_WITHOUT_SEGMENT_SIZE, _LENGTH_WITH_SEGMENT_SIZE = 24, 32
 _HINT = "give a model (.pte, .tflite, .onnx); if it is one, export or copy it again: it is truncated or corrupted"
 
 # Program
-_VERSION, _EXECUTION_PLAN, _INLINE, _SEGMENTS, _CONSTANTS, _NAMED = 0, 1, 3, 4, 5, 7
+_VERSION, _EXECUTION_PLAN, _INLINE, _SEGMENTS, _NAMED = 0, 1, 3, 4, 7
 _SEGMENT_OFFSET, _SEGMENT_SIZE = 0, 1
-_SUBSEGMENT_INDEX, _SUBSEGMENT_OFFSETS = 0, 1
 _KEY, _KEY_SEGMENT = 0, 1
 _INLINE_DATA = 0
 
@@ -321,43 +312,37 @@ def decode_executable(data: bytes | memoryview, where: str) -> Executable:
     identifier = bytes(data[_IDENTIFIER_AT:_IDENTIFIER_END])
     if not identifier.startswith(_IDENTIFIER):
         raise TraceFormatError("not an ExecuTorch program: the identifier ET is missing", where=where, hint=_HINT)
-    header = _header(data, where)
-    root = FlatBuffer(memoryview(data)[: header.program_size], where).root()
+    program_size, segment_base = _header(data, where)
+    root = FlatBuffer(memoryview(data)[:program_size], where).root()
     size = len(data)
     table = nested(root, _SEGMENTS)[0]
     places = zip(numbers(table, _SEGMENT_OFFSET, UINT64), numbers(table, _SEGMENT_SIZE, UINT64), strict=True)
-    segments = tuple(Span(header.segment_base + offset, length) for offset, length in places)
+    segments = tuple(Span(segment_base + offset, length) for offset, length in places)
     if any(span.offset + span.size > size for span in segments):
         raise root.buffer.error("a segment extends past the end of the file", size)
     plans = nested(root, _EXECUTION_PLAN)[0]
     if not len(plans):
         raise TraceFormatError("the program has no method", where=where, hint=_HINT)
-    constants = _subsegments(referred(root, _CONSTANTS)[0])
     first, count = nested(root, _INLINE)[0].vector(_INLINE_DATA, 1)
     return Executable(
         identifier=identifier.decode("latin-1"),
         version=numbers(root, _VERSION, UINT32)[0],
         plans=read_plans(
             plans,
-            DataPlaces(tuple(Span(*place) for place in zip(first.tolist(), count.tolist(), strict=True)), segments),
+            (tuple(Span(*place) for place in zip(first.tolist(), count.tolist(), strict=True)), segments),
         ),
         segments=segments,
         named_data=_named_data(root, len(segments)),
-        constants=constants[0] if constants else None,
     )
 
 
-class _Header(NamedTuple):
-    """Length of the program in bytes, and where the first segment starts."""
+def _header(data: bytes | memoryview, where: str) -> tuple[int, int]:
+    """Length of the program in bytes, and where the first segment starts, as the extended header tells them.
 
-    program_size: int
-    segment_base: int
-
-
-def _header(data: bytes | memoryview, where: str) -> _Header:
-    """The extended header; a file without one is a program from its first to its last byte."""
+    A file without one is a program from its first to its last byte.
+    """
     if data[_EXTENDED_AT : _EXTENDED_AT + 4] != _EXTENDED:
-        return _Header(len(data), 0)
+        return len(data), 0
     if len(data) < _EXTENDED_AT + _LENGTH_WITH_SEGMENT_SIZE:
         raise TraceFormatError("truncated within its header", where=where, offset=len(data), hint=_HINT)
     length, program_size, segment_base = struct.unpack_from("<IQQ", data, _EXTENDED_AT + 4)
@@ -370,12 +355,7 @@ def _header(data: bytes | memoryview, where: str) -> _Header:
     if whole > len(data):
         problem = f"truncated: {whole:,} bytes were written, {len(data):,} are here"
         raise TraceFormatError(problem, where=where, offset=len(data), hint=_HINT)
-    return _Header(program_size, segment_base)
-
-
-def _subsegments(table: Tables) -> tuple[Subsegments, ...]:
-    columns = numbers(table, _SUBSEGMENT_INDEX, UINT32), vectors(table, _SUBSEGMENT_OFFSETS, UINT64)
-    return tuple(Subsegments(*row) for row in zip(*columns, strict=True))
+    return program_size, segment_base
 
 
 def _named_data(root: Tables, segments: int) -> dict[str, int]:

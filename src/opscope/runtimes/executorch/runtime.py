@@ -40,7 +40,7 @@ class ExecuTorch(Runtime):
     name = "executorch"
     title = "ExecuTorch"
     suffixes = (".pte", ".bpte")
-    readers: ClassVar = {"etdump": ("opscope.runtimes.executorch.etdump.etdump", "EtdumpReader")}
+    readers: ClassVar = {"etdump": ("opscope.runtimes.executorch.etdump", "EtdumpReader")}
     program_hint = "--program MODEL.pte adds shapes, --etrecord adds layers"
     takes_data = True
 
@@ -198,7 +198,7 @@ class ExecuTorch(Runtime):
     def read(self, program: Path, record: Path | None, *, delegated: bool) -> ProgramModel:  # noqa: ARG002 - it states it
         """With the graphs of its delegates, unless it is kept without their payloads, and with its record."""
         from opscope.program.model import ProgramModel
-        from opscope.runtimes.executorch.etrecord.etrecord import read_etrecord
+        from opscope.runtimes.executorch.etrecord import read_etrecord
         from opscope.runtimes.executorch.pte import read_executable
         from opscope.runtimes.executorch.xnnpack import read_xnn_graphs
 
@@ -211,7 +211,7 @@ class ExecuTorch(Runtime):
         """Of records of exports, too."""
         from opscope.analysis.preflight.contents import summarise_record
         from opscope.core.files import sha256_of
-        from opscope.runtimes.executorch.etrecord.etrecord import is_etrecord, read_etrecord
+        from opscope.runtimes.executorch.etrecord import is_etrecord, read_etrecord
 
         if is_etrecord(head):
             return summarise_record(read_etrecord(path), str(path), sha256_of(path))
@@ -219,7 +219,7 @@ class ExecuTorch(Runtime):
 
     def check_record(self, path: Path) -> None:
         """Refuse an .etrecord that cannot be read."""
-        from opscope.runtimes.executorch.etrecord.etrecord import read_etrecord
+        from opscope.runtimes.executorch.etrecord import read_etrecord
 
         read_etrecord(path)
 
@@ -240,7 +240,7 @@ class ExecuTorch(Runtime):
 
     def known_models(self, models: Path | None) -> KnownModels:
         """The models that can be named, without importing any; ``models`` is the user's directory."""
-        from opscope.runtimes.executorch.export.executorch_models import BUILT_HERE, NEEDS
+        from opscope.runtimes.executorch.export.packaged_models import BUILT_HERE, NEEDS
         from opscope.runtimes.executorch.export.registry import MODELS, user_models
         from opscope.runtimes.executorch.export.sources import models_directory
 

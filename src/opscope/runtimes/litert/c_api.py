@@ -84,17 +84,10 @@ class Call(NamedTuple):
 
 
 class CompiledModel:
-    """A .tflite, ready to be called.
+    """A .tflite, ready to be called; a RunError where the runtime refuses it.
 
-    Args:
-        library: of the runtime.
-        program: the .tflite.
-        delegate: ``xnnpack``; ``none`` for LiteRT's own kernels.
-        threads: that it may use.
-        profiled: with the profiler, which :meth:`profile` starts.
-
-    Raises:
-        RunError: the runtime refuses the model.
+    ``delegate`` is ``xnnpack``, or ``none`` for LiteRT's own kernels; ``profiled``: with the profiler, which
+    :meth:`profile` starts.
     """
 
     def __init__(self, library: Path, program: str, delegate: str, threads: int, *, profiled: bool) -> None:

@@ -28,7 +28,6 @@ from opscope.program.structure.plan import (
     Executable,
     InstructionKind,
     MethodPlan,
-    PlannedMemory,
     PlannedStep,
     PlannedTensor,
 )
@@ -163,7 +162,7 @@ def lowered(model: TfliteModel, *, delegated: bool = True) -> ProgramModel:
         costs |= {(signature.key, number): cost for number, cost in lowering.costs()}
         names = layer_names(whole.graph)
         layers |= {(signature.key, number): name for number, name in names.items()}
-    executable = Executable(IDENTIFIER.decode(), model.version, tuple(plans), (), {}, None)
+    executable = Executable(IDENTIFIER.decode(), model.version, tuple(plans), (), {})
     return ProgramModel(executable, graphs, None, StayedOutside(RULES_OF, reasons), costs, layers)
 
 
@@ -286,7 +285,7 @@ def _planned(tensor: TfliteTensor) -> PlannedTensor:
         dim_order=tuple(range(len(tensor.shape))),
         dynamism=Dynamism.BOUNDED if tensor.open_axes else Dynamism.STATIC,
         data_buffer=tensor.buffer if tensor.constant else 0,
-        allocation=None if tensor.constant else PlannedMemory(1, 0),
+        planned=not tensor.constant,
         name=tensor.name,
         external=False,
     )

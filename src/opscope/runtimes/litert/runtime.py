@@ -39,9 +39,8 @@ class LiteRt(Runtime):
         """Its native runner, or Python on this machine."""
         from opscope.core.system.pythons import python_at
         from opscope.hosts.target_kinds import LOCAL
-        from opscope.runtimes.litert.interpreter.target import interpreter_here
-        from opscope.runtimes.litert.native.target import NativeLitertTarget
-        from opscope.runtimes.litert.target import litert_here
+        from opscope.runtimes.litert.native import NativeLitertTarget
+        from opscope.runtimes.litert.target import interpreter_here, litert_here
 
         if named.kind is LOCAL and named.address:
             return interpreter_here("all releases have it", python_at(named.address))
@@ -51,7 +50,7 @@ class LiteRt(Runtime):
         """The Interpreter, where one of them needs it, or where the compiled-model API of the release is not known."""
         from opscope.core.errors import UsageError
         from opscope.hosts.target_kinds import AUTO, LOCAL
-        from opscope.runtimes.litert.interpreter.target import interpreter_here, interpreter_needed
+        from opscope.runtimes.litert.target import interpreter_here, interpreter_needed
 
         here = named.kind in {AUTO, LOCAL} and not named.address
         found = None if here else self.target(named)
@@ -77,8 +76,7 @@ class LiteRt(Runtime):
 
     def target_here(self) -> RunTarget:
         """The installed package."""
-        from opscope.runtimes.litert.interpreter.target import interpreter_here
-        from opscope.runtimes.litert.target import litert_here
+        from opscope.runtimes.litert.target import interpreter_here, litert_here
 
         unknown = self._unknown()
         return interpreter_here(unknown) if unknown else litert_here()

@@ -199,7 +199,7 @@ def _tensor(name: str, tensor: TfliteTensor) -> PlannedTensor:
         dim_order=(),
         dynamism=Dynamism.UNBOUNDED if tensor.open_axes else Dynamism.STATIC,
         data_buffer=0,
-        allocation=None,
+        planned=False,
         name=name,
         external=False,
         symbols=tuple(

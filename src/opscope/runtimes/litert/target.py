@@ -1,20 +1,45 @@
-"""LiteRT on this machine, as the wheel has it."""
+"""LiteRT on this machine, from Python: the compiled-model API, as the wheel has it, and the Interpreter of any release.
+
+Source of why a .tflite runs in the Interpreter alone, as far as its file shows it: ``litert/core/model/model_load.cc``
+of LiteRT 2.3.0 for variable tensors; the buffers of outputs are made before a call, by
+``litert/c/litert_compiled_model.h``.
+"""
 
 from __future__ import annotations
 
+import re
+import tempfile
+from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+from opscope.bundle.manifest import FailureKind
+from opscope.core.errors import MissingDependencyError
+from opscope.core.files import storage_errors
 from opscope.core.system.pythons import HERE
-from opscope.runtimes.litert.installed import PACKAGE, installed_litert
+from opscope.experiment.protocol import AS_IT_IS, Job
+from opscope.hosts.process import LAST_WORDS
+from opscope.runtimes.litert.installed import PACKAGE, has_compiled_models, installed_interpreter, installed_litert
+from opscope.runtimes.litert.interpreter.recorder import recorder_library
+from opscope.runtimes.litert.tflite import read_tflite
 from opscope.runtimes.litert.trace import TRACE
 from opscope.runtimes.package_target import PackageModules, PackageTarget
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from opscope.bundle.manifest import Mechanism, Variant
     from opscope.core.system.pythons import Python
+    from opscope.experiment.target import Capabilities, RunTarget, SwitchOffer
+    from opscope.machine.ceilings_cache import MachineIdentity
+    from opscope.program.ceilings import Ceilings
+    from opscope.runtimes.litert.tflite import TfliteModel, TfliteSubgraph
+    from opscope.runtimes.runtime import AskedCalls
+
 
 MODULES = PackageModules(
     "opscope.runtimes.litert.child",
-    "opscope.runtimes.litert.ceilings.child",
+    "opscope.runtimes.litert.ceilings",
     frozenset({"affinity", "calls", "inputs", "values", "delegate"}),
 )
 
@@ -23,3 +48,138 @@ def litert_here(stand_in: str | None = None, python: Python = HERE) -> PackageTa
     """The installed LiteRT."""
     found, versions = installed_litert(python), {PACKAGE: installed_litert(python).version}
     return PackageTarget(MODULES, TRACE, lambda: found.library, lambda: versions, stand_in, python=python)
+
+
+_Sides = tuple["TfliteSubgraph", "Sequence[int]", "Sequence[int]"]
+
+
+def unsupported(model: TfliteModel) -> str | None:
+    """What the compiled-model API is known not to do with a model, as a sentence."""
+    variables = [tensor.name for graph in model.subgraphs for tensor in graph.tensors if tensor.variable]
+    if variables:
+        example = next((f", such as {name}" for name in variables if name), "")
+        return f"the compiled-model API supports no variable tensors{example}"
+    for graph, inputs, outputs in _called(model):
+        if any(graph.tensors[number].open_axes for number in inputs):
+            continue  # sizes of outputs follow from those of the inputs, which are given
+        found = next((graph.tensors[number].name for number in outputs if graph.tensors[number].open_axes), None)
+        if found is not None:
+            return (
+                f"the compiled-model API does not support outputs, such as {found}, whose sizes are known only "
+                "after a call"
+            )
+    return None
+
+
+def is_settled(model: TfliteModel) -> bool:
+    """Whether the file leaves nothing open that the compiled-model API may stumble over: sizes, or custom operators."""
+    tensors = [tensor for graph in model.subgraphs for tensor in graph.tensors]
+    custom = any(operator.custom for graph in model.subgraphs for operator in graph.operators)
+    outputs = [graph.tensors[number] for graph, _, own in _called(model) for number in own]
+    return not (custom or any(tensor.open_axes for tensor in tensors)) and all(tensor.shape for tensor in outputs)
+
+
+def _called(model: TfliteModel) -> Iterator[_Sides]:
+    """Graphs that a caller can name, with their inputs and outputs."""
+    for own in model.signatures:
+        sides = [[number for _, number in side] for side in (own.inputs, own.outputs)]
+        yield model.subgraphs[own.subgraph], sides[0], sides[1]
+    if not model.signatures:
+        graph = model.subgraphs[0]
+        yield graph, graph.inputs, graph.outputs
+
+
+INTERPRETER_MODULES = PackageModules(
+    "opscope.runtimes.litert.interpreter.child",
+    "opscope.runtimes.litert.ceilings",
+    frozenset({"affinity", "calls", "inputs", "values", "delegate"}),
+)
+
+
+class InterpreterTarget(PackageTarget):
+    """Runs .tflite models in the Interpreter.
+
+    ``reason``: why it runs them, as one sentence; ``peaks``: measures the ceilings of the release; None where none is
+    known to; ``python``: that has it.
+    """
+
+    def __init__(self, reason: str, peaks: RunTarget | None, python: Python = HERE) -> None:
+        found = installed_interpreter(python)
+        versions = {found.package: found.version}
+        super().__init__(INTERPRETER_MODULES, TRACE, lambda: found.library, lambda: versions, reason, python=python)
+        self._peaks = peaks
+
+    def capabilities(self) -> Capabilities:
+        """Operators are timed by a library that is built here."""
+        untraceable = None
+        try:
+            _ = self._built
+        except MissingDependencyError as error:
+            untraceable = f"LiteRT's Interpreter has no profiler, so operators cannot be timed: {error.problem}"
+        return super().capabilities()._replace(untraceable=untraceable)
+
+    def offer(self, mechanism: Mechanism) -> SwitchOffer:
+        """What a mechanism can do for the library, which in some releases holds much more than the runtime."""
+        found = super().offer(mechanism)
+        with tempfile.TemporaryDirectory(prefix="opscope-") as directory:
+            self._switch().prepared_with(mechanism, [], Path(directory))
+        return found
+
+    @cached_property
+    def _built(self) -> str:
+        return str(recorder_library())
+
+    def _recorder(self, job: Job) -> str | None:
+        return self._built if job.traced else None
+
+    def ceilings(self, variant: Variant) -> Ceilings | None:  # type: ignore[override]  # may lack
+        """Those of the same release, through its compiled-model API."""
+        return self._peaks.ceilings(variant) if self._peaks else None
+
+    def ceilings_again(self, sample: Ceilings) -> Ceilings:
+        """Likewise."""
+        return self._peaks.ceilings_again(sample) if self._peaks else super().ceilings_again(sample)
+
+    def identity(self) -> MachineIdentity | None:  # type: ignore[override]  # likewise
+        """Likewise."""
+        return self._peaks.identity() if self._peaks else None
+
+
+def interpreter_here(why: str, python: Python = HERE) -> InterpreterTarget:
+    """The Interpreter that is installed; ``why`` says what the compiled-model API lacks."""
+    peaks = litert_here() if python == HERE and has_compiled_models() else None
+    return InterpreterTarget(f"LiteRT's Interpreter ran it from Python: {why}", peaks, python)
+
+
+def interpreter_needed(program: Path, asked: AskedCalls) -> str | None:
+    """What the compiled-model API does not do with a program, as a sentence; None for one that it runs.
+
+    A program whose file does not show it is tried.
+    """
+    model = read_tflite(program)
+    known = unsupported(model)
+    return known if known or is_settled(model) or not has_compiled_models() else _refusal(program, asked)
+
+
+def _refusal(program: Path, asked: AskedCalls) -> str | None:
+    """Why calls fail through the compiled-model API, and not in the Interpreter.
+
+    It may refuse the second one: the first has shown then that sizes of outputs change.
+    """
+    calls, inputs = tuple(asked.calls), tuple(asked.inputs)
+    count = 2 * max(1, len(calls))
+    job = Job(str(program), AS_IT_IS, count, 0, _SECONDS, traced=False, calls=calls, inputs=inputs)
+    with tempfile.TemporaryDirectory(prefix="opscope-") as directory, storage_errors(Path(directory)):
+        failed = litert_here().execute(job, Path(directory)).failure
+        if failed is None or failed.kind not in {FailureKind.EXIT, FailureKind.SIGNAL}:
+            return None
+        if interpreter_here("").execute(job, Path(directory)).failure is not None:
+            return None
+    if failed.signal:
+        return f"the compiled-model API crashes on it ({failed.signal})"
+    words = failed.message.partition(LAST_WORDS)[2] or failed.message
+    return f"the compiled-model API rejects it ({_PLACE.sub('', words)})"
+
+
+_SECONDS = 600.0
+_PLACE = re.compile(r"^ERROR: (\[[^]]*\] )?")

@@ -240,14 +240,10 @@ def _enclosing(rows: Sequence[TraceRow], stack: list[int], root: int, start: int
 
 
 def _row(event: EventRow, times: tuple[int | None, int], parent: TraceRow, laid: int, at: int) -> TraceRow:
-    """An event inside of its parent: clocks of whole microseconds may be one off at its ends.
+    """An event inside of its parent, whose number is ``at``: clocks of whole microseconds may be one off at its ends.
 
-    Args:
-        event: to place.
-        times: its start, or None for one that was not measured, and its duration, in nanoseconds.
-        parent: that it lies in.
-        laid: where it begins without a start of its own.
-        at: number of the parent.
+    ``times`` are its start, None for one that was not measured, and its duration, in nanoseconds; ``laid`` is where it
+    begins without a start of its own.
     """
     began, duration = times
     first, last = parent.start, parent.start + parent.duration

@@ -130,15 +130,6 @@ class RuntimeFolder(NamedTuple):
         return [f"{place}/{_LOADERS[self.arch]}", "--library-path", place, f"{place}/{RUNNER}"]
 
 
-class RunnerParts(NamedTuple):
-    """What a folder is made of, beside the libraries of the system."""
-
-    runtime: Mapping[str, str]  # names and versions of what is told in the manifest
-    source: Path  # of the runner
-    flags: Sequence[str]  # of the compiler; see compile_to
-    libraries: Sequence[Path]  # of the runtime
-
-
 def check_architecture(arch: str) -> None:
     """Refuse an architecture for which no folder can be made."""
     if arch not in _LOADERS:
@@ -146,20 +137,31 @@ def check_architecture(arch: str) -> None:
         raise FeatureError(problem, hint=f"known: {', '.join(_LOADERS)}; or use the device's Python")
 
 
-def make_folder(arch: str, made_of: RunnerParts, cache: Path | None = None) -> RuntimeFolder:
-    """The folder for an architecture; made once of these parts and of the compiler for it."""
+def make_folder(
+    arch: str,
+    runtime: Mapping[str, str],
+    *,
+    source: Path,
+    flags: Sequence[str],
+    libraries: Sequence[Path],
+    cache: Path | None = None,
+) -> RuntimeFolder:
+    """The folder for an architecture; made once of these parts, of libraries of the system, and of the compiler for it.
+
+    ``runtime``: names and versions, for the manifest; ``source``: of the runner; ``flags``: see compile_to.
+    """
     compiler = find_compiler(arch)
-    hashes = (*made_of.runtime.values(), *map(sha256_of, made_of.libraries))
-    key = build_key(compiler, made_of.source, made_of.flags, *hashes)
+    hashes = (*runtime.values(), *map(sha256_of, libraries))
+    key = build_key(compiler, source, flags, *hashes)
     folder = (cache or cache_directory()) / "runtimes" / f"{arch}-{key}"
     if not is_whole(folder):
         with made_in_place(folder) as parts:
             parts.mkdir()
-            compile_to(parts / RUNNER, compiler, made_of.flags)
+            compile_to(parts / RUNNER, compiler, flags)
             found = [_system_file(compiler, name) for name in (_LOADERS[arch], *_SYSTEM)]
-            for file in [*made_of.libraries, *found]:
+            for file in [*libraries, *found]:
                 shutil.copy(file, parts / file.name)
-    return RuntimeFolder(arch, folder, _digest(folder), {**made_of.runtime, "compiler": compiler.version})
+    return RuntimeFolder(arch, folder, _digest(folder), {**runtime, "compiler": compiler.version})
 
 
 def _system_file(compiler: Compiler, name: str) -> Path:

@@ -1,34 +1,41 @@
-"""Starting a native runner on a host, once a call: what it is asked and needs there, what it answers and leaves."""
+"""Native runners: what their targets share, and their start on a host, once a call: what they need and answer."""
 
 from __future__ import annotations
 
 import re
 import time
+from abc import ABC, abstractmethod
+from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Generic, NamedTuple, Protocol, TypeVar
 
 import msgspec
 
-from opscope.bundle.manifest import Failure, FailureKind, Measurement
-from opscope.core.errors import DeviceError, FeatureError
+from opscope.bundle.manifest import Failure, FailureKind, Measurement, Mechanism
+from opscope.core.errors import DeviceError, FeatureError, RunError
 from opscope.core.printable import uncoloured
 from opscope.core.system.usage import ProcessUsage
 from opscope.experiment.protocol import LOG
+from opscope.experiment.target import SwitchOffer, feature_groups
 from opscope.hosts.host import GuardedCommand, ProcessSettings
 from opscope.hosts.process import log_tail, read_answer
-from opscope.machine import isa
+from opscope.machine import environment, isa
 from opscope.machine.cpu_reading import CpuReading
 from opscope.runtimes.counting.kernel_counter import COUNTS, counter_environment
+from opscope.runtimes.hosted import HostedTarget
 from opscope.runtimes.native.building import RUNNER, RuntimeFolder
 from opscope.runtimes.switching import LibrarySwitch
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from opscope.bundle.manifest import MaskProof
-    from opscope.experiment.protocol import ProbeAnswer
+    from opscope.bundle.manifest import Environment, MaskProof, Variant
+    from opscope.experiment.protocol import Job, ProbeAnswer
+    from opscope.experiment.target import JobOutcome, RunTarget
     from opscope.hosts.device import Device
     from opscope.hosts.host import Host
+    from opscope.machine.ceilings_cache import MachineIdentity
+    from opscope.program.ceilings import Ceilings
     from opscope.program.structure.exported import Tensor
 
 
@@ -260,3 +267,87 @@ def _place(call: RunnerCall) -> None:
         left = call.work / name
         if left.exists() and left != place:
             left.replace(place)
+
+
+class RunnerJobs(Protocol):
+    """Repetitions with a runner."""
+
+    @property
+    def probed(self) -> ProbeAnswer:
+        """The CPU's features."""
+        ...
+
+    def execute(self, job: Job, directory: Path) -> JobOutcome:
+        """Run a job; see :meth:`opscope.experiment.target.RunTarget.execute`."""
+        ...
+
+    def offer(self, mechanism: Mechanism) -> SwitchOffer:
+        """What a mechanism can do for the runner's libraries, other than ``cpuinfo``."""
+        ...
+
+
+class RunnerTarget(HostedTarget, ABC):
+    """Runs jobs with a native runner.
+
+    ``program`` makes the runner when it is needed first, since it may depend on what the host is; ``versions`` of the
+    host's software go with those of the runner; ``ceilings`` is a target of the same host that measures its ceilings.
+    """
+
+    mechanisms = tuple(Mechanism)
+
+    def __init__(
+        self,
+        host: Host,
+        program: Callable[[], NativeProgram],
+        versions: Mapping[str, str],
+        ceilings: RunTarget | None,
+    ) -> None:
+        super().__init__(host)
+        self._make, self._versions, self._ceilings = program, dict(versions), ceilings
+
+    @cached_property
+    def program(self) -> NativeProgram:
+        """The runner."""
+        return self._make()
+
+    def brought_files(self) -> list[Path]:
+        """The runner and its libraries where they are brought to the host; none where those that are installed run."""
+        folder = self.program.brought
+        return list(folder.files()) if folder else []
+
+    @property
+    @abstractmethod
+    def jobs(self) -> RunnerJobs:
+        """What runs its jobs."""
+
+    @abstractmethod
+    def probe(self) -> ProbeAnswer:
+        """The CPU's features as the runtime there sees them, when they can be cleared in its memory."""
+
+    def environment(self) -> Environment:
+        """The machine and its software, the compiler included."""
+        groups = feature_groups(lambda: self.jobs.probed)
+        versions = {"opscope": environment.versions()["opscope"], **self._versions, **self.program.versions}
+        return self._host.environment(groups, versions)
+
+    def execute(self, job: Job, directory: Path) -> JobOutcome:
+        """Run a job in a process group of its own, which ends with its time, the caller, or the connection."""
+        return self.jobs.execute(job, directory)
+
+    def offer(self, mechanism: Mechanism) -> SwitchOffer:
+        """What a mechanism can do for the runner's libraries."""
+        return SwitchOffer(self.probe()) if mechanism is Mechanism.CPUINFO else self.jobs.offer(mechanism)
+
+    def ceilings(self, variant: Variant) -> Ceilings | None:
+        """The ceilings of a variant; None where they are not measured."""
+        return self._ceilings.ceilings(variant) if self._ceilings else None
+
+    def identity(self) -> MachineIdentity | None:
+        """What the ceilings depend on; None where they are not measured."""
+        return self._ceilings.identity() if self._ceilings else None
+
+    def ceilings_again(self, sample: Ceilings) -> Ceilings:
+        """The same ceilings as these, measured again."""
+        if self._ceilings is None:
+            raise RunError("this target measures no ceilings")
+        return self._ceilings.ceilings_again(sample)

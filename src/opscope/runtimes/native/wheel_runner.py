@@ -37,7 +37,6 @@ from opscope.machine.cpu_reading import CPUID_LEAVES, fixed_fields
 from opscope.machine.switch.switch import fields_stated
 from opscope.runtimes.hosted import FROM_PYTHON, ended_by
 from opscope.runtimes.native.building import (
-    RunnerParts,
     RuntimeFolder,
     build_key,
     check_architecture,
@@ -47,8 +46,14 @@ from opscope.runtimes.native.building import (
     make_folder,
     source_flags,
 )
-from opscope.runtimes.native.start import NativeProgram, RunnerAnswer, RunnerCall, RunnerStarter, program_for
-from opscope.runtimes.native.target import RunnerTarget
+from opscope.runtimes.native.start import (
+    NativeProgram,
+    RunnerAnswer,
+    RunnerCall,
+    RunnerStarter,
+    RunnerTarget,
+    program_for,
+)
 from opscope.runtimes.switching import nothing_to_clear
 
 if TYPE_CHECKING:
@@ -200,7 +205,9 @@ class WheelRunner(NamedTuple):
         check_architecture(arch)
         find_compiler(arch)  # before anything is downloaded
         version, library = self._library_for(arch, cache)
-        return make_folder(arch, RunnerParts({self.package: version}, self.source, self.flags, [library]), cache)
+        return make_folder(
+            arch, {self.package: version}, source=self.source, flags=self.flags, libraries=[library], cache=cache
+        )
 
     def _library_for(self, arch: str, cache: Path | None) -> tuple[str, Path]:
         """Version and file of the library for Linux on an architecture."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 import msgspec
 
@@ -30,15 +30,15 @@ from opscope.runtimes.onnxruntime.graph import (
     read_session_graph,
 )
 from opscope.runtimes.onnxruntime.onnx_file import OnnxValue, read_onnx
-from opscope.runtimes.onnxruntime.origins import origins_of
+from opscope.runtimes.onnxruntime.origins import SessionOrigins
 from opscope.runtimes.onnxruntime.passes import BLOCKED, MOVERS, PRODUCTS, family
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
     from opscope.program.operators.taxonomy import OperatorClass
+    from opscope.program.origin import NodeOrigin
     from opscope.runtimes.onnxruntime.onnx_file import OnnxGraph, OnnxNode
-    from opscope.runtimes.onnxruntime.origins import NodeOrigin, SessionOrigins
     from opscope.runtimes.side import Side
 
 _BYTES = {
@@ -158,15 +158,15 @@ class SessionCosts:
         return whole * (math.prod(made[2:]) * math.prod(weight[2:]) - math.prod(each))
 
     def _macs_of(self, node: OnnxNode) -> int | None:
-        read = _Shapes({place: self.shape(name) for place, name in enumerate(node.inputs) if name})
+        read = {place: self.shape(name) for place, name in enumerate(node.inputs) if name}
         made = next((self.shape(name) for name in node.outputs if name), None)
         if made is None:
             return None
         if node.op in _CONVOLUTIONS:
-            weight = read.at(_WEIGHT_PLACE.get(node.op, 1))
+            weight = read.get(_WEIGHT_PLACE.get(node.op, 1))
             return None if not weight or len(made) < _MATRIX else made[0] * math.prod(made[2:]) * math.prod(weight)
         if node.op == "ConvTranspose":
-            weight, data = read.at(1), read.at(0)
+            weight, data = read.get(1), read.get(0)
             return None if not weight or not data else math.prod(data[2:]) * data[0] * math.prod(weight)
         count = _COUNTS.get(node.op)
         return None if count is None else count(node, read, made)
@@ -220,31 +220,26 @@ def _moves(node: SessionNode) -> bool:
     return classify(f"{node.op}: ").category is Category.DATA_MOVEMENT
 
 
-class _Shapes(NamedTuple):
-    """Shapes of what a node reads, by the place of its inputs; inputs that are left out have none."""
-
-    known: Mapping[int, tuple[int, ...] | None]
-
-    def at(self, place: int) -> tuple[int, ...] | None:
-        return self.known.get(place)
+_Shapes: TypeAlias = "Mapping[int, tuple[int, ...] | None]"
+"""Shapes of what a node reads, by the place of its inputs; inputs that are left out have none."""
 
 
 def _multiplied(main: OnnxNode, read: _Shapes, made: Sequence[int]) -> int | None:
     """A product of two matrices, by the inner size of the first one."""
-    rows, across = read.at(0), main.attributes.get("transA")
+    rows, across = read.get(0), main.attributes.get("transA")
     place = 0 if across and main.op in _GEMMS else -2 if across else -1
     return math.prod(made) * rows[place] if rows and len(rows) >= abs(place) else None
 
 
 def _of_few_bits(main: OnnxNode, read: _Shapes, _: Sequence[int]) -> int | None:
     """Weights are stored in blocks; their number of columns is an option (``MatMulNBits`` of com.microsoft)."""
-    rows, columns = read.at(0), main.attributes.get("N")
+    rows, columns = read.get(0), main.attributes.get("N")
     return math.prod(rows) * columns if rows and isinstance(columns, int) else None
 
 
 def _recurrent(_: OnnxNode, read: _Shapes, __: Sequence[int]) -> int | None:
     """Of each step and each sequence, all weights of the input and of the state once (operators LSTM, GRU and RNN)."""
-    data, weights, state = (read.at(place) for place in range(3))
+    data, weights, state = (read.get(place) for place in range(3))
     if data is None or weights is None or state is None or len(data) != _MATRIX:
         return None
     return data[0] * data[1] * (math.prod(weights) + math.prod(state))
@@ -253,7 +248,7 @@ def _recurrent(_: OnnxNode, read: _Shapes, __: Sequence[int]) -> int | None:
 def _summed(main: OnnxNode, read: _Shapes, _: Sequence[int]) -> int | None:
     """A product of two tensors: every combination of their indices once; none of one tensor alone."""
     terms = str(main.attributes.get("equation", "")).replace(" ", "").partition("->")[0].split(",")
-    shapes = [read.at(place) for place in range(len(terms))]
+    shapes = [read.get(place) for place in range(len(terms))]
     if len(terms) == 1:
         return 0
     sizes: dict[str, int] = {}
@@ -274,7 +269,7 @@ def _attention(main: OnnxNode, read: _Shapes, _: Sequence[int]) -> int | None:
     """
     if main.domain == "com.microsoft":
         return _packed_attention(main, read) if main.op != "MultiHeadAttention" else _side_by_side(main, read)
-    queries, keys, values, cached = (read.at(place) for place in (0, 1, 2, 4))
+    queries, keys, values, cached = (read.get(place) for place in (0, 1, 2, 4))
     if queries is None or keys is None or values is None or not len(queries) == len(keys) == len(values):
         return None
     earlier = cached[-2] if cached and len(cached) == _HEADS else 0
@@ -289,7 +284,7 @@ def _attention(main: OnnxNode, read: _Shapes, _: Sequence[int]) -> int | None:
 
 def _packed_attention(main: OnnxNode, read: _Shapes) -> int | None:
     """One matrix makes queries, keys and values, which are as wide as each other."""
-    data, weights = read.at(0), read.at(1)
+    data, weights = read.get(0), read.get(1)
     cached = any(main.inputs[8:9]) if main.op == "QAttention" else any(main.inputs[4:5])
     uneven = "qkv_hidden_sizes" in main.attributes
     if cached or uneven or data is None or weights is None or (len(data), len(weights)) != (_MATRIX, 2):
@@ -299,7 +294,7 @@ def _packed_attention(main: OnnxNode, read: _Shapes) -> int | None:
 
 
 def _side_by_side(main: OnnxNode, read: _Shapes) -> int | None:
-    queries, keys, values = (read.at(place) for place in range(3))
+    queries, keys, values = (read.get(place) for place in range(3))
     cached = any(main.inputs[6:8])
     if cached or queries is None or keys is None or values is None or not len(queries) == len(keys) == _MATRIX:
         return None
@@ -518,7 +513,7 @@ class _Facts:
     ) -> None:
         self._given = given
         self.computed = around | {name for node in ran for name in node.outputs} | {one.name for one in given.inputs}
-        self.origins = origins_of(given, ran)
+        self.origins = SessionOrigins(given, ran)
         self._costs = SessionCosts(given, ran, self.origins, shapes)
         self._makers = {name: node for node in given.nodes for name in node.outputs}
 

@@ -8,10 +8,11 @@ it computes.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from opscope.core.grouping import grouped
 from opscope.program.operators.kinds import Attribution
+from opscope.program.origin import NodeOrigin
 from opscope.runtimes.onnxruntime.given import GivenTensors
 from opscope.runtimes.onnxruntime.passes import (
     BLOCKED,
@@ -26,7 +27,7 @@ from opscope.runtimes.onnxruntime.passes import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterator, Sequence
 
     from opscope.runtimes.onnxruntime.graph import SessionNode
     from opscope.runtimes.onnxruntime.onnx_file import OnnxGraph
@@ -37,29 +38,7 @@ _MOST_ROUNDS = 12
 """Rounds over a graph: each carries what is known of a tensor on to its neighbours."""
 
 
-class NodeOrigin(NamedTuple):
-    """What a node of the session's graph computes."""
-
-    nodes: tuple[int, ...]  # of the given model, by number; empty for one that was added
-    main: int | None  # the one that the work is in; None for one that was added, or that is not known
-    moved: str | None  # tensor of the given model that an added node lays out anew; None for others
-    attribution: Attribution  # how that is known
-
-
-_UNKNOWN = NodeOrigin((), None, None, Attribution.NAME)
-
-
-class SessionOrigins(NamedTuple):
-    """Where a session's graph comes from."""
-
-    nodes: list[NodeOrigin]  # of each node of it
-    holds: Mapping[str, str]  # tensor of the given model that a tensor holds, in whatever layout and type of number
-
-
-def origins_of(given: OnnxGraph, ran: Sequence[SessionNode]) -> SessionOrigins:
-    """The origins of a session's graph."""
-    walk = _Walk(given, ran)
-    return SessionOrigins(walk.origins(), walk.holds)
+_UNKNOWN = NodeOrigin((), None, Attribution.NAME)
 
 
 def _computed(given: OnnxGraph, ran: Sequence[SessionNode]) -> set[str]:
@@ -72,20 +51,25 @@ def _computed(given: OnnxGraph, ran: Sequence[SessionNode]) -> set[str]:
     return made
 
 
-class _Walk:
+class SessionOrigins:
+    """Where a session's graph comes from.
+
+    ``holds`` tells which tensor of the given model a tensor holds, in whatever layout and type of number.
+    """
+
     def __init__(self, given: OnnxGraph, ran: Sequence[SessionNode]) -> None:
         self._given, self._nodes, self._ran = GivenTensors(given), given.nodes, ran
         self._made = _computed(given, ran)
         self._readers = grouped([(name, node) for node in ran for name in node.inputs if name], lambda one: one[0])
-        # The tensor of the given model that a tensor of the session's graph holds, in whatever layout and type.
         self.holds: dict[str, str] = {}
         for name in dict.fromkeys(name for node in ran for name in (*node.inputs, *node.outputs) if name):
             known = next((one for one in names_before(name) if self._given.has(one)), None)
             if known is not None:
                 self.holds[name] = known
+        self.nodes = self._origins()
 
-    def origins(self) -> list[NodeOrigin]:
-        """Of all nodes; products that no tensors tell are those that are left, where they are as many."""
+    def _origins(self) -> list[NodeOrigin]:
+        """Of each node; products that no tensors tell are those that are left, where they are as many."""
         for number in range(_MOST_ROUNDS):
             order = reversed(self._ran) if number % 2 else self._ran
             if not sum([self._learn(node) for node in order]) and number:
@@ -126,16 +110,13 @@ class _Walk:
         for place in places:
             if found[place].attribution is Attribution.EXACT:
                 continue
-            of_kind = [number for number in main if self._kind(number) == family(self._ran[place].op)]
+            of_kind = [number for number in main if family(self._nodes[number].op) == family(self._ran[place].op)]
             if len(main) == 1 and not product:
-                found[place] = NodeOrigin((main[0],), main[0], None, Attribution.EXACT)
+                found[place] = NodeOrigin((main[0],), main[0], Attribution.EXACT)
             elif len(of_kind) == 1:
-                found[place] = NodeOrigin((of_kind[0],), of_kind[0], None, Attribution.ALIGNED)
+                found[place] = NodeOrigin((of_kind[0],), of_kind[0], Attribution.ALIGNED)
             elif not product:
-                found[place] = NodeOrigin(whole, whole[-1], None, Attribution.ALIGNED)
-
-    def _kind(self, number: int) -> str:
-        return family(self._nodes[number].op)
+                found[place] = NodeOrigin(whole, whole[-1], Attribution.ALIGNED)
 
     def _learn(self, node: SessionNode) -> bool:
         """Carry on what is known of a node's tensors; whether anything was new."""
@@ -264,8 +245,8 @@ class _Walk:
         if node.op in MOVERS and read and self._given.same(read[0]) == self._given.same(targets[0]):
             maker = self._given.maker(node.outputs[0])
             if maker is not None and self._nodes[maker].op == node.op:
-                return NodeOrigin((maker,), maker, None, Attribution.EXACT)
-            return NodeOrigin((), None, targets[0], Attribution.EXACT)
+                return NodeOrigin((maker,), maker, Attribution.EXACT)
+            return NodeOrigin((), None, Attribution.EXACT, targets[0])
         nodes, left = self._given.between(read, targets)
         wanted = {self.holds.get(name, "") for name in self._dynamic(node)}
         needless = {name for name in left or () if not self._given.is_stored(name)} & wanted
@@ -280,13 +261,13 @@ class _Walk:
         whole = any(self._nodes[number].domain not in {"", "com.microsoft"} for number in nodes)
         if closed and nodes and (fits or kind in OF_MANY or whole):
             main = products[-1] if products else self._last(nodes, kind)
-            return NodeOrigin(nodes, main, None, Attribution.EXACT)
+            return NodeOrigin(nodes, main, Attribution.EXACT)
         alone = self._given.maker(made)
         if alone is not None and family(self._nodes[alone].op) == kind:
             # It reads a tensor that was put in place of another, whose makers it does not compute again.
-            return NodeOrigin((alone,), alone, None, Attribution.ALIGNED)
+            return NodeOrigin((alone,), alone, Attribution.ALIGNED)
         before = self._given.before(made, kind)
-        return _UNKNOWN if before is None else NodeOrigin((before,), before, None, Attribution.ALIGNED)
+        return _UNKNOWN if before is None else NodeOrigin((before,), before, Attribution.ALIGNED)
 
     def _last(self, nodes: tuple[int, ...], kind: str) -> int:
         """The node that is named for all: the last one of the same kind, else the last."""
@@ -307,7 +288,7 @@ class _Walk:
             for place in before
             if place is not None and self._nodes[place].op == node.op != self._nodes[number].op
         ]
-        return NodeOrigin((*fused, number), fused[0] if fused else number, None, Attribution.ALIGNED)
+        return NodeOrigin((*fused, number), fused[0] if fused else number, Attribution.ALIGNED)
 
     def _aligned(self, found: list[NodeOrigin]) -> list[NodeOrigin]:
         """Products that are left, by their order, where as many of a kind are left on both sides."""
@@ -324,5 +305,5 @@ class _Walk:
             ]
             if kind in PRODUCTS | CONTROL and len(free) == len(places):
                 for place, number in zip(places, free, strict=True):
-                    found[place] = NodeOrigin((number,), number, None, Attribution.ALIGNED)
+                    found[place] = NodeOrigin((number,), number, Attribution.ALIGNED)
         return found

@@ -88,11 +88,8 @@ _CONVOLUTION_KERNELS: Mapping[str, Mapping[tuple[str, str], Sequence[_Rule]]] = 
 def kernel_of(arch: str, fields: Collection[str], types: tuple[str, str], *, convolution: bool) -> str | None:
     """The instructions that MLAS's kernel of a product uses; None where that is not known.
 
-    Args:
-        arch: of the CPU.
-        fields: of ``cpuinfo_isa`` that are set.
-        types: of data and weights, as the profile names them.
-        convolution: not a matrix product.
+    ``fields`` are those of ``cpuinfo_isa`` that are set, ``types`` those of data and weights, as the profile names
+    them.
     """
     rules = (_CONVOLUTION_KERNELS if convolution else _PRODUCT_KERNELS).get(arch, {}).get(types, ())
     return next((name for needed, name in rules if all(field in fields for field in needed)), None)

@@ -41,8 +41,7 @@ class OnnxRuntime(Runtime):
     def target(self, named: TargetName) -> RunTarget:
         """Python on this machine unless another place is named, else its native runner."""
         from opscope.hosts.target_kinds import AUTO
-        from opscope.runtimes.onnxruntime.native.target import NativeOnnxTarget
-        from opscope.runtimes.onnxruntime.target import onnxruntime_here
+        from opscope.runtimes.onnxruntime.target import NativeOnnxTarget, onnxruntime_here
 
         if named.kind is AUTO:
             return self.target_here()

@@ -66,7 +66,7 @@ def _planned(value: OnnxValue) -> PlannedTensor:
         dim_order=(),
         dynamism=Dynamism.STATIC if value.fixed else Dynamism.UNBOUNDED,
         data_buffer=0,
-        allocation=None,
+        planned=False,
         name=value.name,
         external=False,
         symbols=() if value.fixed else tuple("" if isinstance(size, int) else size or UNNAMED for size in sizes),

@@ -1,19 +1,55 @@
-"""ONNX Runtime on this machine, as the wheel has it."""
+"""ONNX Runtime on this machine, as the wheel has it, and without Python in the process: its runner, on any host."""
 
 from __future__ import annotations
 
+import time
+from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+import msgspec
+
+from opscope.bundle.manifest import Failure
+from opscope.core.errors import RunError, UsageError
+from opscope.core.files import place_beside, write_atomically
 from opscope.core.system.pythons import HERE
-from opscope.runtimes.onnxruntime.installed import PACKAGE, installed_onnxruntime
+from opscope.experiment.protocol import LOG, OUTPUTS
+from opscope.experiment.target import JobOutcome
+from opscope.experiment.tensors import from_bytes, to_bytes
+from opscope.machine.switch.switch import proof
+from opscope.program.structure.exported import Tensor
+from opscope.runtimes.child import digest, input_arrays, save_outputs
+from opscope.runtimes.native.start import INPUT, OUTPUT, RawTensor, RunnerAnswer, RunnerCall, SentFile, joined_variables
+from opscope.runtimes.native.wheel_runner import WheelJobs, WheelRunner, WheelTarget
+from opscope.runtimes.onnxruntime.graph import GRAPH, SCHEMA, SessionGraph
+from opscope.runtimes.onnxruntime.installed import (
+    NEWEST,
+    PACKAGE,
+    installed_onnxruntime,
+    native_library,
+    stated_version,
+)
+from opscope.runtimes.onnxruntime.onnx_file import element_type, external_paths, read_onnx
+from opscope.runtimes.onnxruntime.options import CPU, PROVIDERS, session_choice
+from opscope.runtimes.onnxruntime.rows import session_nodes, tensors_of
+from opscope.runtimes.onnxruntime.signatures import signature_of
 from opscope.runtimes.package_target import PackageModules, PackageTarget
+from opscope.runtimes.switching import brought_by, is_switched_outside, variables_of
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
     from opscope.core.system.pythons import Python
+    from opscope.experiment.protocol import Job
+    from opscope.experiment.tensors import Array
+    from opscope.program.structure.exported import Signature
+    from opscope.runtimes.onnxruntime.onnx_file import OnnxModel
+    from opscope.runtimes.onnxruntime.options import SessionChoice
+
 
 MODULES = PackageModules(
     "opscope.runtimes.onnxruntime.child",
-    "opscope.runtimes.onnxruntime.ceilings.child",
+    "opscope.runtimes.onnxruntime.ceilings",
     # the graph is called whatever its name, and its weights are found beside the model
     frozenset({"affinity", "calls", "inputs", "values", "data", "options"}),
 )
@@ -25,3 +61,155 @@ def onnxruntime_here(python: Python = HERE) -> PackageTarget:
     """The installed ONNX Runtime."""
     found = installed_onnxruntime(python)
     return PackageTarget(MODULES, TRACE, lambda: found.library, lambda: {PACKAGE: found.version}, python=python)
+
+
+_PROGRAM, _PROFILE, _SAVED, _GIVEN = "program.onnx", "profile.json", "saved.onnx", "given.onnx"
+_GIVEN_PROFILE = f"{_GIVEN}.json"
+
+
+class SessionAnswer(RunnerAnswer, frozen=True):
+    """What the runner writes: a measurement of a session, or an error."""
+
+    inputs: list[str] = msgspec.field(default_factory=list)  # names, in the order of the session
+    outputs: list[RawTensor] = msgspec.field(default_factory=list)  # of the last call, in the same
+    profile_start_ns: int = 0  # of the process's clock, from which times of the profile count
+
+
+class OnnxJobs(WheelJobs[SessionAnswer]):
+    """Runs jobs with ONNX Runtime's native runner."""
+
+    runner = WheelRunner(
+        title="ONNX Runtime",
+        package=PACKAGE,
+        source=Path(__file__).with_name("cpp") / "runner.cpp",
+        installed=native_library,
+        member=lambda version: f"{PACKAGE}/capi/libonnxruntime.so.{stated_version(version)}",
+        newest=NEWEST,
+        platforms=("manylinux_2_27", "manylinux_2_28"),
+    )
+    answers = SessionAnswer
+
+    def _execute(self, job: Job, directory: Path, work: Path) -> JobOutcome:
+        program, choice = Path(job.program).resolve(), _choice(job)
+        model = read_onnx(program)
+        signature = signature_of(model, program)
+        inputs = _inputs(job, signature)
+        for number, array in enumerate(input_arrays(job.values, job.seed, inputs)):
+            content = to_bytes(array, inputs[number].dtype, range(array.ndim))
+            (work / f"{INPUT}-{number}.bin").write_bytes(content)
+        switch = self._switch().prepared(job, work) if is_switched_outside(job) else None
+        profile = directory / TRACE
+        heard = self._runner.answer(
+            RunnerCall(
+                flags={**self._flags(job, choice), "input_sizes": ",".join(map(_sizes, inputs))},
+                work=work,
+                log=directory / LOG,
+                timeout=job.timeout_seconds,
+                process=job.process,
+                sent={"model_path": _sent(program, model)},
+                inputs=len(inputs),
+                outputs=True,
+                brought={
+                    _PROFILE: profile,
+                    **{name: work / name for name in (_SAVED, _GIVEN, _GIVEN_PROFILE)},
+                    **brought_by(switch),
+                },
+                variables=joined_variables(self._runner.counting(job.counter), variables_of(switch)),
+            )
+        )
+        if isinstance(heard, Failure):
+            return JobOutcome(failure=heard)
+        proved = proof(switch.record) if switch else None
+        if heard.inputs != [one.name for one in signature.inputs]:
+            raise RunError(f"the session's inputs differ from the model's: {', '.join(heard.inputs)}")
+        began = time.perf_counter_ns()
+        if job.traced:
+            graph = self._graph(work, profile, model, choice, heard.profile_start_ns)
+            write_atomically(directory / GRAPH, msgspec.json.encode(graph))
+        outputs = _read_outputs(heard, work)
+        save_outputs(str(directory / OUTPUTS), outputs)
+        spent = time.perf_counter_ns() - began
+        return JobOutcome(
+            measurement=heard.measurement(
+                mask=proved,
+                threads=None,
+                inputs=inputs,
+                outputs=[Tensor(list(array.shape), str(array.dtype)) for array in outputs],
+                output_sha256=digest(outputs),
+                versions=self._program.versions,
+                spent=spent,
+            )
+        )
+
+    def _flags(self, job: Job, choice: SessionChoice) -> Mapping[str, object]:
+        traced = {"trace_path": _PROFILE, "graph_path": _SAVED, "given_path": _GIVEN} if job.traced else {}
+        return {
+            "library": self._library_there(),
+            "library_version": stated_version(self._program.versions[PACKAGE]),
+            "optimisation": choice.level_number,
+            "inter_op_threads": choice.inter_op_threads,
+            "parallel": int(choice.parallel),
+            "session_entries": "\n".join(f"{name}={value}" for name, value in choice.entries.items()),
+            "warmup": job.warmup,
+            "num_executions": job.inferences - job.warmup,
+            "cpu_threads": job.threads,
+            "cpu_affinity": ",".join(map(str, job.variant.affinity)),
+            **traced,
+        }
+
+    def _graph(self, work: Path, profile: Path, model: OnnxModel, choice: SessionChoice, started: int) -> SessionGraph:
+        """The graph that ran, from what the session wrote of it."""
+        nodes = session_nodes(read_onnx(work / _SAVED).graph, profile, model.graph)
+        given = work / _GIVEN
+        plain = session_nodes(read_onnx(given).graph, work / _GIVEN_PROFILE, model.graph) if given.exists() else ()
+        version = self._program.versions[PACKAGE]
+        return SessionGraph(SCHEMA, version, choice.level, choice.providers, nodes, tensors_of(plain), started)
+
+
+class NativeOnnxTarget(WheelTarget):
+    """Runs .onnx models with the native runner."""
+
+    honours = MODULES.honours
+    runner, trace = OnnxJobs.runner, TRACE
+
+    @cached_property
+    def jobs(self) -> OnnxJobs:
+        """What runs its jobs."""
+        return OnnxJobs(self._host, self.program)
+
+
+def _choice(job: Job) -> SessionChoice:
+    """How the session is made; the library has the kernels of the CPU alone."""
+    choice = session_choice(job.variant.options)
+    if choice.providers != (CPU,):
+        problem = f"the native runner has {CPU} alone, not {', '.join(choice.providers)}"
+        raise UsageError(problem, where=PROVIDERS, hint="run other providers from Python: --target local")
+    return choice
+
+
+def _inputs(job: Job, signature: Signature) -> list[Tensor]:
+    """As they are asked for, else as the model declares them."""
+    if job.inputs:
+        return [Tensor(list(one.shape or ()), one.dtype) for one in job.inputs]
+    return [Tensor(list(one.sizes), one.dtype.name) for one in signature.inputs]
+
+
+def _sizes(tensor: Tensor) -> str:
+    return "x".join(map(str, tensor.shape)) or "-"
+
+
+def _sent(program: Path, model: OnnxModel) -> SentFile:
+    """A model, with the files that hold its weights."""
+    weights = {place_beside(path, program): path for path in external_paths(model, program)}
+    return SentFile("programs", _PROGRAM, program, weights)
+
+
+def _read_outputs(heard: SessionAnswer, work: Path) -> Sequence[Array]:
+    return [
+        from_bytes(
+            (work / f"{OUTPUT}-{number}.bin").read_bytes(),
+            Tensor(one.sizes, element_type(one.type)),
+            range(len(one.sizes)),
+        )
+        for number, one in enumerate(heard.outputs)
+    ]

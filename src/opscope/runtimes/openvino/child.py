@@ -25,8 +25,14 @@ from opscope.experiment.protocol import RunRequest
 from opscope.program.structure.exported import Tensor
 from opscope.runtimes.child import ProgramRun, answer_request, input_arrays, run_program
 from opscope.runtimes.openvino.graph import GRAPH, SCHEMA, ModelNode, NodeTensor, OpenVinoGraph, RunNode
-from opscope.runtimes.openvino.installed import PACKAGE, imported_openvino, installed_openvino, reason_of, text_of
-from opscope.runtimes.openvino.options import properties
+from opscope.runtimes.openvino.installed import (
+    PACKAGE,
+    imported_openvino,
+    installed_openvino,
+    properties,
+    reason_of,
+    text_of,
+)
 from opscope.runtimes.openvino.trace import SCHEMA as TRACE_SCHEMA
 from opscope.runtimes.openvino.trace import OpenVinoTrace, TracedCall, TracedNode
 
@@ -161,12 +167,9 @@ class OpenVinoRun(ProgramRun[int]):
             calls,
         )
         write_atomically(path, msgspec.json.encode(trace))
-        graph = OpenVinoGraph(SCHEMA, self._version, self._asked(), self._given(), self._ran())
+        properties = {name: str(self._compiled.get_property(name)) for name in self._properties}
+        graph = OpenVinoGraph(SCHEMA, self._version, properties, self._given(), self._ran())
         write_atomically(Path(GRAPH), msgspec.json.encode(graph))
-
-    def _asked(self) -> dict[str, str]:
-        """The properties that were asked for, as the plugin has them."""
-        return {name: str(self._compiled.get_property(name)) for name in self._properties}
 
     def _given(self) -> tuple[ModelNode, ...]:
         """The model as it was read, with the sizes of this run where it can be given them."""

@@ -7,10 +7,11 @@ one node that reads what it makes.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from opscope.program.operators.kinds import Attribution, Category
 from opscope.program.operators.taxonomy import classify
+from opscope.program.origin import NodeOrigin
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -22,14 +23,6 @@ _FUSED = (Category.ELEMENTWISE,)
 _QUANTISES = "quantisation"
 _NOT_RUN = frozenset({"Constant", "ShapeOf"})
 _ENDS = frozenset({"Parameter", "Result"})
-
-
-class RunOrigin(NamedTuple):
-    """Where a node that ran comes from."""
-
-    main: int | None  # number of the node of the model that it is called after; None for one that was added
-    nodes: tuple[int, ...]  # numbers of all that it computes, in order
-    attribution: Attribution  # how that is known
 
 
 class RunOrigins:
@@ -100,16 +93,16 @@ class RunOrigins:
                 if len(owners) == 1 and None not in owners:
                     self._owners[number] = next(owner for owner in owners if owner is not None)
 
-    def _origin(self, graph: OpenVinoGraph, place: int, own: Sequence[int]) -> RunOrigin:
+    def _origin(self, graph: OpenVinoGraph, place: int, own: Sequence[int]) -> NodeOrigin:
         one = graph.ran[place]
         if not own:
-            return RunOrigin(None, (), Attribution.NAME if one.layers else Attribution.EXACT)
+            return NodeOrigin((), None, Attribution.NAME if one.layers else Attribution.EXACT)
         products = [number for number in own if self.kind(number) in PRODUCTS]
         named = self.numbers.get(one.node.name)
         main = products[0] if products else named if named in own else own[0]
         several = len(products) > 1
         lacking = not products and classify(f"{one.node.type}: ").category in PRODUCTS
-        return RunOrigin(main, tuple(own), Attribution.ALIGNED if several or lacking else Attribution.EXACT)
+        return NodeOrigin(tuple(own), main, Attribution.ALIGNED if several or lacking else Attribution.EXACT)
 
 
 def _stored(given: Sequence[ModelNode]) -> set[int]:

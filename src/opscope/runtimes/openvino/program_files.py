@@ -47,19 +47,11 @@ _TYPES = {
 }
 
 
-class IrTensor(NamedTuple):
-    """A tensor of a layer of the model."""
-
-    name: str  # of the layer
-    dtype: NumberType  # of its elements
-    sizes: tuple[int | None, ...]  # None for one that is open
-
-
 class IrModel(NamedTuple):
     """What an .xml says."""
 
-    inputs: tuple[IrTensor, ...]  # in the order of the file
-    weights: tuple[IrTensor, ...]  # that are stored
+    inputs: tuple[PlannedTensor, ...]  # in the order of the file; a size that is open is 1
+    weights: tuple[PlannedTensor, ...]  # that are stored
     bin_bytes: int  # that the .bin has to have
 
 
@@ -90,11 +82,7 @@ def decode_ir(data: bytes, path: Path) -> IrModel:
 
 
 def weights_file(path: Path) -> Path | None:
-    """The .bin of an .xml; None for a model without weights.
-
-    Raises:
-        UsageError: it is missing, or too short for the weights that the .xml tells of.
-    """
+    """The .bin of an .xml; None for a model without weights; a UsageError where it is missing, or too short."""
     model, file = read_ir(path), path.with_suffix(".bin")
     if not model.bin_bytes:
         return file if file.is_file() else None
@@ -110,22 +98,7 @@ def weights_file(path: Path) -> Path | None:
 
 def read_ir_signature(path: Path) -> Signature:
     """The function of a model; what it gives is told when it runs."""
-    return Signature(METHOD, tuple(map(_planned, read_ir(path).inputs)), ())
-
-
-def _planned(tensor: IrTensor) -> PlannedTensor:
-    fixed = None not in tensor.sizes
-    return PlannedTensor(
-        dtype=tensor.dtype,
-        sizes=tuple(1 if size is None else size for size in tensor.sizes),
-        dim_order=(),
-        dynamism=Dynamism.STATIC if fixed else Dynamism.UNBOUNDED,
-        data_buffer=0,
-        allocation=None,
-        name=tensor.name,
-        external=False,
-        symbols=() if fixed else tuple(UNNAMED if size is None else "" for size in tensor.sizes),
-    )
+    return Signature(METHOD, read_ir(path).inputs, ())
 
 
 class _Layers:
@@ -134,8 +107,8 @@ class _Layers:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._depth, self._layer = 0, {"type": "", "name": ""}
-        self.inputs: list[IrTensor] = []
-        self.weights: list[IrTensor] = []
+        self.inputs: list[PlannedTensor] = []
+        self.weights: list[PlannedTensor] = []
         self.bin_bytes = 0
 
     def start(self, tag: str, attributes: dict[str, str]) -> None:
@@ -161,14 +134,24 @@ class _Layers:
             sizes = (attributes.get(name, "") for name in ("offset", "size"))
             self.bin_bytes = max(self.bin_bytes, sum(self._number(text, "weights") for text in sizes))
 
-    def _tensor(self, attributes: dict[str, str]) -> IrTensor:
+    def _tensor(self, attributes: dict[str, str]) -> PlannedTensor:
         name, written = self._layer.get("name", ""), attributes.get("element_type", "")
         shape = attributes.get("shape", "").strip()
         words = [word.strip() for word in shape.split(",")] if shape else []
         if len(words) > _MOST_DIMENSIONS:
             raise TraceFormatError(f"the layer {name!r} has {len(words)} dimensions", where=self._path)
-        sizes = tuple(None if not word.isdecimal() else self._number(word, name) for word in words)
-        return IrTensor(name, NumberType(*_TYPES.get(written, (written or "unknown", None))), sizes)
+        fixed = all(word.isdecimal() for word in words)
+        return PlannedTensor(
+            dtype=NumberType(*_TYPES.get(written, (written or "unknown", None))),
+            sizes=tuple(self._number(word, name) if word.isdecimal() else 1 for word in words),
+            dim_order=(),
+            dynamism=Dynamism.STATIC if fixed else Dynamism.UNBOUNDED,
+            data_buffer=0,
+            planned=False,
+            name=name,
+            external=False,
+            symbols=() if fixed else tuple("" if word.isdecimal() else UNNAMED for word in words),
+        )
 
     def _number(self, text: str, what: str) -> int:
         if not text.isdecimal() or int(text) > _LARGEST:

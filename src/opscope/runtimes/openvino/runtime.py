@@ -74,13 +74,13 @@ class OpenVino(Runtime):
 
     def check_options(self, options: Mapping[str, str] | None) -> None:
         """Refuse properties that are not known."""
-        from opscope.runtimes.openvino.options import properties
+        from opscope.runtimes.openvino.installed import properties
 
         properties(options)
 
     def options(self, asked: Mapping[str, str]) -> Mapping[str, str]:
         """Latency of one stream, in the precision of the model, unless they are asked for otherwise."""
-        from opscope.runtimes.openvino.options import properties
+        from opscope.runtimes.openvino.installed import properties
 
         return properties(asked)
 

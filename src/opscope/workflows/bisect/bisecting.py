@@ -31,10 +31,10 @@ from opscope.core.stats.effect import Verdict
 from opscope.core.system.stages import enter
 from opscope.core.units import ratio_text
 from opscope.experiment.planned import Experiment, PlannedVariant
-from opscope.experiment.variant_targets import VariantTargets
 from opscope.workflows.measure.counting import count
 from opscope.workflows.measure.experiment_bundle import check_request, new_bundle, old_bundle
 from opscope.workflows.measure.experiments import measure
+from opscope.workflows.measure.targets import VariantTargets
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

@@ -44,10 +44,9 @@ def measure_ceilings(bundle: Bundle, target: RunTarget, clock: TimeSource, *, an
     enter(_STAGE)
     for number, variant in enumerate(wanted, 1):
         enter(_STAGE, f"variant {number} of {len(wanted)}")
-        clear = variant.cleared if bundle.manifest.switches_in(variant.name) else None
         own = target.of(variant.name)
         earlier, problem = _earlier(own)
-        found = _found(own, variant, clear, clock, earlier, anew=anew)
+        found = _found(own, bundle.manifest.as_run(variant), clock, earlier, anew=anew)
         if found is not None:
             bundle.save_ceilings(variant.name, _noted(found, problem))
 
@@ -63,23 +62,19 @@ def _saved(bundle: Bundle, variant: Variant) -> Ceilings | NoCeilings | None:
 def _found(
     target: RunTarget,
     variant: Variant,
-    clear: list[str] | None,
     clock: TimeSource,
     earlier: _Earlier | None,
     *,
     anew: bool,
 ) -> Ceilings | NoCeilings | None:
-    """The ceilings of a variant, or why there are none; None for a target that measures none.
-
-    ``clear`` is None where the switch is not used.
-    """
+    """The ceilings of a variant, or why there are none; None for a target that measures none."""
     if variant.threads is None:
         return None
     kept, drift, problem = earlier.tried(variant, clock) if earlier and not anew else (None, None, "")
     if kept:
         return kept
     try:
-        measured = target.ceilings(clear, variant.threads)
+        measured = target.ceilings(variant)
     except OpscopeError as error:
         return NoCeilings(str(error))
     if measured is None:

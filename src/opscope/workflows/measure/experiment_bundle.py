@@ -20,9 +20,7 @@ from opscope.experiment.engine import interleaved, planned_job
 from opscope.experiment.guesses import USUAL_SIZES
 from opscope.experiment.protocol import AS_IT_IS, Job
 from opscope.experiment.target_names import parse_target
-from opscope.experiment.variant_targets import VariantTargets
-from opscope.machine.emulation import marked
-from opscope.machine.environment import capture
+from opscope.machine.environment import capture, marked
 from opscope.machine.isa import check_name
 from opscope.runtimes.registry import RUNTIMES, runtime_of
 from opscope.workflows.measure.program_inputs import (
@@ -47,7 +45,7 @@ from opscope.workflows.measure.resuming import (
     setting_contradiction,
     target_contradiction,
 )
-from opscope.workflows.measure.targets import target_running, targets_running
+from opscope.workflows.measure.targets import VariantTargets, target_running, targets_running
 from opscope.workflows.measure.variants import OLD, check_thread_count, check_threads, control_name, variants_of
 
 if TYPE_CHECKING:

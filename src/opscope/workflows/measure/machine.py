@@ -241,12 +241,10 @@ def environment_checks() -> list[Check]:
 def temporary_cache() -> str | None:
     """That what was built will have to be built again, and why; None for a cache that lasts, or that is not there."""
     try:
-        found = find_cache()
+        directory, temporary = find_cache()
     except OpscopeError:
         return None
-    if found.temporary is None:
-        return None
-    return f"{found.temporary}: the cache is {found.directory} until this machine restarts; {_ACTION}"
+    return temporary and f"{temporary}: the cache is {directory} until this machine restarts; {_ACTION}"
 
 
 _ACTION = f"set {VARIABLE} to a persistent directory"
@@ -254,12 +252,12 @@ _ACTION = f"set {VARIABLE} to a persistent directory"
 
 def _cache() -> list[Check]:
     try:
-        found = find_cache()
+        directory, temporary = find_cache()
     except OpscopeError as error:
         return [Check("cache", State.PROBLEM, str(error), error.hint or "")]
-    if found.temporary is None:
+    if temporary is None:
         return []
-    return [Check("cache", State.NOTE, f"{found.directory}, a temporary one: {found.temporary}", _ACTION)]
+    return [Check("cache", State.NOTE, f"{directory}, a temporary one: {temporary}", _ACTION)]
 
 
 def _c_library() -> list[Check]:

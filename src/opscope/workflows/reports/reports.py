@@ -90,9 +90,9 @@ def _content_of(bundle: Bundle) -> ReportContent:
     from opscope.analysis.compare.choice import corrected_for_choice
     from opscope.measurements.bundle_kernels import AnalysedVariants, bundle_kernels
     from opscope.measurements.bundle_work import kept_work
-    from opscope.measurements.calls import fastest_first
     from opscope.measurements.findings import findings_of
     from opscope.measurements.quality import quality_of
+    from opscope.measurements.sides import fastest_first
     from opscope.reports.content.content import ReportContent, VariantResult, foreground
 
     bundle, sides = readable_sides(bundle)
@@ -249,7 +249,7 @@ def _json_files(shown: ReportContent) -> dict[str, bytes]:
 
 def foreground_variant(manifest: Manifest) -> str | None:
     """The variant whose analysis is the one beside the reports, so that it has none in its directory."""
-    from opscope.measurements.calls import fastest_first
+    from opscope.measurements.sides import fastest_first
     from opscope.reports.content.content import FOREGROUND
 
     if fastest := fastest_first(manifest):

@@ -243,7 +243,7 @@ def _answer(now: _Rewriting, question: Question, stated: Iterable[_Stated], anot
         else:
             by_figures += 1
             found = list(differences(one.document, msgspec.json.decode(one.rewritten)))
-            kept = [own for own in found if not (another and _OTHERWISE.match(own.at))]
+            kept = [(at, message) for at, message in found if not (another and _OTHERWISE.match(at))]
             problems += [Problem(one.file, *own) for own in kept]
             if len(kept) < len(found):
                 aside.append(f"estimates in {one.file} not recomputed, computed by opscope {another}")

@@ -9,7 +9,13 @@ import msgspec
 
 from opscope.bundle import validation
 from opscope.bundle.bundle import CEILINGS, MANIFEST, MODEL, SAMPLES, VARIANTS, Bundle, is_held
-from opscope.bundle.consistency import completeness_problems, model_problems, plan_problems, record_problems
+from opscope.bundle.consistency import (
+    completeness_problems,
+    model_problems,
+    plan_problems,
+    record_hashes,
+    record_problems,
+)
 from opscope.bundle.documents import (
     DocumentStructure,
     JsonDocument,
@@ -23,7 +29,6 @@ from opscope.bundle.documents import (
 from opscope.bundle.inventory import TALK, Inventory, inventory, leftovers, path_problems, stated_paths
 from opscope.bundle.kernel_evidence import EVIDENCE, RECORD
 from opscope.bundle.manifest import Manifest, Status
-from opscope.bundle.record_hashes import record_hashes
 from opscope.bundle.validation import CheckStatus, Problem
 from opscope.core.errors import BundleError, NotFoundError, OpscopeError, UsageError
 from opscope.core.files import sha256_of
@@ -41,9 +46,9 @@ from opscope.workflows.validate.repetitions import output_files
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
+    from opscope.bundle.consistency import RecordHash
     from opscope.bundle.inventory import Inventory
     from opscope.bundle.manifest import Model
-    from opscope.bundle.record_hashes import RecordHash
     from opscope.bundle.validation import BundleCheck, Question
     from opscope.core.parts import PartFailure
     from opscope.workflows.validate.derived import Inconsistencies

@@ -316,7 +316,7 @@ def main(arguments: Sequence[str]) -> int:
 def serve(request: CeilingsRequest, began: int) -> tuple[Ceilings, MaskProof | None]:
     """Measure the ceilings in this process."""
     directory = library_directory()
-    prove = switched_off(installed_runtime(), request.clear)
+    prove = switched_off(installed_runtime(), request.variant.clear)
     xnnpack = Xnnpack(directory, request.threads)
     proof = prove()
 

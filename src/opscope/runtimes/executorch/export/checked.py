@@ -22,9 +22,9 @@ from opscope.core.json import to_json
 from opscope.core.version import __version__
 from opscope.machine.clock import SystemClock
 from opscope.readers.outputs import read_outputs
-from opscope.runtimes.executorch.etrecord.etrecord import slim_etrecord
+from opscope.runtimes.executorch.etrecord import slim_etrecord
 from opscope.runtimes.executorch.export.eager import EagerModel
-from opscope.runtimes.executorch.export.lower import Places, export
+from opscope.runtimes.executorch.export.lower import export
 from opscope.runtimes.executorch.export.process import check_installed
 from opscope.runtimes.executorch.export.protocol import CHECKS, outputs_file
 from opscope.runtimes.exports import EXPORT_LOG, FP16, QUANTISED, RECORD, Choice, check_dtype, exported_file
@@ -153,8 +153,7 @@ def export_live(module: Any, inputs: Any, dtype: str, directory: Path) -> Path: 
     name = re.sub(r"[^A-Za-z0-9_]", "_", type(module).__name__)
     choice = Choice(dtype)
     program = directory / f"{choice.stem(name)}.pte"
-    places = Places(program, program.with_suffix(".etrecord"), directory / "graph.json")
-    export(_copied(module, inputs), name, choice, places, lambda _, __: None)
+    export(_copied(module, inputs), name, choice, program, lambda _, __: None)
     return program
 
 

@@ -23,7 +23,7 @@ from opscope.core.files import written_atomically
 from opscope.experiment.protocol import Refusal
 from opscope.program.structure.exported import TensorSpec
 from opscope.runtimes.executorch.export.export_errors import place_of
-from opscope.runtimes.executorch.export.lower import Places, export, step
+from opscope.runtimes.executorch.export.lower import export, step
 from opscope.runtimes.executorch.export.protocol import (
     CHECKS,
     ExportFinished,
@@ -158,7 +158,7 @@ def serve(request: ExportRequest, heard: StageProgress) -> ExportFinished:
     """Export a model, run what came of it, and leave both outputs to be compared."""
     directory, choice = Path(request.directory), Choice(request.dtype, request.backend)
     stem = choice.stem(request.name)
-    places = Places(directory / f"{stem}.pte", directory / f"{stem}.etrecord", directory / "graph.json")
+    program = directory / f"{stem}.pte"
     checks = directory / CHECKS
     checks.mkdir()
     heard("building the model", "")
@@ -166,12 +166,12 @@ def serve(request: ExportRequest, heard: StageProgress) -> ExportFinished:
     heard("running the model in PyTorch", "")
     eager = eager_outputs(model.methods)
     _save(checks, "eager", eager)
-    lowered = export(model, request.name, choice, places, heard)
+    lowered = export(model, request.name, choice, program, heard)
     if choice.dtype in QUANTISED:
         with step("running the quantised graph in PyTorch", heard):
             _save(checks, "graph", graph_outputs(lowered.programs, lowered.methods))
     with step("running the program", heard, lowered.programs.values()):
-        computed = program_outputs(places.program, lowered.methods)
+        computed = program_outputs(program, lowered.methods)
     _save(checks, "program", computed)
     methods = [
         msgspec.structs.replace(lowered.described(name, model, choice), outputs=_specs(computed[name]))

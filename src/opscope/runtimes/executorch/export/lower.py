@@ -291,14 +291,6 @@ def with_int4_weights(module: Any, choice: Quantisation) -> None:  # noqa: ANN40
     quantize_(module, config, filter_fn=lambda _, name: name in plain)
 
 
-class Places(NamedTuple):
-    """Where an export writes its files."""
-
-    program: Path
-    etrecord: Path
-    graph: Path
-
-
 @contextlib.contextmanager
 def step(name: str, heard: StageProgress, graphs: Iterable[Any] = ()) -> Iterator[None]:
     """A step of an export: what it raises becomes an error that names it."""
@@ -311,7 +303,7 @@ def step(name: str, heard: StageProgress, graphs: Iterable[Any] = ()) -> Iterato
         raise export_error(name, error, graphs) from error
 
 
-def export(model: EagerModel, name: str, choice: Choice, places: Places, heard: StageProgress) -> Lowered:
+def export(model: EagerModel, name: str, choice: Choice, program: Path, heard: StageProgress) -> Lowered:
     """Export a model and write its files."""
     import torch
 
@@ -330,10 +322,10 @@ def export(model: EagerModel, name: str, choice: Choice, places: Places, heard: 
         with step("planning memory", heard, programs.values()):
             lowered = edge.to_executorch()
         with step("serialising", heard, programs.values()):
-            lowered.save(str(places.program))
-            problem = record_written(lowered, places.etrecord)
+            lowered.save(str(program))
+            problem = record_written(lowered, program.with_suffix(".etrecord"))
             graph = msgspec.json.encode(model_graph(name, choice.dtype, programs))
-            write_atomically(places.graph, msgspec.json.format(graph, indent=1) + b"\n")
+            write_atomically(program.with_name("graph.json"), msgspec.json.format(graph, indent=1) + b"\n")
     return Lowered(methods, programs, problem, layers)
 
 

@@ -202,11 +202,7 @@ def user_models(directory: Path) -> list[tuple[str, str]]:
 
 
 def write_model(directory: Path, name: str) -> Path:
-    """Write a file to begin with.
-
-    Returns:
-        The file.
-    """
+    """Write a file to begin with, and tell its path."""
     from opscope.core.files import write_new
 
     if not name.isidentifier() or name.startswith("_"):

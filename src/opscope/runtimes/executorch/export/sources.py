@@ -85,11 +85,11 @@ def load(model: str, models: Path | None = None) -> EagerModel:
 
         return built(builder(source.place), source.place)
     if source.kind is SourceKind.TRANSFORMERS:
-        from opscope.runtimes.executorch.export.transformers_models import transformers_model
+        from opscope.runtimes.executorch.export.packaged_models import transformers_model
 
         return transformers_model(source.target)
     if source.kind is SourceKind.EXECUTORCH:
-        from opscope.runtimes.executorch.export.executorch_models import executorch_model
+        from opscope.runtimes.executorch.export.packaged_models import executorch_model
 
         return executorch_model(source.target)
     from opscope.runtimes.executorch.export.foreign import called, file_module, named_module

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from opscope.bundle.manifest import Environment
+    from opscope.bundle.manifest import Environment, Variant
     from opscope.experiment.protocol import Job, ProbeAnswer
     from opscope.hosts.host import ExitStatus, Host
 
@@ -92,24 +92,19 @@ def parse_log(text: str) -> RunnerLog:
     )
 
 
-class RunnerHelp(msgspec.Struct, frozen=True):
-    """What a runner's ``--help`` says."""
+def parse_help(text: str) -> tuple[frozenset[str], bool | None]:
+    """The flags that a runner's ``--help`` lists, and whether each of its runs is traced; None when that is not known.
 
-    flags: frozenset[str] | None  # that it lists; null when it is not the help of an executor_runner
-    always_traces: bool | None  # whether each of its runs is traced; null when that is not known
-
-
-def parse_help(text: str) -> RunnerHelp:
-    """What a runner's ``--help`` says.
+    Of another program than an executor_runner there are no flags.
 
     executor_runner has ``--etdump_path`` when event tracing is built in, with a file as its default, and not otherwise.
     """
     flags = frozenset(_FLAG.findall(text))
     if not {"model_path", "num_executions"} <= flags:
-        return RunnerHelp(None, None)
+        return frozenset(), None
     if "etdump_path" not in flags:
-        return RunnerHelp(flags, always_traces=False)
-    return RunnerHelp(flags, always_traces=True if DEFAULT_TRACE in text else None)
+        return flags, False
+    return flags, True if DEFAULT_TRACE in text else None
 
 
 def _ns(milliseconds: str) -> int:
@@ -141,14 +136,11 @@ _ALWAYS_TRACES = (
 
 
 class ExecutorRunnerTarget(HostedTarget):
-    """Runs jobs with one build of ``executor_runner``.
+    """Runs jobs with one build of ``executor_runner``, which is on this machine.
 
-    Args:
-        host: where it runs.
-        runner: the executable, on this machine.
-        arguments: further arguments for it; it runs in the repetition's directory, so paths in them must be absolute.
-        inputs: of the method that a job names, or the first of the program, as the program declares them.
-        outputs: of the method, likewise; with them, and ``--output_file`` in the runner, all output values are read.
+    It runs in the repetition's directory, so paths in its further ``arguments`` must be absolute. ``inputs`` are those
+    of the method that a job names, or the first of the program, as the program declares them; with ``outputs``, and
+    ``--output_file`` in the runner, all output values are read.
 
     Raises:
         NotFoundError: there is no such file.
@@ -186,7 +178,7 @@ class ExecutorRunnerTarget(HostedTarget):
     @property
     def always_traces(self) -> bool | None:
         """True: tracing is built in and cannot be switched off; False: it is not built in; None: not known."""
-        return self._help.always_traces
+        return self._help[1]
 
     def probe(self) -> ProbeAnswer:
         """A foreign runner cannot be asked for features."""
@@ -196,7 +188,7 @@ class ExecutorRunnerTarget(HostedTarget):
         """The machine, without packages that are installed here: they are not what the runner is made of."""
         return self._host.environment(None, {"opscope": environment.versions()["opscope"], **self._identity})
 
-    def ceilings(self, clear: list[str] | None, threads: int) -> None:
+    def ceilings(self, variant: Variant) -> None:
         """No ceilings: they would be those of other kernels than the runner's."""
 
     def execute(self, job: Job, directory: Path) -> JobOutcome:
@@ -219,7 +211,7 @@ class ExecutorRunnerTarget(HostedTarget):
         program = self._host.provide("programs", {_PROGRAM: Path(job.program)})[_PROGRAM]
         words = _words(job, program, OUTPUT_FILE if self._reads_outputs else None)
         if job.data:
-            if "data_path" not in (self._help.flags or ()):
+            if "data_path" not in self._help[0]:
                 return JobOutcome(failure=Failure(FailureKind.EXIT, _NO_DATA))
             words += ["--data_path", self._host.provide("data", {_DATA: Path(job.data)})[_DATA]]
         command = self._command([*words, *self._arguments], work, job.timeout_seconds)
@@ -244,7 +236,7 @@ class ExecutorRunnerTarget(HostedTarget):
         )
 
     @cached_property
-    def _help(self) -> RunnerHelp:
+    def _help(self) -> tuple[frozenset[str], bool | None]:
         with tempfile.TemporaryDirectory(prefix="opscope-") as directory:
             work = Path(directory)
             with self._host.started(self._command(["--help"], work, _HELP_SECONDS)):
@@ -252,7 +244,7 @@ class ExecutorRunnerTarget(HostedTarget):
 
     @property
     def _reads_outputs(self) -> bool:
-        return bool(self._outputs) and "output_file" in (self._help.flags or ())
+        return bool(self._outputs) and "output_file" in self._help[0]
 
     def _outcome(self, ended: ExitStatus, job: Job, work: Path) -> JobOutcome:
         if ended.code is None:

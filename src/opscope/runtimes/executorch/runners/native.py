@@ -42,7 +42,6 @@ from opscope.runtimes.executorch.runners.python import python_here
 from opscope.runtimes.hosted import ended_by
 from opscope.runtimes.native.building import (
     COMPILER_HINT,
-    RunnerParts,
     RuntimeFolder,
     build_key,
     check_architecture,
@@ -60,11 +59,11 @@ from opscope.runtimes.native.start import (
     RunnerAnswer,
     RunnerCall,
     RunnerStarter,
+    RunnerTarget,
     SentFile,
     joined_variables,
     program_for,
 )
-from opscope.runtimes.native.target import RunnerTarget
 from opscope.runtimes.native.wheel_runner import Wheel, unpacked_wheel
 from opscope.runtimes.switching import brought_by, is_switched_outside, variables_of
 
@@ -82,14 +81,6 @@ if TYPE_CHECKING:
     from opscope.runtimes.switching import LibrarySwitch
 
 
-class RawFeatures(msgspec.Struct, frozen=True):
-    """The CPU's features as the runner found them."""
-
-    isa: list[int]  # bytes of `cpuinfo_isa`
-    struct_size: int | None  # as the symbol table states it; null where it states none
-    processor: CpuReading  # what it says of itself
-
-
 class NativeAnswer(RunnerAnswer, frozen=True):
     """What the runner writes: a measurement, the description of a method, the features, or an error."""
 
@@ -101,7 +92,8 @@ class NativeAnswer(RunnerAnswer, frozen=True):
     mask: MaskProof | None = None  # proof that the features were off
     threads: int = 0  # size of the thread pool, read back
     planned_bytes: int = 0  # memory that the method plans for its tensors
-    features: RawFeatures | None = None  # of the CPU, when they were asked for
+    isa: list[int] | None = None  # bytes of `cpuinfo_isa`, when the CPU's features were asked for
+    struct_size: int | None = None  # as the symbol table states it; null where it states none
 
 
 def _tensor(raw: RawTensor) -> Tensor:
@@ -161,13 +153,9 @@ _PARTS = ("libexecutorch", "libexecutorch_kernels_optimized", BACKEND, "libexecu
 
 
 class NativeJobs:
-    """Runs jobs with the native runner.
+    """Runs jobs with the native runner, which was built for ``arch``, as in ``opscope.machine.isa``.
 
-    Args:
-        runner: starts it.
-        versions: of the runtime and of what built the runner.
-        arch: that the runner was built for, as in ``opscope.machine.isa``.
-        probe: asks for the CPU's features; None: the runner is asked.
+    ``versions`` are of the runtime and of what built the runner; ``probe`` asks for the CPU's features in its place.
     """
 
     def __init__(
@@ -193,9 +181,9 @@ class NativeJobs:
             heard = self._runner.answer(call)
         if isinstance(heard, Failure):
             raise RunError(f"cannot read the CPU's features: {heard.message}", hint=_NO_RUNNER)
-        if heard.features is None:
+        if heard.isa is None or heard.processor is None:
             raise RunError("the runner reported no features", hint=_NO_RUNNER)
-        return probe_answer(heard.features, self._arch)
+        return probe_answer(heard.isa, heard.struct_size, heard.processor, self._arch)
 
     def execute(self, job: Job, directory: Path) -> JobOutcome:
         """Run a job; see :meth:`opscope.experiment.target.RunTarget.execute`."""
@@ -317,12 +305,12 @@ def _tensors(job: Job, heard: NativeAnswer) -> list[Tensor]:
 _NO_RUNNER = "if the native runner does not start, try Python: --target local, or over ssh ssh:HOST?python=PATH"
 
 
-def probe_answer(told: RawFeatures, arch: str) -> ProbeAnswer:
+def probe_answer(isa: Sequence[int], struct_size: int | None, processor: CpuReading, arch: str) -> ProbeAnswer:
     """The set fields of ``cpuinfo_isa``, once its layout has been checked."""
-    layout = proved_layout(arch, told.isa, told.struct_size, told.processor)
-    fields = sorted(name for name, offset in layout.offsets.items() if told.isa[offset])
-    fixed = fixed_fields(told.processor)
-    return ProbeAnswer(arch, fields, told.struct_size, layout.size, layout.offsets, fixed)
+    layout = proved_layout(arch, isa, struct_size, processor)
+    fields = sorted(name for name, offset in layout.offsets.items() if isa[offset])
+    fixed = fixed_fields(processor)
+    return ProbeAnswer(arch, fields, struct_size, layout.size, layout.offsets, fixed)
 
 
 def backend_of(program: NativeProgram) -> Path:
@@ -371,14 +359,8 @@ _TYPES = "executorch/runtime/core/portable_type/c10"
 class NativeTarget(RunnerTarget):
     """Runs jobs with ExecuTorch's native runner.
 
-    Loading a program includes loading its method here; with Python that is part of the first inference.
-
-    Args:
-        host: where.
-        program: makes the runner when it is needed first, since it may depend on what the host is.
-        versions: of the host's software that go with those of the runner.
-        python: of the same host, which measures its ceilings; None where they are not measured.
-        probe: asks for the CPU's features; None: the runner is asked.
+    Loading a program includes loading its method here; with Python that is part of the first inference. ``python`` of
+    the same host measures its ceilings; ``probe`` asks for the CPU's features in place of the runner.
     """
 
     honours = frozenset({"affinity", "calls", "inputs", "values", "data"})
@@ -485,10 +467,14 @@ def build_runtime(arch: str, cache: Path | None = None) -> RuntimeFolder:
     check_architecture(arch)
     find_compiler(arch)  # before anything is downloaded
     libraries = runtime_libraries(arch, cache)
-    parts = RunnerParts(
-        {"executorch": runtime_version()}, SOURCE, compiler_flags(libraries, "$ORIGIN"), _parts(libraries)
+    return make_folder(
+        arch,
+        {"executorch": runtime_version()},
+        source=SOURCE,
+        flags=compiler_flags(libraries, "$ORIGIN"),
+        libraries=_parts(libraries),
+        cache=cache,
     )
-    return make_folder(arch, parts, cache)
 
 
 def _parts(libraries: Path) -> list[Path]:

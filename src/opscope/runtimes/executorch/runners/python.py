@@ -229,11 +229,7 @@ _PROBE_SECONDS = 120.0
 class PythonTarget(ChildTarget):
     """Runs jobs with the Python bindings of the runtime.
 
-    Args:
-        host: where.
-        python: of that host.
-        features: asks for the CPU's features in place of a process of that Python.
-        stand_in: why it is used in place of another target, as one sentence; None: it was asked for.
+    ``features`` asks for the CPU's features in place of a process of that Python; ``stand_in`` as of a PackageTarget.
     """
 
     honours = frozenset({"affinity", "calls", "inputs", "values", "data"})

@@ -17,8 +17,8 @@ from opscope.core.errors import BusyError, DeviceError, OpscopeError
 from opscope.core.grouping import grouped
 from opscope.core.system.stop import StopRequest, check_stop
 from opscope.experiment.target_names import kind_named
-from opscope.hosts.local_shell import LocalShell
 from opscope.hosts.lock import lock_identity
+from opscope.hosts.shell import LocalShell
 from opscope.workflows.measure.run_report import Attempt
 
 if TYPE_CHECKING:

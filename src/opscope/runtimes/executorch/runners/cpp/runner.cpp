@@ -476,8 +476,9 @@ void describe(const Flags& flags, Answer& answer) {
 
 void probe(const Flags& flags, Answer& answer) {
   const CpuFeatures features(flags);
-  answer.set("features", "{\"isa\":" + features.bytes() + ",\"struct_size\":" + features.size() +
-      ",\"processor\":" + processor(flags) + "}");
+  answer.set("isa", features.bytes());
+  answer.set("struct_size", features.size());
+  answer.set("processor", processor(flags));
 }
 
 void run(const Flags& flags, int64_t spawned, Answer& answer) {

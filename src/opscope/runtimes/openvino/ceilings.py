@@ -36,8 +36,7 @@ from opscope.runtimes.ceilings.probes import (
 )
 from opscope.runtimes.ceilings.process import measured_ceilings
 from opscope.runtimes.child import answer_request
-from opscope.runtimes.openvino.installed import PACKAGE, imported_openvino, installed_openvino, text_of
-from opscope.runtimes.openvino.options import properties
+from opscope.runtimes.openvino.installed import PACKAGE, imported_openvino, installed_openvino, properties, text_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

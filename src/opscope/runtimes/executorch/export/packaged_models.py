@@ -1,14 +1,20 @@
-"""``transformers:CONFIGCLASS``: any architecture of Hugging Face's transformers, small and with random weights.
+"""Models of other packages: any architecture of Hugging Face's transformers, and ExecuTorch's own examples.
 
-The configuration class is made with small sizes where it has such parameters, and so are the configurations inside of
-it; widths and heads that differ from stage to stage stay as they are. A backbone that timm would give becomes a small
-ResNet. The model comes from ``AutoModel``, or is the class beside the configuration; nothing is downloaded. A wrapper
-takes positional tensors and gives a tuple of tensors.
+``transformers:CONFIGCLASS`` is small and has random weights. The configuration class is made with small sizes where it
+has such parameters, and so are the configurations inside of it; widths and heads that differ from stage to stage stay
+as they are. A backbone that timm would give becomes a small ResNet. The model comes from ``AutoModel``, or is the class
+beside the configuration; nothing is downloaded. A wrapper takes positional tensors and gives a tuple of tensors.
+
+``executorch:NAME`` is of the registry that ExecuTorch's package carries (``executorch.examples.models``). Which of them
+build was tried with executorch 1.5.1 and torch 2.13 on a machine without network; the others download weights or need
+a package that is named here.
 """
 
 from __future__ import annotations
 
 import inspect
+import os
+from importlib import import_module
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +24,7 @@ from opscope.runtimes.executorch.export.foreign import built
 
 if TYPE_CHECKING:
     from opscope.runtimes.executorch.export.eager import EagerModel, Inputs
+
 
 _SEED = 0
 _TOKENS, _WORDS, _WIDTH, _HEADS, _LAYERS, _HIDDEN, _PLACES = 32, 1000, 64, 4, 2, 128, 128
@@ -214,3 +221,41 @@ def _plain_module(model: Any, names: list[str]) -> Any:  # noqa: ANN401 - likewi
             return tuple(leaf for leaf in leaves if isinstance(leaf, torch.Tensor))
 
     return Plain()
+
+
+BUILT_HERE = (
+    "add", "add_mul", "conv1d", "deep_autoencoder", "ds_cnn", "linear", "llama", "llama2", "lstm", "mobilenet_v1_025",
+    "mul", "qwen3", "resnet8", "sdpa", "smolvlm", "softmax",
+)  # fmt: skip
+"""Models that build with the executorch extra alone; the llama-like ones have 207 million random weights."""
+
+NEEDS: dict[str, tuple[str, ...]] = {
+    "torchvision": ("dl3", "mv2", "mv2_untrained", "mv3", "vit", "ic3", "resnet18", "resnet50"),
+    "torchaudio": ("emformer_transcribe", "emformer_predict", "emformer_join", "w2l"),
+    "timm": ("ic4", "deit_tiny"),
+    "torchsr": ("edsr",),
+    "torchtune": ("qwen2_5_1_5b", "phi_4_mini", "smollm2"),
+    "ultralytics": ("yolo26",),
+    "a download": ("mobilebert", "efficient_sam", "whisper"),
+}
+"""Models that need more. A package tied to another torch release cannot be used with torch 2.13."""
+
+
+def executorch_model(name: str) -> EagerModel:
+    """Build a model of ExecuTorch's registry."""
+    try:
+        registry = import_module("executorch.examples.models").MODEL_NAME_TO_MODEL
+    except (ModuleNotFoundError, AttributeError) as error:
+        problem = "the installed executorch has no registry of example models"
+        raise MissingDependencyError(problem, hint=install_command("executorch")) from error
+    if name not in registry:
+        hint = f"{did_you_mean(name, registry)}; see executorch.examples.models"
+        raise NotFoundError(f"ExecuTorch's registry has no model {name!r}", hint=hint)
+    module, class_name = registry[name]
+    # Weights are never downloaded behind the user's back; a model that wants them says what is missing.
+    os.environ.setdefault("HF_HUB_OFFLINE", "1")
+
+    def builder() -> object:
+        return getattr(import_module(f"executorch.examples.models.{module}"), class_name)()
+
+    return built(builder, f"executorch:{name}")

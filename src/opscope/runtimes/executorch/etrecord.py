@@ -30,11 +30,9 @@ import msgspec
 from opscope.core.errors import NotFoundError, StorageError, TraceFormatError
 from opscope.core.files import leads_out
 from opscope.core.units import counted_text
-from opscope.program.structure.dtypes import export_type
 from opscope.program.structure.etrecord import (
     EdgeGraph,
     EdgeNode,
-    EdgeTensor,
     EtRecord,
     ModuleScope,
     SourceLine,
@@ -195,19 +193,13 @@ def listed(handles: Handles) -> tuple[int, ...]:
     return (handles,) if isinstance(handles, int) else tuple(handles)
 
 
-class WireDelegate(msgspec.Struct):
-    """A call of a delegate."""
-
-    name: str
-
-
-DelegateMap: TypeAlias = dict[str, dict[int, WireDelegate]]
-
-
 class Name(msgspec.Struct):
-    """What refers to a tensor."""
+    """What a tensor, or a call of a delegate, is referred to by."""
 
     name: str
+
+
+DelegateMap: TypeAlias = dict[str, dict[int, Name]]
 
 
 class SubGraph(msgspec.Struct):
@@ -292,9 +284,8 @@ class Size(msgspec.Struct):
 
 
 class TensorMeta(msgspec.Struct):
-    """Type and sizes of a tensor."""
+    """Sizes of a tensor."""
 
-    dtype: int
     sizes: list[Size]
 
 
@@ -321,23 +312,16 @@ _GRAPH_ID = "export_graph_id"
 def read_graph(method: str, graph: WireGraph) -> EdgeGraph:
     """The operators and tensors of a method, those of branches and loops behind its own."""
     nodes: list[EdgeNode] = []
-    tensors: list[EdgeTensor] = []
+    sizes: dict[str, tuple[int | str, ...]] = {}
     texts = _Texts()
     waiting = deque([graph])
     while waiting:
         each = waiting.popleft()
         nodes += (_node(node, texts) for node in each.nodes)
-        tensors += _tensors(each)
+        sizes |= {name: tuple(size.value() for size in meta.sizes) for name, meta in each.tensor_values.items()}
         arguments = (argument.arg.as_graph for node in each.nodes for argument in node.inputs)
         waiting += (inner.graph for inner in arguments if inner is not None)
-    return EdgeGraph(method, tuple(nodes), tuple(tensors))
-
-
-def _tensors(graph: WireGraph) -> list[EdgeTensor]:
-    return [
-        EdgeTensor(name, export_type(meta.dtype), tuple(size.value() for size in meta.sizes))
-        for name, meta in graph.tensor_values.items()
-    ]
+    return EdgeGraph(method, tuple(nodes), sizes)
 
 
 class _Texts:

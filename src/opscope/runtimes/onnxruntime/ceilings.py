@@ -15,13 +15,14 @@ import sys
 import tempfile
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
 from opscope.experiment.protocol import CeilingsRequest
 from opscope.machine.switch.switch import proof
 from opscope.program.ceilings import Dispatch, KernelClass, MacCeiling, Pattern
+from opscope.program.structure.exported import Tensor
 from opscope.runtimes.ceilings.probes import (
     CONVOLUTIONS,
     DEPTHWISE,
@@ -42,7 +43,7 @@ from opscope.runtimes.onnxruntime.onnx_file import read_onnx
 from opscope.runtimes.onnxruntime.options import CPU
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from opscope.bundle.manifest import MaskProof
     from opscope.experiment.tensors import Array
@@ -61,27 +62,20 @@ _TYPES = {"float32": 1, "uint8": 2, "int8": 3, "int32": 6, "int64": 7}
 _SEED = 1
 
 
-class GivenTensor(NamedTuple):
-    """An input of a model."""
-
-    name: str
-    dtype: str
-    dims: tuple[int, ...]
-
-    def values(self) -> Array:
-        """What it is filled with."""
-        drawn = np.random.default_rng(_SEED)
-        if self.dtype == "float32":
-            return drawn.random(self.dims, np.float32)
-        limits = np.iinfo(self.dtype)
-        return drawn.integers(limits.min, limits.max, self.dims, self.dtype, endpoint=True)
+def _drawn(tensor: Tensor) -> Array:
+    """What an input is filled with."""
+    drawn = np.random.default_rng(_SEED)
+    if tensor.dtype == "float32":
+        return drawn.random(tensor.shape, np.float32)
+    limits = np.iinfo(tensor.dtype)
+    return drawn.integers(limits.min, limits.max, tensor.shape, tensor.dtype, endpoint=True)
 
 
 class OnnxBuilder:
     """A model in the making."""
 
     def __init__(self) -> None:
-        self.inputs: list[GivenTensor] = []
+        self.inputs: dict[str, Tensor] = {}
         self.outputs: list[str] = []
         self._nodes: list[bytes] = []
         self._stored: list[bytes] = []
@@ -89,8 +83,9 @@ class OnnxBuilder:
 
     def given(self, dims: Sequence[int], dtype: str = "float32") -> str:
         """An input; returns its name."""
-        self.inputs.append(GivenTensor(f"in{len(self.inputs)}", dtype, tuple(dims)))
-        return self.inputs[-1].name
+        name = f"in{len(self.inputs)}"
+        self.inputs[name] = Tensor(list(dims), dtype)
+        return name
 
     def stored(self, values: Array) -> str:
         """A constant; returns its name."""
@@ -126,26 +121,22 @@ class OnnxBuilder:
         """The .onnx."""
         graph = [_field(1, node) for node in self._nodes]
         graph += [_text(2, "ceilings"), *(_field(5, one) for one in self._stored)]
-        graph += [_field(11, _value(one)) for one in self.inputs]
+        graph += [_field(11, _value(name, one)) for name, one in self.inputs.items()]
         graph += [_field(12, _text(1, name)) for name in self.outputs]
         opset = _text(1, "") + _number(2, _OPERATORS)
         return _number(1, _VERSION) + _field(7, b"".join(graph)) + _field(8, opset)
 
 
-def _value(tensor: GivenTensor) -> bytes:
-    sizes = b"".join(_field(1, _number(1, size)) for size in tensor.dims)
+def _value(name: str, tensor: Tensor) -> bytes:
+    sizes = b"".join(_field(1, _number(1, size)) for size in tensor.shape)
     described = _number(1, _TYPES[tensor.dtype]) + _field(2, sizes)
-    return _text(1, tensor.name) + _field(2, _field(1, described))
+    return _text(1, name) + _field(2, _field(1, described))
 
 
 def _attribute(name: str, value: int | Sequence[int]) -> bytes:
     if isinstance(value, int):
         return _text(1, name) + _number(3, value) + _number(20, _NUMBER)
-    return _text(1, name) + _joined(_number(8, one) for one in value) + _number(20, _NUMBERS)
-
-
-def _joined(parts: Iterable[bytes]) -> bytes:
-    return b"".join(parts)
+    return _text(1, name) + b"".join(_number(8, one) for one in value) + _number(20, _NUMBERS)
 
 
 def _text(number: int, value: str) -> bytes:
@@ -383,11 +374,11 @@ class _Runner:
         try:
             self._session, self.operators = _opened(runtime, model.content(), options)
             # The session reads them where they are: these names keep them there.
-            self._arrays = [one.values() for one in model.inputs]
+            self._arrays = [_drawn(one) for one in model.inputs.values()]
             self._values = [runtime.OrtValue.ortvalue_from_numpy(array) for array in self._arrays]
             self._binding = self._session.io_binding()
-            for one, value in zip(model.inputs, self._values, strict=True):
-                self._binding.bind_ortvalue_input(one.name, value)
+            for name, value in zip(model.inputs, self._values, strict=True):
+                self._binding.bind_ortvalue_input(name, value)
             for name in model.outputs:
                 self._binding.bind_output(name)
         except Exception as error:  # the errors of the runtime are of classes of its own, all of them Exceptions

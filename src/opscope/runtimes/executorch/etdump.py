@@ -211,7 +211,7 @@ def _table(buffer: FlatBuffer) -> EventTable:
     if not sum(len(part.rows) for part in parts):
         raise EmptyTraceError("the trace holds no events", where=buffer.where, hint=_NO_TRACER)
     quantised = all(part.whole_microseconds for part in parts)
-    backend = _delegate_backend(parts)
+    backend = delegate_by_names({text for part in parts for text in part.label.texts})
     segments = [part.segment(backend, quantised=quantised) for part in parts if len(part.rows)]
     loads = sum(int(segment.columns["scope"].equals(Scope.LOAD.value).sum()) * segment.repeats for segment in segments)
     if loads > 1:
@@ -389,11 +389,6 @@ def _names(name: Coded, label: Coded, delegate_id: Ints) -> Coded:
     code = np.where(name.codes >= 0, name.codes, len(name.texts) + label.codes)
     code[unnamed] = len(name.texts) + len(label.texts) + np.searchsorted(numbered, delegate_id[unnamed])
     return Coded(code, (*name.texts, *label.texts, *(f"delegate operator {number}" for number in numbered.tolist())))
-
-
-def _delegate_backend(parts: list[_Part]) -> str:
-    """The delegate whose names these are, the same for the whole file."""
-    return delegate_by_names({text for part in parts for text in part.label.texts})
 
 
 def _backends(delegate: str, is_delegate: Mask, level: Ints) -> Coded:

@@ -1,1 +1,0 @@
-"""ETDump, the trace format of ExecuTorch."""

@@ -1,1 +1,0 @@
-"""ETRecords: what the exporter wrote beside a program."""

@@ -1,1 +1,0 @@
-"""Ceilings of LiteRT's kernels, from small models that are made for it."""

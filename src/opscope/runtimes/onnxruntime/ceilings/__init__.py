@@ -1,1 +1,0 @@
-"""Ceilings of ONNX Runtime's kernels, from small models that are made for it."""

@@ -1,1 +1,0 @@
-"""ONNX Runtime without Python in the process."""

@@ -1,1 +1,0 @@
-"""Measuring the ceilings of OpenVINO's CPU plugin."""
