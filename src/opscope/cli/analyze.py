@@ -44,8 +44,9 @@ def command(
     claim: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="[METHOD:]3x|45/s[@TYPE[:GROUP]]",
-            help="A published speedup or tokens per second: can it be? int4:32 reckons with other weights.",
+            metavar="CLAIM",
+            help="A published speedup or rate of tokens: can it be? 3x, 45/s, prefill_128:2x; 3x@int4:32 reckons with "
+            "weights of 4 bits and a scale for each 32.",
         ),
     ] = None,
     json: JsonOption = None,
