@@ -26,7 +26,7 @@ from opscope.runtimes.litert.composites import ATTENTION, decomposed
 from opscope.runtimes.litert.tflite import read_tflite
 from opscope.runtimes.onnxruntime.language import onnx_language_model, program_in
 from opscope.runtimes.onnxruntime.target import onnxruntime_here
-from opscope.runtimes.registry import runtime_of
+from opscope.runtimes.registry import EXPORTER, runtime_of
 from opscope.runtimes.runtime import AskedCalls
 
 MODELS = Path(__file__).parents[1] / "data" / "language"
@@ -288,6 +288,14 @@ def test_what_only_python_runs_is_not_sent_to_another_runner() -> None:
     calls = runtime.calls(program, [])
     with pytest.raises(UsageError, match="only the Python bindings"):
         runtime.target_for(parse_target("native"), [program], lambda _: AskedCalls(calls, ()))
+
+
+@needs_executorch
+def test_a_model_that_is_yet_to_be_exported_gets_the_usual_target(tmp_path: Path) -> None:
+    """It is a file, and no program."""
+    (tmp_path / "mine.py").write_text("def build():\n    return None\n")
+    for name in ("local", "auto"):
+        assert EXPORTER.target_for(parse_target(name), [tmp_path / "mine.py"], lambda _: AskedCalls((), ()))
 
 
 @needs_executorch

@@ -56,7 +56,11 @@ class ExecuTorch(Runtime):
         from opscope.hosts.target_kinds import AUTO, LOCAL
         from opscope.runtimes.executorch.targets import python_instead, python_needed
 
-        reasons = (python_needed(program, asked(program).calls) for program in programs if program.is_file())
+        reasons = (
+            python_needed(program, asked(program).calls)
+            for program in programs
+            if program.is_file() and self.holds(program)
+        )
         needed = next((why for why in reasons if why), None)
         if needed is None or named.kind is LOCAL:
             return self.target(named)
