@@ -291,6 +291,17 @@ def test_what_only_python_runs_is_not_sent_to_another_runner() -> None:
 
 
 @needs_executorch
+def test_a_python_elsewhere_and_a_build_are_left_as_they_are(tmp_path: Path) -> None:
+    """Both may have the kernels: what they lack is told when they are asked."""
+    program, build = MODELS / "executorch-fp32.pte", tmp_path / "executor_runner"
+    build.write_bytes(b"#!/bin/sh\n")
+    build.chmod(0o755)
+    for name in ("ssh:board?python=python3", f"runner:{build}"):
+        found = EXPORTER.target_for(parse_target(name), [program], lambda _: AskedCalls(("decode_at_1_of_64",), ()))
+        assert found.describe().kind == name.partition(":")[0]
+
+
+@needs_executorch
 def test_a_model_that_is_yet_to_be_exported_gets_the_usual_target(tmp_path: Path) -> None:
     """It is a file, and no program."""
     (tmp_path / "mine.py").write_text("def build():\n    return None\n")

@@ -146,15 +146,14 @@ def measured_claim(
         ValueError: the weights of the model, its rate or a bandwidth are not known.
     """
     method, ledger = phase
-    tokens = ledger.phase.tokens or 1
-    stored = _stored(ledger, weights, group) / tokens
-    cache = sum(one.bytes for one in ledger.bytes if one.use is ByteUse.CACHE) / tokens
-    reached = ceilings.bandwidth(stored + cache)
-    if not stored or not reached or method.tokens_per_second is None:
+    tokens, stored = ledger.phase.tokens or 1, _stored(ledger, weights, group)
+    cache = sum(one.bytes for one in ledger.bytes if one.use is ByteUse.CACHE)
+    reached = ceilings.bandwidth(stored + cache)  # of all that a call passes over
+    if ledger.unknown or not stored or not reached or method.tokens_per_second is None:
         raise ValueError(f"the weights of {ledger.method} or the bandwidth of the machine are not known")
     peaks = [one.rate.best for one in ceilings.compute if one.rate]
     peak = Estimated(max(peaks), (max(peaks), max(peaks) * MOST)) if peaks else None
-    work = TokenWork(stored, cache, ledger.macs / tokens)
+    work = TokenWork(stored / tokens, cache / tokens, ledger.macs / tokens)
     bound = token_bound(work, Estimated(reached, (reached, reached * MOST)), peak)
     before = Estimated(method.tokens_per_second, method.tokens_ci95)
     claim = speedup_claim(stated, before, bound) if speedup else rate_claim(stated, bound)

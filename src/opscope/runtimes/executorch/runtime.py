@@ -51,10 +51,13 @@ class ExecuTorch(Runtime):
         return target_named(named)
 
     def target_for(self, named: TargetName, programs: Sequence[Path], asked: Callable[[Path], AskedCalls]) -> RunTarget:
-        """Python, where one of them needs it: for kernels that only it has, or for phases of one method."""
+        """Python, where one of them needs it: for kernels that only it has, or for phases of one method.
+
+        A build of the user's has what it was built with, and calls the method that it chooses.
+        """
         from opscope.core.errors import UsageError
         from opscope.hosts.target_kinds import AUTO, LOCAL
-        from opscope.runtimes.executorch.targets import python_instead, python_needed
+        from opscope.runtimes.executorch.targets import python_instead, python_needed, runs_python
 
         reasons = (
             python_needed(program, asked(program).calls)
@@ -62,7 +65,7 @@ class ExecuTorch(Runtime):
             if program.is_file() and self.holds(program)
         )
         needed = next((why for why in reasons if why), None)
-        if needed is None or named.kind is LOCAL:
+        if needed is None or named.runner or runs_python(named):
             return self.target(named)
         if named.kind is AUTO:
             return python_instead(needed)

@@ -126,6 +126,11 @@ def python_needed(program: Path, calls: Sequence[str]) -> str | None:
     return None if methods.issuperset(calls) else "phases of one method are called from Python"
 
 
+def runs_python(named: TargetName) -> bool:
+    """Whether programs run there with the Python bindings."""
+    return named.kind is LOCAL or (named.kind is SSH and bool(parse_address(named.address).python))
+
+
 def python_instead(why: str) -> RunTarget:
     """This machine, from Python, in place of the native runner."""
     obstacle = local_obstacle()
