@@ -111,11 +111,10 @@ def plan_problems(manifest: Manifest) -> Iterator[Problem]:
 def _method_problems(plan: Plan, methods: Sequence[str] | None) -> Iterator[Problem]:
     """The order of calls against the program's methods, and against the numbers of calls, which are whole rounds.
 
-    The only method of a language model is called for its phases; ``forward`` is beside others that only state numbers.
+    The only method of a language model is called for its phases.
     """
     for name in dict.fromkeys(plan.calls):
-        alone = methods is not None and (len(methods) == 1 or "forward" in methods)
-        is_phase = alone and phase_of(name) is not None
+        is_phase = methods is not None and len(methods) == 1 and phase_of(name) is not None
         if methods is not None and name not in methods and not is_phase:
             yield _problem("plan.calls", f"names {name!r}, which the program does not have")
     for name in ("runs", "warmup") if plan.calls else ():

@@ -79,7 +79,7 @@ class ProgramModel:
         """The method of a call: that of its name, or the only one that runs anything, under the name of the call."""
         if name in self.methods:
             return self.methods[name]
-        running = [plan for plan in self.executable.plans if plan.chains and plan.chains[0].steps]
+        running = self.executable.running
         return ModelMethod(self, running[0], name) if len(running) == 1 and phase_of(name) else None
 
 

@@ -6,6 +6,7 @@ import math
 from typing import TYPE_CHECKING, NamedTuple
 
 from opscope.analysis.operators.attribution import GivenInputs, attribute, method_names
+from opscope.core.files import sha256_of
 from opscope.program.structure.plan import PlannedTensor
 from opscope.readers.outputs import read_arrays
 
@@ -62,8 +63,9 @@ def _numbers(bundle: Bundle, variant: str) -> list[int | None]:
     plan = bundle.manifest.plan.of(variant)
     tensors = [one for one in plan.inputs if one.shape is not None]
     places = [place for place, one in enumerate(tensors) if math.prod(one.shape or ()) == 1 and "int" in one.dtype]
-    if plan.values is None or not places:
+    if plan.values is None or not places or not (bundle.path / plan.values).is_file():
         return []
+    bundle.check_hash(plan.values, sha256_of(bundle.path / plan.values), plan.values_sha256)
     arrays = list(read_arrays(bundle.path / plan.values).values())
     found: list[int | None] = [None] * len(tensors)
     for place in places:

@@ -13,11 +13,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
-from opscope.core.errors import UsageError
+from opscope.core.errors import UsageError, did_you_mean
 from opscope.core.units import range_text
 from opscope.program.phases import Phase, PhaseKind, phase_name, phase_of
 from opscope.program.structure.plan import Dynamism, PlannedTensor
-from opscope.runtimes.runtime import asked_calls
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -29,6 +28,7 @@ _POSITIONS = re.compile(r"(?:^|[_.])(?:position_ids|input_pos(?:itions?)?|cache_
 _MASK = re.compile(r"(?:^|[_.])(?:attention_mask|mask)$")
 _CACHE = re.compile(r"past|kv_cache|(?:^|[_.])cache")
 _CACHE_RANK, _TOKENS_RANK = 4, 2
+_MOST_CALLS = 10_000
 _PLACES = 2
 """Dimension of a cache that counts tokens: (batch, heads, places, width)."""
 PROMPT = 128
@@ -217,3 +217,18 @@ def is_cache(name: str) -> bool:
 def _makes_several(phase: Phase) -> bool:
     """Whether it stands for many tokens one after the other, which is not one call."""
     return phase.kind is PhaseKind.DECODE and (phase.tokens or 1) > 1
+
+
+def asked_calls(asked: Sequence[str], names: Sequence[str]) -> list[str]:
+    """The calls that were asked for, as :meth:`Runtime.calls` has them."""
+    return [name for text in asked for name in _asked(text, names)]
+
+
+def _asked(text: str, names: Sequence[str]) -> list[str]:
+    name, colon, count = text.partition(":")
+    if name not in names:
+        raise UsageError(f"the program has no method {name!r}", where="--methods", hint=did_you_mean(name, names))
+    if colon and not (count.isdecimal() and 1 <= int(count) <= _MOST_CALLS):
+        hint = f"a number from 1 to {_MOST_CALLS:,}; for example --methods prefill,decode:16"
+        raise UsageError(f"{count!r} is not a number of calls", where="--methods", hint=hint)
+    return [name] * (int(count) if colon else 1)

@@ -10,7 +10,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
-from opscope.core.errors import MismatchError, OpscopeError, UsageError, did_you_mean
+from opscope.core.errors import MismatchError, OpscopeError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -27,10 +27,10 @@ if TYPE_CHECKING:
     from opscope.program.structure.exported import Signature
     from opscope.program.structure.plan import NamedValue
     from opscope.runtimes.attribution import AttributedSide
+    from opscope.runtimes.language import LanguageModel
     from opscope.runtimes.side import Side
 
 _HEAD = 8
-_MOST_CALLS = 10_000
 _NO_DELEGATE = "none"
 """Of a variant that ran without the delegate: its operators are those of the file, each on its own."""
 
@@ -273,6 +273,9 @@ class Runtime:
 
     def inputs(self, program: Path, calls: Sequence[str]) -> Mapping[str, Sequence[NamedValue]]:
         """Inputs of the methods that a process calls, in the order of their first calls; of no calls, the usual one."""
+        language = self._called_language(program, calls)
+        if language is not None:
+            return {name: language.named(name) for name in dict.fromkeys(calls)}
         known = {one.name: one for one in self.signatures(program)}
         return {
             name: [(one.name, one) for one in known[name].inputs]
@@ -293,7 +296,7 @@ class Runtime:
         """Rows of the table that an input is an index into, by the name of the input, as far as it is known."""
         return {}
 
-    def calls(self, program: Path, asked: Sequence[str], *, phases: bool = True) -> list[str]:  # noqa: ARG002 - where one graph has phases
+    def calls(self, program: Path, asked: Sequence[str], *, phases: bool = True) -> list[str]:
         """The methods that a process calls over and over; empty for a program with one method.
 
         ``asked`` are ``NAME`` or ``NAME:COUNT``, in order; without any each method is called once. The one graph of a
@@ -302,16 +305,39 @@ class Runtime:
         Raises:
             UsageError: the program has no such method, or the count is not a number.
         """
+        from opscope.runtimes.language import asked_calls
+
         names = self.methods(program)
-        return asked_calls(asked, names) or (names if len(names) > 1 else [])
+        return self._phase_calls(program, asked, phases=phases) or (
+            asked_calls(asked, names) or (names if len(names) > 1 else [])
+        )
+
+    def language(self, program: Path) -> LanguageModel | None:  # noqa: ARG002 - where one graph has phases
+        """The language model that a program with one method is; None for any other."""
+        return None
+
+    def _called_language(self, program: Path, calls: Sequence[str]) -> LanguageModel | None:
+        """The language model whose phases these calls are; None where they are none."""
+        from opscope.program.phases import phase_of
+
+        return self.language(program) if calls and all(map(phase_of, calls)) else None
+
+    def _phase_calls(self, program: Path, asked: Sequence[str], *, phases: bool) -> list[str]:
+        """The phases of a language model as they are called, unless its method itself is named; empty: it is none."""
+        named = {text.partition(":")[0] for text in asked} & set(self.methods(program))
+        language = self.language(program) if phases and not named else None
+        if language is None:
+            return []
+        return language.asked(asked) if asked else language.usual()
 
     def phases(self, program: Path) -> Mapping[str, Phase]:  # noqa: ARG002 - where programs or their records tell
         """What calls of its methods do for a language model, by method; empty for any other program."""
         return {}
 
-    def fills(self, program: Path, calls: Sequence[str]) -> Sequence[str | None]:  # noqa: ARG002 - where calls are phases
+    def fills(self, program: Path, calls: Sequence[str]) -> Sequence[str | None]:
         """What fills the inputs of these calls, in the words of ``--input``, where that follows from the calls."""
-        return ()
+        language = self._called_language(program, calls)
+        return [word for name in dict.fromkeys(calls) for word in language.words(name)] if language else ()
 
     def is_program(self, head: bytes) -> bool:  # noqa: ARG002 - where programs are read
         """Whether a file that starts with these bytes (at least 8) is a program that ``read`` takes."""
@@ -400,18 +426,3 @@ def _model(
 ) -> ProgramModel:
     """Variants of a bundle share a model; a file that changed is read again."""
     return runtime.read(Path(program[0]), Path(record[0]) if record else None, delegated=delegated)
-
-
-def asked_calls(asked: Sequence[str], names: Sequence[str]) -> list[str]:
-    """The calls that were asked for, as :meth:`Runtime.calls` has them."""
-    return [name for text in asked for name in _asked(text, names)]
-
-
-def _asked(text: str, names: Sequence[str]) -> list[str]:
-    name, colon, count = text.partition(":")
-    if name not in names:
-        raise UsageError(f"the program has no method {name!r}", where="--methods", hint=did_you_mean(name, names))
-    if colon and not (count.isdecimal() and 1 <= int(count) <= _MOST_CALLS):
-        hint = f"a number from 1 to {_MOST_CALLS:,}; for example --methods prefill,decode:16"
-        raise UsageError(f"{count!r} is not a number of calls", where="--methods", hint=hint)
-    return [name] * (int(count) if colon else 1)

@@ -129,10 +129,8 @@ class Preflight(msgspec.Struct, frozen=True, tag_field="schema", tag="opscope.pr
 def preflight(model: ProgramModel, path: str, sha256: str) -> Preflight:
     """What a model's program tells before it runs."""
     rules = RULES_OF if model.outside is None else model.outside.rules
-    every = list(model.methods.values())
-    # Programs of language models have methods that only state a number.
-    running = [method for method in every if any(chain.steps for chain in method.plan.chains)]
-    return Preflight(path, sha256, TABLE, rules, [_method(method) for method in running or every])
+    plans = model.executable.running or model.executable.plans
+    return Preflight(path, sha256, TABLE, rules, [_method(model.methods[plan.name]) for plan in plans])
 
 
 def _method(method: ModelMethod) -> MethodPreflight:

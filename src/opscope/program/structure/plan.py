@@ -174,6 +174,11 @@ class Executable(msgspec.Struct, frozen=True):
     segments: tuple[Span, ...]  # stretches of the file behind the program
     named_data: dict[str, int]  # keys of data, mostly weights, and the number of the segment that holds them
 
+    @property
+    def running(self) -> list[MethodPlan]:
+        """Methods that run anything; programs of language models have others, which only state a number."""
+        return [plan for plan in self.plans if any(chain.steps for chain in plan.chains)]
+
     def backends(self) -> list[str]:
         """Identifiers of the delegates that are called, each once."""
         called = (plan.delegates[number].id for plan in self.plans for number in plan.callers())

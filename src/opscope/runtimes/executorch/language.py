@@ -9,18 +9,16 @@ from typing import TYPE_CHECKING
 
 from opscope.program.cost.cache import cache_use
 from opscope.program.cost.call import OperatorCall
-from opscope.program.phases import phase_of
 from opscope.program.structure.plan import Dynamism, InstructionKind, PlannedTensor
+from opscope.runtimes.executorch import FORWARD
 from opscope.runtimes.executorch.pte import read_executable
 from opscope.runtimes.language import LanguageModel
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
     from pathlib import Path
 
     from opscope.program.structure.plan import Executable, MethodPlan
 
-FORWARD = "forward"
 _TOKENS, _POSITION = "tokens", "input_pos"
 _RANKS = (2, 1)
 """Of both inputs: (batch, tokens), and the position alone."""
@@ -29,7 +27,7 @@ _RANKS = (2, 1)
 def pte_language_model(program: Path) -> LanguageModel | None:
     """The language model that a program with one method is; None for any other."""
     executable = read_executable(program)
-    plans = [plan for plan in executable.plans if plan.chains and plan.chains[0].steps]
+    plans = executable.running
     if [plan.name for plan in plans] != [FORWARD] or _constant(executable, "use_kv_cache") is not True:
         return None
     inputs = [plans[0].values[number] for number in plans[0].inputs]
@@ -50,11 +48,6 @@ def pte_language_model(program: Path) -> LanguageModel | None:
         allocated=allocated,
         counts=range(most, most + 1) if tokens.dynamism is Dynamism.STATIC else range(1, most + 1),
     )
-
-
-def called_language_model(program: Path, calls: Sequence[str]) -> LanguageModel | None:
-    """The language model whose phases these calls are; None where they are none."""
-    return pte_language_model(program) if calls and all(map(phase_of, calls)) else None
 
 
 def cache_places(plan: MethodPlan) -> int | None:

@@ -38,12 +38,13 @@ from opscope.readers.flatbuffer import (
     union,
     vectors,
 )
+from opscope.runtimes.executorch import FORWARD
 from opscope.runtimes.executorch.etrecord import slim_etrecord
 from opscope.runtimes.executorch.language import cache_places
 from opscope.runtimes.executorch.pte import read_executable
 from opscope.runtimes.executorch.xnnpack import BACKEND, read_xnn_graphs
 from opscope.runtimes.exports import EXPORT_LOG, RECORD, record_of_export, recorded_phases
-from opscope.runtimes.runtime import asked_calls
+from opscope.runtimes.language import asked_calls
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -203,7 +204,7 @@ def planned_calls(program: Path, asked: Sequence[str]) -> list[str]:
     where its record stands beside the program; one that makes a single token is called ``LOOP_CALLS`` times, as a
     decode loop does.
     """
-    plans = [plan for plan in read_executable(program).plans if plan.chains and plan.chains[0].steps]
+    plans = read_executable(program).running
     if asked:
         return asked_calls(asked, [plan.name for plan in plans])
     names = [
@@ -229,7 +230,7 @@ def _times(method: str, record: ExportRecord | None) -> int:
 def inputs_of(program: Path, calls: Sequence[str]) -> dict[str, list[tuple[str, Value]]]:
     """Inputs of the methods that a process calls, in the order of their first calls; a .pte has no names for them."""
     plans = {plan.name: plan for plan in read_executable(program).plans}
-    called = dict.fromkeys(calls) or (list(plans) if len(plans) == 1 else ["forward"])
+    called = dict.fromkeys(calls) or (list(plans) if len(plans) == 1 else [FORWARD])
     own = [plans[name] for name in called if name in plans]
     for plan in own:
         _check_numbers(plan)

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from opscope.program.phases import Phase
     from opscope.program.structure.plan import NamedValue
     from opscope.runtimes.exports import Choice
+    from opscope.runtimes.language import LanguageModel
     from opscope.runtimes.runtime import AskedCalls
 
 
@@ -153,27 +154,24 @@ class ExecuTorch(Runtime):
         return with_facts(super().described(model, source, [files[0], *weights], home), source, files, home)
 
     def methods(self, program: Path) -> list[str]:
-        """Of its plans."""
+        """Of its plans that run anything."""
         from opscope.runtimes.executorch.pte import read_executable
 
-        return [plan.name for plan in read_executable(program).plans]
+        executable = read_executable(program)
+        return [plan.name for plan in executable.running or executable.plans]
 
     def inputs(self, program: Path, calls: Sequence[str]) -> Mapping[str, Sequence[NamedValue]]:
         """Without names but in phases; of no calls, those of the only method, else of ``forward``."""
-        from opscope.runtimes.executorch.language import called_language_model
         from opscope.runtimes.executorch.program_files import inputs_of
 
-        language = called_language_model(program, calls)
-        if language is not None:
-            return {name: language.named(name) for name in dict.fromkeys(calls)}
-        return inputs_of(program, calls)
+        phases = self._called_language(program, calls) is not None
+        return super().inputs(program, calls) if phases else inputs_of(program, calls)
 
-    def fills(self, program: Path, calls: Sequence[str]) -> Sequence[str | None]:
-        """Of the phases of a language model."""
-        from opscope.runtimes.executorch.language import called_language_model
+    def language(self, program: Path) -> LanguageModel | None:
+        """That of one method with a position."""
+        from opscope.runtimes.executorch.language import pte_language_model
 
-        language = called_language_model(program, calls)
-        return [word for name in dict.fromkeys(calls) for word in language.words(name)] if language else ()
+        return pte_language_model(program)
 
     def open_inputs(self, inputs: Sequence[NamedValue]) -> list[NamedValue]:  # noqa: ARG002 - whatever they are
         """None: a program states the largest sizes."""
@@ -181,14 +179,9 @@ class ExecuTorch(Runtime):
 
     def calls(self, program: Path, asked: Sequence[str], *, phases: bool = True) -> list[str]:
         """As a decode loop does: by phases of the one method, unless it is named, or by the record of the export."""
-        from opscope.runtimes.executorch.language import FORWARD, pte_language_model
         from opscope.runtimes.executorch.program_files import planned_calls
 
-        named = any(text.partition(":")[0] == FORWARD for text in asked)
-        language = pte_language_model(program) if phases and not named else None
-        if language is not None:
-            return language.asked(asked) if asked else language.usual()
-        return planned_calls(program, asked)
+        return self._phase_calls(program, asked, phases=phases) or planned_calls(program, asked)
 
     def phases(self, program: Path) -> Mapping[str, Phase]:
         """As the record beside it says."""

@@ -9,7 +9,6 @@ import msgspec
 
 from opscope.core.errors import TraceFormatError
 from opscope.core.json import from_json
-from opscope.program.phases import phase_of
 from opscope.readers.compressed import file_view
 from opscope.runtimes.language import LanguageModel, is_cache, language_model
 from opscope.runtimes.onnxruntime.onnx_file import read_onnx
@@ -73,11 +72,6 @@ def onnx_language_model(program: Path) -> LanguageModel | None:
         shared=bool(sharing and config and config.search.past_present_share_buffer),
         width=config.model.decoder.head_size if config else None,
     )
-
-
-def called_language_model(program: Path, calls: Sequence[str]) -> LanguageModel | None:
-    """The language model whose phases these calls are; None where they are none."""
-    return onnx_language_model(program) if calls and all(map(phase_of, calls)) else None
 
 
 def program_in(directory: Path) -> Path | None:

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from opscope.experiment.target import RunTarget
     from opscope.experiment.target_names import TargetName
     from opscope.program.structure.exported import Signature
-    from opscope.program.structure.plan import NamedValue
     from opscope.runtimes.attribution import AttributedSide
+    from opscope.runtimes.language import LanguageModel
     from opscope.runtimes.side import Side
 
 _QUANTISING = {"QuantizeLinear", "DynamicQuantizeLinear"}
@@ -114,32 +114,11 @@ class OnnxRuntime(Runtime):
 
         return (read_signature(program),)
 
-    def calls(self, program: Path, asked: Sequence[str], *, phases: bool = True) -> list[str]:
-        """The phases of a language model, unless the graph itself is named."""
-        from opscope.runtimes.onnxruntime.graph import METHOD
+    def language(self, program: Path) -> LanguageModel | None:
+        """By its inputs, and by the configuration of the generative library."""
         from opscope.runtimes.onnxruntime.language import onnx_language_model
 
-        named = any(text.partition(":")[0] == METHOD for text in asked)
-        language = onnx_language_model(program) if phases and not named else None
-        if language is None:
-            return super().calls(program, asked)
-        return language.asked(asked) if asked else language.usual()
-
-    def inputs(self, program: Path, calls: Sequence[str]) -> Mapping[str, Sequence[NamedValue]]:
-        """Of the graph once for every phase, with the sizes of each."""
-        from opscope.runtimes.onnxruntime.language import called_language_model
-
-        language = called_language_model(program, calls)
-        if language is None:
-            return super().inputs(program, [])
-        return {name: language.named(name) for name in dict.fromkeys(calls)}
-
-    def fills(self, program: Path, calls: Sequence[str]) -> Sequence[str | None]:
-        """Of the phases of a language model."""
-        from opscope.runtimes.onnxruntime.language import called_language_model
-
-        language = called_language_model(program, calls)
-        return [word for name in dict.fromkeys(calls) for word in language.words(name)] if language else ()
+        return onnx_language_model(program)
 
     def index_limits(self, program: Path) -> Mapping[str, int]:
         """By the tables that the graph gathers from."""

@@ -5,13 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from opscope.runtimes.executorch import FORWARD
+
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     Inputs: TypeAlias = tuple[Any, ...]
-
-FORWARD = "forward"
-"""The method of a program that has only one."""
 
 
 @dataclass(frozen=True)

@@ -28,9 +28,9 @@ from opscope.program.phases import phase_of
 from opscope.program.structure.dtypes import program_type
 from opscope.program.structure.exported import Tensor
 from opscope.runtimes.child import ProgramRun, answer_request, run_program
+from opscope.runtimes.executorch import FORWARD
 from opscope.runtimes.executorch.cpuinfo import CpuInfo, switched_off
 from opscope.runtimes.executorch.installed import installed_runtime
-from opscope.runtimes.executorch.language import FORWARD
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
