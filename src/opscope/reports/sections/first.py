@@ -142,8 +142,7 @@ def operator_table(rows: Sequence[OperatorRow], closing: Iterable[Closing]) -> T
     several = len({row.operator.method for row in work}) > 1
     return table(
         work[:_TOP],
-        column("operator", Format.NAME, _named),
-        column("method", Format.NAME, lambda row: row.operator.method) if several else None,
+        column("operator", Format.NAME, lambda row: _named(row, several=several)),
         column("backend", Format.NAME, lambda row: row.operator.backend, spare=True),
         column("ms", Format.MS, lambda row: row.operator.time_ns),
         spread_column(rows),
@@ -177,10 +176,11 @@ def analysed_split(analysis: Analysis) -> list[Block]:
     ]
 
 
-def _named(row: OperatorRow) -> TableCell:
+def _named(row: OperatorRow, *, several: bool) -> TableCell:
+    """With its method where several ran."""
     own = row.operator
     kind = f"{counted_text(row.steps, 'step')}, {counted_text(row.members, 'operator')}" if row.steps else own.kind
-    return TableCell(layer_text(own) or own.name, kind, own.category)
+    return TableCell(layer_text(own) or own.name, f"{kind} in {own.method}" if several else kind, own.category)
 
 
 def _how_split(shown: Analysis) -> str:
