@@ -340,3 +340,6 @@ def test_positions_of_a_prompt_begin_behind_the_tokens_before_it() -> None:
     assert phase_fill("input_pos", alone, phase) == "20"
     made = made_inputs([several], [parse_input("range(20)")], 0)
     assert made.arrays[0].tolist() == [[20, 21, 22, 23]]
+    small = msgspec.structs.replace(several, dtype=program_type(1))
+    with pytest.raises(UsageError, match="not of type int8"):
+        made_inputs([small], [parse_input("range(125)")], 0)

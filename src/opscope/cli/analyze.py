@@ -111,7 +111,7 @@ def _with_claims(value: Inspected, texts: list[str]) -> Inspected:
     from opscope.core.errors import UsageError
 
     if not isinstance(value, Analysis) or not value.tokens or value.ceilings is None:
-        hint = "profile the language model without --no-ceilings, and name that run"
+        hint = "profile the language model without --quick and --no-ceilings, and name that run"
         raise UsageError("nothing here has phases and measured ceilings", where="--claim", hint=hint)
     return msgspec.structs.replace(value, claims=[_judged(value, text) for text in texts])
 

@@ -344,6 +344,7 @@ def _filled(spec: TensorRecipe, drawn: Array, seed: tuple[int, int]) -> Array:
         )
         return values.astype(drawn.dtype)
     if spec.fill == "range":
+        _check_fits(spec.first + drawn.size - 1, drawn)
         return np.arange(spec.first, spec.first + drawn.size).reshape(drawn.shape).astype(drawn.dtype)
     if spec.fill == "random":
         return drawn
@@ -351,12 +352,17 @@ def _filled(spec: TensorRecipe, drawn: Array, seed: tuple[int, int]) -> Array:
 
 
 def _full(drawn: Array, number: float) -> Array:
-    """A tensor of one number, which has to be one of its type."""
+    """A tensor of one number."""
+    _check_fits(number, drawn)
+    return np.full(drawn.shape, number, drawn.dtype)
+
+
+def _check_fits(number: float, drawn: Array) -> None:
+    """Refuse a number that is none of the tensor's type."""
     name = drawn.dtype.name
     limits = np.iinfo(name) if name.startswith(("int", "uint")) else None
     if limits and not (float(number).is_integer() and limits.min <= number <= limits.max):
         raise UsageError(f"{number:g} is not of type {name}", where="--input", hint="give a number of the input's type")
-    return np.full(drawn.shape, number, drawn.dtype)
 
 
 class LabelledInputs(NamedTuple):
