@@ -53,7 +53,10 @@ def no_baseline(directory: Path) -> None:
     set_output("exit-code", "0")
     set_output("outcome", "no-baseline")
     set_output("slowdown", "")
-    text = "## opscope check: no baseline yet\n\nNothing was judged. A run on the main branch leaves a baseline.\n"
+    log = directory / "log.txt"
+    why = f" ({last_words(log)})" if log.exists() else ""
+    text = f"Nothing was judged{why}. A run on the main branch leaves a baseline.\n"
+    text = f"## opscope check: no baseline yet\n\n{text}"
     (directory / "result.md").write_text(text, encoding="utf-8")
     add_to_summary(text)
 
