@@ -8,10 +8,11 @@ import sys
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from exports import record_of
 from opscope.api import Settings, profile
-from opscope.core.errors import ExportError, UsageError
+from opscope.core.errors import ExportError, MissingDependencyError, UsageError
 from opscope.runtimes.executorch.xnnpack import read_xnn_graphs
 
 pytestmark = [
@@ -44,6 +45,18 @@ def test_custom_attention_runs_with_features_on_and_off(program: Path, tmp_path:
     assert done.content.shown is not None
     names = {operator.name for operator in done.content.shown.operators}
     assert {"llama::custom_sdpa.out", "llama::update_cache.out"} <= names
+
+
+def test_a_model_is_run_by_what_has_its_kernels_once_it_is_exported(tmp_path: Path) -> None:
+    """Which kernels it calls is known then; a target that was named is kept, and what it lacks is told."""
+    settings = Settings(rounds=1, runs=1, warmup=0, ceilings=False, untraced=False)
+    done = profile(f"{CACHED}:cached", settings=settings, out=tmp_path / "out")
+    manifest = done.content.manifest
+    assert (manifest.target.kind, manifest.status.value, manifest.failures()) == ("local", "complete", [])
+    assert manifest.left_out is not None
+    assert "kernels of llama come with executorch's Python package alone" in (manifest.left_out.runner or "")
+    with pytest.raises(MissingDependencyError, match="does not register llama"):
+        profile(f"{CACHED}:cached", settings=replace(settings, target="native"), out=tmp_path / "native")
 
 
 def test_attention_keeps_to_the_threads_of_the_run(program: Path) -> None:

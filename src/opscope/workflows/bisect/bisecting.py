@@ -136,12 +136,10 @@ class _Bisecting:
         if not is_bundle(path):
             check_request(path, experiment, target)
         with target.reserved(self.means.lock_request()) as hold:
-            begun = is_bundle(path)
-            bundle = (
-                old_bundle(path, experiment, target)
-                if begun
-                else new_bundle(path, experiment, target, self.means.clock)
-            )
+            if is_bundle(path):
+                bundle = old_bundle(path, experiment, target)
+            else:
+                bundle, _ = new_bundle(path, experiment, target, self.means.clock)
             return measure(bundle, experiment, target, self.means, hold).content
 
     def placed(self, number: int) -> StateLevel:

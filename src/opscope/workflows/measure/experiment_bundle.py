@@ -20,6 +20,7 @@ from opscope.experiment.engine import interleaved, planned_job
 from opscope.experiment.guesses import USUAL_SIZES
 from opscope.experiment.protocol import AS_IT_IS, Job
 from opscope.experiment.target_names import parse_target
+from opscope.hosts.target_kinds import AUTO
 from opscope.machine.environment import capture, marked
 from opscope.machine.isa import check_name
 from opscope.runtimes.registry import RUNTIMES, runtime_of
@@ -164,8 +165,11 @@ def _check_sources(experiment: Experiment, sources: Sequence[Path | None]) -> No
         raise UsageError("only a .pte has separate weights", where="--data", hint=hint)
 
 
-def new_bundle(path: Path, experiment: Experiment, target: RunTarget, clock: TimeSource) -> Bundle:
-    """The bundle of an experiment that :func:`check_request` let through, with its model exported where needed."""
+def new_bundle(path: Path, experiment: Experiment, target: RunTarget, clock: TimeSource) -> tuple[Bundle, RunTarget]:
+    """The bundle of an experiment that :func:`check_request` let through, with its model exported where needed.
+
+    And where it runs, which is another target if only that runs what was exported and the choice was opscope's.
+    """
     variants, not_switched = variants_of(experiment, target)
     check_threads(variants, target.environment(), oversubscribe=experiment.oversubscribe)
     untraceable = _untraceable(target, experiment)
@@ -181,9 +185,16 @@ def new_bundle(path: Path, experiment: Experiment, target: RunTarget, clock: Tim
         first, owners = programs[0], _owners(experiment, variants)
         # The files of a program lie under the name of the first variant that runs it.
         others = {owners[program.planned][0]: program for program in programs[1:]}
-        for program in programs:
-            own = target.of(owners.get(program.planned, [variants[0].name])[0])
-            _check_registered(program.files[0], own)
+        try:
+            _check_all_registered(programs, owners, target, variants[0].name)
+        except MissingDependencyError:
+            if not _chosen_for_us(experiment, programs):
+                raise
+            model, *rest = (str(program.files[0]) for program in programs)
+            target = target_running(model, experiment.target, *rest)
+            _check_all_registered(programs, owners, target, variants[0].name)
+            variants, not_switched = variants_of(experiment, target)
+            untraceable = _untraceable(target, experiment)
         plan = _plan(experiment, variants, target, _calls(experiment, target, first.files[0]))
         plan = _with_inputs(plan, experiment, target.of(variants[0].name), first, Path(work))
         if experiment.against is not None:
@@ -220,7 +231,13 @@ def new_bundle(path: Path, experiment: Experiment, target: RunTarget, clock: Tim
             for home, program in others.items()
         }
         files = [*first.files, Path(work) / INPUTS] if plan.values else first.files
-        return Bundle.create(path, manifest, files, own_files)
+        return Bundle.create(path, manifest, files, own_files), target
+
+
+def _chosen_for_us(experiment: Experiment, programs: Sequence[_Program]) -> bool:
+    """Whether the target of all variants was left to opscope, which chose it before a model was exported."""
+    free = parse_target(experiment.target, builds_named=True).kind is AUTO and not experiment.variants
+    return free and any(program.source is None for program in programs)
 
 
 def _with_inputs(plan: Plan, experiment: Experiment, target: RunTarget, program: _Program, work: Path) -> Plan:
@@ -373,6 +390,14 @@ def _program(experiment: Experiment, planned: PlannedModel, source: Path | None,
         data = experiment.data if model == experiment.model else None
         given = runtime.files(source, Path(data) if data else None)
     return _Program(planned, source, runtime.kept_files(given, work), inputs)
+
+
+def _check_all_registered(
+    programs: Sequence[_Program], owners: Mapping[PlannedModel, Sequence[str]], target: RunTarget, usual: str
+) -> None:
+    """The same of each program, with the first variant that runs it: its own one, or the usual one."""
+    for program in programs:
+        _check_registered(program.files[0], target.of(owners.get(program.planned, [usual])[0]))
 
 
 def _check_registered(program: Path, target: RunTarget) -> None:

@@ -257,7 +257,7 @@ def _run(asked: Experiments, experiment: Experiment, means: Means, target: RunTa
     target = target or experiment_target(experiment, path, means)
     with target.reserved(means.lock_request(experiment.device)) as hold:
         begun = old_bundle(path, experiment, target) if is_bundle(path) else None
-        bundle = begun or new_bundle(path, experiment, target, means.clock)
+        bundle, target = (begun, target) if begun else new_bundle(path, experiment, target, means.clock)
         write_atomically(path / f"{CONFIG}{asked.file.suffix}", asked.file.read_bytes(), follow=False)
         return measure(bundle, experiment, target, means, hold)
 

@@ -128,7 +128,7 @@ def profile(  # noqa: PLR0913 - the one call a notebook makes; all but the first
         check_request(path, experiment, given)
     place = target_of(experiment, given=given)
     with place.reserved(means.lock_request()) as hold:
-        bundle = begun or new_bundle(path, experiment, place, means.clock)
+        bundle, place = (begun, place) if begun else new_bundle(path, experiment, place, means.clock)
         return measure(bundle, experiment, place, means, hold)
 
 
