@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -105,7 +106,8 @@ def test_a_device_that_dies_leaves_the_other(boards: dict[str, sshd.Sshd], tmp_p
     done = subprocess.run([str(BIN), "run", str(file), "--out", str(out)], capture_output=True, text=True, check=False)
     killer.join()
     assert done.returncode == 11, done.stderr
-    assert "note:  one-left failed, 3 more to go: ssh:left" in done.stderr
+    # The other device may have done both of its experiments by the time that the loss is noticed.
+    assert re.search("note:  one-left failed, [1-3] more to go: ssh:left", done.stderr), done.stderr
     assert "error: " in done.stderr
     assert "2 missing: one-left failed" in done.stderr
     assert [status(out, f"{model}-right") for model in ("one", "two")] == [Status.COMPLETE] * 2
