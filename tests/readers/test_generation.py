@@ -223,6 +223,21 @@ def test_a_log_of_an_executorch_runner_has_its_prompts() -> None:
     assert set(table.frame["resolution"]) == {ms}
 
 
+def test_what_the_runner_of_executorch_wrote_is_read() -> None:
+    """Three prompts of executorch 1.5.1's TextLLMRunner, from its Python bindings, with a program of export_llm.
+
+    The rates that it prints are those of the phases.
+    """
+    path = DATA / "written" / "observer.log"
+    printed = [json.loads(line.partition(" ")[2]) for line in path.read_text("utf-8").splitlines() if "{" in line]
+    assert [name for name, _ in calls(path)] == ["prefill_109", "decode_199_at_109"] * 3
+    rates = [tokens * 1e9 / ns for (_, ns), tokens in zip(calls(path), [109, 199] * 3, strict=True)]
+    said = [stats[name] for stats in printed for name in ("prefill_token_per_sec", "decode_token_per_sec")]
+    assert rates == pytest.approx(said, rel=1e-5)
+    assert read_trace(path).table.loading() == [22_000_000]
+    assert analyze(path).growth == []
+
+
 def test_phases_below_a_millisecond_are_left_out_and_told(tmp_path: Path) -> None:
     """No rate is made of a duration of zero."""
     line = DATA.joinpath("observer.log").read_text("utf-8").splitlines()[2]

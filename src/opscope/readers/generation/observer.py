@@ -1,9 +1,10 @@
 """The lines ``PyTorchObserver {...}`` that ExecuTorch's runners of language models print, in a log with other lines.
 
 Source of fields and units: ``extension/llm/runner/stats.h`` and ``text_llm_runner.cpp`` of ExecuTorch (commits fc7917d6
-and d4c1710c). A line stands for a prompt: time stamps of the system's clock in whole milliseconds (``1 /
-SCALING_FACTOR_UNITS_PER_SECOND`` seconds). Prefill lasts from ``inference_start_ms`` to ``prompt_eval_end_ms`` with the
-tokenizer and the first token in it, and decode from there to ``inference_end_ms`` for ``generated_tokens``.
+and d4c1710c), and what executorch 1.5.1 prints, whose lines begin with rates. A line stands for a prompt: time stamps
+of the system's clock in whole milliseconds (``1 / SCALING_FACTOR_UNITS_PER_SECOND`` seconds). Prefill lasts from
+``inference_start_ms`` to ``prompt_eval_end_ms`` with the tokenizer and the first token in it, and decode from there to
+``inference_end_ms`` for ``generated_tokens``.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from opscope.core.table import EventTable
 
 _MARK = b"PyTorchObserver {"
-_LINE = re.compile(rb'PyTorchObserver (\{"prompt_tokens"[^\r\n]*)')
+_LINE = re.compile(rb'PyTorchObserver (\{"\w+":[^\r\n]*)')
 _OBJECT = re.compile(rb"\{[^{}]*\}")
 _LOGGED = re.compile(rb"[DIEF] \d\d:\d\d:\d\d\.\d+ executorch:")
 _SECOND = 1_000_000_000
