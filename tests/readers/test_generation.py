@@ -248,6 +248,17 @@ def test_phases_below_a_millisecond_are_left_out_and_told(tmp_path: Path) -> Non
     assert "too_short" in told(path)
 
 
+def test_what_the_benchmark_of_litert_lm_wrote_is_read() -> None:
+    """Three runs of litert-lm 0.18.1 with a 4-layer model of litert-torch: its rates are those of the phases."""
+    path = DATA / "written" / "litert-lm-benchmark.txt"
+    rates = {row.method: row.tokens_per_second for row in analyze(path).methods}
+    assert rates == {
+        "prefill_128_of_1024": pytest.approx(11_917.30, abs=0.01),
+        "decode_64_at_128_of_1024": pytest.approx(1_616.59, abs=0.01),
+    }
+    assert read_trace(path).table.loading() == [27_900_000]
+
+
 def test_turns_of_litert_lm_stand_at_their_positions() -> None:
     """Behind the tokens of all turns before them; durations as abseil writes them."""
     path = DATA / "litert-lm-main.log"
