@@ -548,11 +548,13 @@ class LeftOut(msgspec.Struct, frozen=True):
         switch: why no CPU feature was switched off, so that there is one variant without a counterpart.
         trace: why nothing was traced, so that the latency has no split into operators.
         runner: why models did not run with the native runner where that was wanted, and what it means for figures.
+        models: which models of a file with several were not run.
     """
 
     switch: str | None = None
     trace: str | None = None
     runner: str | None = None
+    models: str | None = None
 
 
 class LockRecord(msgspec.Struct, frozen=True):

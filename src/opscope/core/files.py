@@ -138,7 +138,7 @@ def text_of(path: Path) -> str:
         return ""
 
 
-def write_atomically(path: Path, content: bytes | Iterable[bytes], *, follow: bool = True) -> None:
+def write_atomically(path: Path, content: bytes | Iterable[bytes | memoryview], *, follow: bool = True) -> None:
     """Write a file: a regular or new one in one step and durably, anything else directly.
 
     A file that is there keeps its mode, and its owner where the system allows it. Links are followed, and stay links.

@@ -732,8 +732,8 @@ def _how_classified(content: ReportContent) -> str:
 def limits(content: ReportContent) -> list[Message]:
     """What limits the figures."""
     lines = [_how_timed(content), *([_how_classified(content)] if content.has_split else [])]
-    runner = content.manifest.left_out.runner
-    lines += [plain(runner, 600)] if runner else []
+    left_out = content.manifest.left_out
+    lines += [plain(one, 600) for one in (left_out.runner, left_out.models) if one]
     shown = [content.shown, *(result.analysis for result in content.variants)]
     told = {} if content.has_split else {"no_trace"}  # said above
     found = [*content.failed, *(w for one in shown if one for w in one.trace.warnings)]

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
+    from opscope.experiment.inputs import InputValue
     from opscope.experiment.target import RunTarget
     from opscope.experiment.target_names import TargetName
     from opscope.program.model import ProgramModel
@@ -25,7 +26,7 @@ class LiteRt(Runtime):
 
     name = "litert"
     title = "LiteRT"
-    suffixes = (".tflite",)
+    suffixes = (".tflite", ".litertlm")
     readers: ClassVar = {
         "litert-trace": ("opscope.runtimes.litert.trace", "LitertTraceReader"),
         "litert-benchmark": ("opscope.runtimes.litert.benchmark_text", "BenchmarkTextReader"),
@@ -157,6 +158,29 @@ class LiteRt(Runtime):
         sides = [[number for _, number in side] for side in (named.inputs, named.outputs)] if named else []
         inputs, outputs = sides or (list(graph.inputs), list(graph.outputs))
         return [graph.tensors[number].name for number in inputs], [graph.tensors[number].name for number in outputs]
+
+    def unpacked(self, program: Path, work: Path) -> tuple[Path, Mapping[str, Sequence[InputValue]]]:
+        """The model of a .litertlm that makes tokens."""
+        from opscope.core.files import write_atomically
+        from opscope.readers.compressed import mapped_file
+        from opscope.runtimes.litert.packed import MARK, packed_model
+
+        data = mapped_file(program)
+        if data[: len(MARK)] != MARK:
+            return program, {}
+        alone = work / f"{program.stem}{self.suffix}"
+        write_atomically(alone, [packed_model(data, program).program])
+        return alone, {}
+
+    def left_out(self, program: Path) -> str | None:
+        """The other models of a .litertlm, such as an embedder."""
+        from opscope.readers.compressed import mapped_file
+        from opscope.runtimes.litert.packed import MARK, packed_model
+
+        data = mapped_file(program)
+        others = packed_model(data, program).others if data[: len(MARK)] == MARK else ()
+        besides = ", ".join(others)
+        return f"of {program.name} only the model that makes tokens ran, without {besides}" if others else None
 
     def is_program(self, head: bytes) -> bool:
         """By the identifier of its FlatBuffer."""

@@ -39,6 +39,7 @@ from opscope.readers.flatbuffer import (
     vectors,
 )
 from opscope.readers.other_files import not_recognised
+from opscope.runtimes.litert.packed import MARK, packed_model
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -198,13 +199,15 @@ class TfliteModel(msgspec.Struct, frozen=True):
 
 
 def is_tflite_program(head: bytes) -> bool:
-    """Whether a file starts like a .tflite."""
-    return head[IDENTIFIER_OFFSET : IDENTIFIER_OFFSET + len(IDENTIFIER)] == IDENTIFIER
+    """Whether a file starts like a .tflite, or like LiteRT-LM's with one inside."""
+    return head[IDENTIFIER_OFFSET : IDENTIFIER_OFFSET + len(IDENTIFIER)] == IDENTIFIER or head.startswith(MARK)
 
 
 def read_tflite(path: Path) -> TfliteModel:
-    """A .tflite as a value."""
+    """A .tflite as a value, or the one of a .litertlm."""
     data = mapped_file(path)
+    if data[: len(MARK)] == MARK:
+        data = packed_model(data, path).program
     if not is_tflite_program(bytes(data[:8])):
         raise not_recognised(path, "not a LiteRT model", _HINT)
     return decode_tflite(data, str(path))

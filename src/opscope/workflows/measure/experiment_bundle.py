@@ -204,6 +204,7 @@ def new_bundle(path: Path, experiment: Experiment, target: RunTarget, clock: Tim
         shared = {} if experiment.against is not None else _own_calls(experiment, plan, programs, Path(work))
         plan = msgspec.structs.replace(plan, inputs_of=_unlike_plan(plan, shared, owners))
         environment = target.environment()
+        other_models = "; ".join(dict.fromkeys(one.left_out for one in programs if one.left_out)) or None
         manifest = Manifest(
             opscope=__version__,
             created=clock.now().isoformat(timespec="seconds"),
@@ -214,7 +215,7 @@ def new_bundle(path: Path, experiment: Experiment, target: RunTarget, clock: Tim
             target=marked(target.describe(), environment),
             environment=environment,
             repetitions=[],
-            left_out=LeftOut(not_switched, untraceable, target.capabilities().stand_in),
+            left_out=LeftOut(not_switched, untraceable, target.capabilities().stand_in, other_models),
             programs={
                 name: program.described(program_home(home))
                 for home, program in others.items()
@@ -312,9 +313,10 @@ class _Program(NamedTuple):
     """A program to run, as a bundle keeps it."""
 
     planned: PlannedModel  # as it was named, and what runs it
-    source: Path | None  # the .pte that was named; None for a model that was exported
+    source: Path | None  # the file that was named; None for a model that was exported
     files: list[Path]  # the program first
     inputs: Mapping[str, Sequence[InputValue]]  # that came with it, by method
+    left_out: str | None = None  # which models of the file that was named are not run
 
     def described(self, home: str) -> Model:
         """What a manifest says of it, where its files lie in this directory of the bundle."""
@@ -382,14 +384,16 @@ def _program(experiment: Experiment, planned: PlannedModel, source: Path | None,
     """A program, exported where needed; what differs from the files that were given is written to ``work``."""
     runtime, model = runtime_of(*planned), planned.model
     inputs: Mapping[str, Sequence[InputValue]] = {}
+    left_out = None
     if source is None:
         given = exported_files(msgspec.structs.replace(experiment, model=model), work, out)
     else:
         runtime = runtime_of(source, planned.runtime)
+        left_out = runtime.left_out(source)
         source, inputs = runtime.unpacked(source, work)
         data = experiment.data if model == experiment.model else None
         given = runtime.files(source, Path(data) if data else None)
-    return _Program(planned, source, runtime.kept_files(given, work), inputs)
+    return _Program(planned, source, runtime.kept_files(given, work), inputs, left_out)
 
 
 def _check_all_registered(

@@ -293,8 +293,8 @@ def _measured(
             part("labelled inputs", lambda: run_samples(bundle, experiment, target, means.notify), None)
     with _ANALYSING:
         content, files = _reported(bundle, target)
-    runner = bundle.manifest.left_out.runner
-    notes = [*([runner] if runner else []), *_without_effect(experiment, content, rest)]
+    left_out = bundle.manifest.left_out
+    notes = [*(one for one in (left_out.runner, left_out.models) if one), *_without_effect(experiment, content, rest)]
     notes += _lock_notes(bundle.manifest.locks[-1:])
     notes += _drawn_notes(bundle)
     return Profiled(bundle.path, content, files, notes)
