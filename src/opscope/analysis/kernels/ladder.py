@@ -16,7 +16,7 @@ import msgspec
 from opscope.analysis.compare.compare import largest_speedup, shown_not_faster
 from opscope.analysis.operators.operators import FRAMEWORK_BACKEND, PORTABLE_BACKEND
 from opscope.core.stats.effect import Verdict as Effect
-from opscope.core.table.places import OperatorKey, by_operator, operator_key
+from opscope.core.table.places import OperatorKey, RecordedOperator, by_operator, operator_key
 from opscope.core.units import counted_text, milliseconds, ratio_text, share_text
 from opscope.program.kernels.symbols import SME_FAMILY, IsaClass, parse_symbol
 from opscope.program.operators.kinds import Category
@@ -307,24 +307,18 @@ _HEAVY = (Category.CONVOLUTION, Category.GEMM)
 _FAMILIES = dict.fromkeys(("qint8", "quint8", "qdint8", "qduint8", "qcint8", "qpint8"), "int8")
 
 
-class OperatorLadder(msgspec.Struct, frozen=True):
+class OperatorLadder(RecordedOperator, frozen=True):
     """All rungs of one operator in one variant.
 
     Attributes:
-        method: of the program.
-        instruction: of its chain.
-        position: order within the instruction's call.
-        name: as recorded.
         module: the layer, null where it is not known.
         dtype: number type of its first input, likewise.
         share: of end-to-end latency.
         steps: one for each rung, in their order.
     """
 
-    method: str
     instruction: int
     position: int
-    name: str
     module: str | None
     dtype: str | None
     share: float
