@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
-from opscope.analysis.operators.operators import limit_without
+from opscope.analysis.operators.operators import CategoryTime, limit_without
 from opscope.core.stats.effect import Verdict
 from opscope.program.operators.kinds import Category
 from opscope.program.operators.taxonomy import FRAMEWORK
@@ -39,12 +39,10 @@ class Moved(msgspec.Struct, frozen=True):
     candidate_ns: float
 
 
-class Remaining(msgspec.Struct, frozen=True):
+class Remaining(CategoryTime, frozen=True):
     """What a category takes on the candidate, and the speedup over it if it took nothing; null if hardly more is."""
 
-    category: Category
     time_ns: float
-    share: float
     limit: float | None
 
 

@@ -18,7 +18,6 @@ from opscope.analysis.preflight.contents import Count, counted, tensors_of
 from opscope.analysis.preflight.forecast import Forecast, forecast
 from opscope.analysis.preflight.operators import Planned, planned_operators
 from opscope.analysis.preflight.parts import (
-    PORTABLE,
     CategoryWork,
     DelegateBoundaries,
     LayoutWork,
@@ -270,7 +269,7 @@ def other_backend(method: MethodPreflight) -> list[Message]:
 def not_loadable(method: MethodPreflight) -> list[Message]:
     """Operators that make the library reject a model on CPUs with SME."""
     for group in method.matrix.groups:
-        if group.form == Form.PRODUCT.value and group.types == "QD8, F16, QB4W":
+        if group.form is Form.PRODUCT and group.types == "QD8, F16, QB4W":
             title = "on CPUs with SME, the library refuses to load such a model"
             sort = "half-precision data, 4-bit weights with a scale per block"
             evidence = f"{counted_text(group.operators, 'matrix product')}: {sort}"
@@ -284,12 +283,12 @@ def not_eligible(method: MethodPreflight) -> list[Message]:
     return [
         _not_eligible(group)
         for group in method.matrix.groups
-        if group.verdict is not SmeSupport.ELIGIBLE and group.share >= MATRIX_SHARE and group.form != PORTABLE
+        if group.verdict is not SmeSupport.ELIGIBLE and group.share >= MATRIX_SHARE and group.form is not Form.PORTABLE
     ]
 
 
 def _not_eligible(group: MatrixGroup) -> Message:
-    sort = f"{group.form} ({group.types})" if group.types else group.form
+    sort = f"{group.form.value} ({group.types})" if group.types else group.form.value
     known = "cannot run" if group.verdict is SmeSupport.NOT_ELIGIBLE else "may not run"
     title = f"{share_text(group.share)} of the multiply-accumulates {known} with SME: {sort}"
     evidence = f"{counted_text(group.operators, 'operator')}, {macs_text(group.macs)}: {group.reason}"

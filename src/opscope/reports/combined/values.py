@@ -8,6 +8,7 @@ import msgspec
 
 from opscope.analysis.compare.matching import match
 from opscope.analysis.findings.message import Message, Quality
+from opscope.analysis.operators.operators import CategoryTime
 from opscope.core.grouping import grouped
 from opscope.core.stats.effect import Verdict
 from opscope.program.operators.kinds import Category
@@ -171,20 +172,11 @@ class Configuration(msgspec.Struct, frozen=True):
     arm: str
 
 
-class TopOperator(msgspec.Struct, frozen=True):
-    """One of the longest operators; ``layer`` is empty where it is not known."""
-
-    name: str
-    layer: str
-    category: Category
-    backend: str
-    time_ns: float | None
-    share: float
-    speedup: float | None
-
-
 class OperatorGroup(msgspec.Struct, frozen=True):
-    """Operators of one name, kind and number type together; ``speedup`` is null without a comparison."""
+    """Operators of one name, kind and number type together, or one alone, with its layer where that is known.
+
+    ``speedup`` is null without a comparison.
+    """
 
     name: str
     category: Category
@@ -193,15 +185,13 @@ class OperatorGroup(msgspec.Struct, frozen=True):
     time_ns: float | None
     share: float
     speedup: float | None
+    layer: str = ""
 
 
-class Bottleneck(msgspec.Struct, frozen=True):
+class Bottleneck(CategoryTime, frozen=True):
     """What takes most on one platform, the framework's own time left out.
 
     Attributes:
-        category: that takes most of the headline, copies of inputs and outputs with data movement.
-        share: of the category.
-        time_ns: of the category; null where only shares are known.
         before: category that takes most on the baseline; null without a comparison.
         before_share: of that one.
         limit: speedup over the headline if the category took no time at all; null if nothing else takes any.
@@ -209,14 +199,11 @@ class Bottleneck(msgspec.Struct, frozen=True):
         operators: the longest ones, of all categories.
     """
 
-    category: Category
-    share: float
-    time_ns: float | None
     before: Category | None
     before_share: float | None
     limit: float | None
     groups: list[OperatorGroup]
-    operators: list[TopOperator]
+    operators: list[OperatorGroup]
 
 
 class Shares(msgspec.Struct, frozen=True):
