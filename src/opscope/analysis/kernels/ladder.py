@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 import msgspec
 
 from opscope.analysis.compare.compare import largest_speedup, shown_not_faster
+from opscope.analysis.kernels.kernel_sources import ThreadedVariant
 from opscope.analysis.operators.operators import FRAMEWORK_BACKEND, PORTABLE_BACKEND
 from opscope.core.stats.effect import Verdict as Effect
 from opscope.core.table.places import OperatorKey, RecordedOperator, by_operator, operator_key
@@ -329,20 +330,16 @@ class OperatorLadder(RecordedOperator, frozen=True):
         return next(step.answer for step in self.steps if step.rung is rung)
 
 
-class VariantLadder(msgspec.Struct, frozen=True):
+class VariantLadder(ThreadedVariant, frozen=True):
     """The ladders of a variant.
 
     Attributes:
-        variant: its name.
-        threads: size of its thread pool; null where it is not known.
         about: the instruction sets in question.
         operators: convolutions and matrix products of delegates, longest first.
         problem: why calls could not be given to operators; null when they could, or nothing was counted.
         emulated: whether an emulator ran it, so that shares of latency mean nothing.
     """
 
-    variant: str
-    threads: int | None
     about: str
     operators: list[OperatorLadder]
     problem: str | None = None

@@ -8,6 +8,7 @@ import msgspec
 
 from opscope.analysis.compare.matching import match
 from opscope.analysis.findings.message import Message, Quality
+from opscope.analysis.kernels.kernel_sources import ThreadedVariant
 from opscope.analysis.operators.operators import CategoryTime
 from opscope.core.grouping import grouped
 from opscope.core.stats.effect import Verdict
@@ -142,12 +143,10 @@ def _operator(line: Sequence[Operator | None], tables: Sequence[dict[_Place, Ope
     )
 
 
-class Configuration(msgspec.Struct, frozen=True):
-    """A bundle at one thread count: one line of the comparison table.
+class Configuration(ThreadedVariant, frozen=True):
+    """A bundle at one thread count, by its accelerated variant or the one that there is: one line of a table.
 
     Attributes:
-        threads: size of the thread pool; null where it is not known.
-        variant: the accelerated variant, or the one that there is.
         baseline: the variant without acceleration; null where nothing says which one it is.
         off: feature groups that are off in the baseline; null where that is not known.
         latency_ns: of the variant; null when it has no result.
@@ -159,8 +158,6 @@ class Configuration(msgspec.Struct, frozen=True):
         arm: ``untraced`` or ``traced``; empty without a result.
     """
 
-    threads: int | None
-    variant: str
     baseline: str | None
     off: list[str] | None
     latency_ns: float | None

@@ -13,7 +13,7 @@ from opscope.analysis.compare.outputs import OutputAgreement
 from opscope.analysis.findings.message import Grade, Message, Quality, advice_of, limits_of, note, warning
 from opscope.analysis.kernels.kernels import KernelView
 from opscope.analysis.operators.modules import unrolled
-from opscope.analysis.operators.operators import longest_first, program_order, sums
+from opscope.analysis.operators.operators import CategoryTime, longest_first, program_order, sums
 from opscope.analysis.preflight.contents import KernelSummary
 from opscope.analysis.work.work import Work
 from opscope.bundle.manifest import Manifest, Role, TracingMode, Variant
@@ -463,20 +463,17 @@ def trust_text(comparison: Comparison) -> str:
     return f"95 % interval {ratio_text(low)} to {ratio_text(high)}; {processes}{smallest}"
 
 
-class CategoryShift(msgspec.Struct, frozen=True):
+class CategoryShift(CategoryTime, frozen=True):
     """A category before and after acceleration, in ns and as shares of each side's headline.
 
     The baseline's are null without a comparison, times where only shares are known, ``speedup`` where a time is too
     short to be shown.
     """
 
-    category: Category
-    baseline_ns: float | None
-    baseline_share: float | None
-    time_ns: float | None
-    share: float
-    speedup: float | None
-    verdict: Verdict | None
+    baseline_ns: float | None = None
+    baseline_share: float | None = None
+    speedup: float | None = None
+    verdict: Verdict | None = None
 
 
 def category_rows(content: ReportContent) -> list[CategoryShift]:
@@ -485,16 +482,14 @@ def category_rows(content: ReportContent) -> list[CategoryShift]:
     rows = analysis.categories if analysis else []
     result = content.result(comparison.baseline.label) if comparison else None
     if comparison is None or result is None or result.analysis is None:
-        return [CategoryShift(c.category, None, None, c.time_ns, c.share, None, None) for c in rows]
+        return [CategoryShift(**msgspec.structs.asdict(row)) for row in rows]
     before = {row.category: row for row in result.analysis.categories}
     verdicts = {change.category: change.verdict for change in comparison.categories}
     return [
         CategoryShift(
-            category=row.category,
+            **msgspec.structs.asdict(row),
             baseline_ns=own.time_ns,
             baseline_share=own.share,
-            time_ns=row.time_ns,
-            share=row.share,
             speedup=None if comparison.end_to_end.reason else ratio_of_times(own.time_ns, row.time_ns),
             verdict=verdicts.get(row.category) if own.time_ns or row.time_ns else None,
         )
