@@ -151,7 +151,7 @@ def shift(
 def _remaining(change: _CategoryChange, candidate: float) -> Remaining:
     time = change.candidate_ns
     share = time / candidate if candidate else 0.0
-    return Remaining(change.category, time, share, limit_without(share))
+    return Remaining(category=change.category, time_ns=time, share=share, limit=limit_without(share))
 
 
 def _outside(baseline: HeadlineSplit, candidate: HeadlineSplit) -> list[OutsideChange]:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from opscope.analysis.operators.headline import TimeShare
 from opscope.analysis.operators.operators import PORTABLE_BACKEND, sums
 from opscope.core.grouping import grouped
 from opscope.core.table.places import RecordedOperator
@@ -118,7 +119,7 @@ class LayoutTime(RecordedOperator, frozen=True):
     bytes: int | None
 
 
-class PortableTime(msgspec.Struct, frozen=True):
+class PortableTime(TimeShare, frozen=True):
     """An operator that no delegate took.
 
     Attributes:
@@ -126,8 +127,6 @@ class PortableTime(msgspec.Struct, frozen=True):
         instruction: of its chain.
         name: as recorded.
         module: that it belongs to; null when not known.
-        time_ns: per inference; null where only the share is known.
-        share: of the headline.
         cause: sort of the reason; null when that cannot be known.
         reason: why it was not delegated, in words; null likewise.
         evidence: what the program shows; null where the name is all it takes.
@@ -138,8 +137,6 @@ class PortableTime(msgspec.Struct, frozen=True):
     instruction: int | None
     name: str
     module: str | None
-    time_ns: float | None
-    share: float
     cause: str | None
     reason: str | None
     evidence: str | None
@@ -190,8 +187,8 @@ def coverage(rows: Iterable[Operator]) -> list[Coverage]:
     for attribution in Attribution:
         some = [row for row in own if row.attribution is attribution]
         if some:
-            time_ns, share = sums(some)
-            found.append(Coverage(attribution, len(some), time_ns, share / total if total else 0.0))
+            own_time = sums(some)
+            found.append(Coverage(attribution, len(some), own_time.time_ns, own_time.share / total if total else 0.0))
     return found
 
 
@@ -242,11 +239,9 @@ def _delegate(
         return None
     if call is None:
         call = DelegateCall(method, instruction, None, own[0].backend if own else "unknown", len(own), None, None, None)
-    time_ns, share = sums([*own, *border])
     return DelegateTime(
         **{**msgspec.structs.asdict(call), "events": len(own)},
-        operators_ns=sums(own)[0],
-        boundary_ns=sums(border)[0],
-        time_ns=time_ns,
-        share=share,
+        operators_ns=sums(own).time_ns,
+        boundary_ns=sums(border).time_ns,
+        **msgspec.structs.asdict(sums([*own, *border])),
     )

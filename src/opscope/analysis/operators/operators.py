@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Protocol
 import msgspec
 import numpy as np
 
-from opscope.analysis.operators.headline import headline_scale
+from opscope.analysis.operators.headline import TimeShare, headline_scale
+from opscope.core.grouping import grouped
 from opscope.core.parts import explained
 from opscope.core.table.places import OperatorKey
 from opscope.program.cost.cache import CacheUse
@@ -177,23 +178,16 @@ class Operator(KnownOperator, frozen=True):
         return self.traced_ns if self.time_ns is None else self.time_ns
 
 
-class CategoryTime(msgspec.Struct, frozen=True):
-    """Self time per inference of all operators of a category, and its share; of data movement with the copies.
-
-    Both are of the headline, on whose scale the times are; ``time_ns`` is null where only shares are known.
-    """
+class CategoryTime(TimeShare, frozen=True):
+    """Self time of all operators of a category; of data movement with the copies."""
 
     category: Category
-    time_ns: float | None
-    share: float
 
 
-class BackendTime(msgspec.Struct, frozen=True):
-    """Self time per inference of all operators of a backend, and its share; as of a category."""
+class BackendTime(TimeShare, frozen=True):
+    """Self time of all operators of a backend."""
 
     backend: str
-    time_ns: float | None
-    share: float
 
 
 def operators(
@@ -304,10 +298,14 @@ def _rate(amount: int | None, time_ns: float, uncertainty_ns: float) -> tuple[fl
 def categories(rows: Iterable[Operator], copies: OutsideTime | None = None) -> list[CategoryTime]:
     """Time by category, all five of them, in the taxonomy's order; copies of inputs and outputs move data."""
     listed = list(rows)
-    found = [CategoryTime(category, *sums(o for o in listed if o.category is category)) for category in Category]
+    found = [_category(category, [row for row in listed if row.category is category]) for category in Category]
     if any(row.time_ns is None for row in listed):
-        found = [CategoryTime(row.category, None, row.share) for row in found]
+        found = [msgspec.structs.replace(row, time_ns=None) for row in found]
     return [_with_copies(row, copies) for row in found] if copies else found
+
+
+def _category(category: Category, rows: Sequence[Operator]) -> CategoryTime:
+    return CategoryTime(category, **msgspec.structs.asdict(sums(rows)))
 
 
 _MOST = 0.9
@@ -342,14 +340,14 @@ def _with_copies(row: CategoryTime, copies: OutsideTime) -> CategoryTime:
     if row.category is not copies.category:
         return row
     time_ns = None if row.time_ns is None or copies.time_ns is None else row.time_ns + copies.time_ns
-    return CategoryTime(row.category, time_ns, row.share + copies.share)
+    return CategoryTime(row.category, time_ns=time_ns, share=row.share + copies.share)
 
 
 def backends(rows: Iterable[Operator]) -> list[BackendTime]:
     """Time by backend, longest first."""
     listed = list(rows)
-    names = dict.fromkeys(operator.backend for operator in listed)
-    found = [BackendTime(name, *sums(o for o in listed if o.backend == name)) for name in names]
+    by_backend = grouped(listed, lambda operator: operator.backend)
+    found = [BackendTime(name, **msgspec.structs.asdict(sums(own))) for name, own in by_backend.items()]
     return sorted(found, key=lambda backend: -backend.share)
 
 
@@ -360,8 +358,9 @@ class _Timed(Protocol):
     def share(self) -> float: ...
 
 
-def sums(rows: Iterable[_Timed]) -> tuple[float | None, float]:
+def sums(rows: Iterable[_Timed]) -> TimeShare:
     """Time and share of operators together; no time where only shares are known."""
     listed = list(rows)
     times = [row.time_ns for row in listed if row.time_ns is not None]
-    return sum(times, 0.0) if len(times) == len(listed) else None, sum((row.share for row in listed), 0.0)
+    time_ns = sum(times, 0.0) if len(times) == len(listed) else None
+    return TimeShare(time_ns=time_ns, share=sum((row.share for row in listed), 0.0))

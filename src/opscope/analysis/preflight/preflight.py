@@ -14,7 +14,7 @@ import msgspec
 from opscope.analysis.findings.message import Message, Severity, finding, ordered, sorted_out
 from opscope.analysis.findings.rule import PORTABLE as PORTABLE_RECIPES
 from opscope.analysis.findings.rule import declare_rule, recipe_of, rule_of
-from opscope.analysis.preflight.contents import Count, counted, tensors_of
+from opscope.analysis.preflight.contents import Count, HashedFile, counted, tensors_of
 from opscope.analysis.preflight.forecast import Forecast, forecast
 from opscope.analysis.preflight.operators import Planned, planned_operators
 from opscope.analysis.preflight.parts import (
@@ -105,20 +105,16 @@ class MethodPreflight(msgspec.Struct, frozen=True):
     findings: list[Message]
 
 
-class Preflight(msgspec.Struct, frozen=True, tag_field="schema", tag="opscope.preflight/2"):
+class Preflight(HashedFile, frozen=True, tag_field="schema", tag="opscope.preflight/2"):
     """What a program tells before it runs.
 
     Attributes:
-        path: of the program.
-        sha256: of the program.
         acceleration_rules: the release that the table of SME and SME2 kernels is of.
         partition_rules: the release that the rules of the partitioner are of; empty where nothing is delegated.
         methods: in the order of the program; those without instructions are left out.
         ran: what was run to learn of it; empty: nothing.
     """
 
-    path: str
-    sha256: str
     acceleration_rules: str
     partition_rules: str
     methods: list[MethodPreflight]

@@ -183,7 +183,7 @@ def _bottleneck(content: ReportContent, shown: Analysis) -> Bottleneck | None:
 def _group(row: KernelRow) -> OperatorGroup:
     types = f"({row.types})" if row.types else ""
     name = " ".join(filter(None, (row.operator, types, row.algorithm)))
-    return OperatorGroup(name, row.category, row.backend, row.count, row.time_ns, row.share, row.speedup)
+    return OperatorGroup(name, row.category, row.backend, row.count, row.speedup, time_ns=row.time_ns, share=row.share)
 
 
 def _shares(shown: Analysis) -> Shares:

@@ -9,6 +9,7 @@ import msgspec
 from opscope.analysis.compare.matching import match
 from opscope.analysis.findings.message import Message, Quality
 from opscope.analysis.kernels.kernel_sources import ThreadedVariant
+from opscope.analysis.operators.headline import TimeShare
 from opscope.analysis.operators.operators import CategoryTime
 from opscope.core.grouping import grouped
 from opscope.core.stats.effect import Verdict
@@ -169,7 +170,7 @@ class Configuration(ThreadedVariant, frozen=True):
     arm: str
 
 
-class OperatorGroup(msgspec.Struct, frozen=True):
+class OperatorGroup(TimeShare, frozen=True):
     """Operators of one name, kind and number type together, or one alone, with its layer where that is known.
 
     ``speedup`` is null without a comparison.
@@ -179,8 +180,6 @@ class OperatorGroup(msgspec.Struct, frozen=True):
     category: Category
     backend: str
     operators: int
-    time_ns: float | None
-    share: float
     speedup: float | None
     layer: str = ""
 

@@ -590,16 +590,14 @@ def counted_text_of(work: Work | None) -> str:
 
 def _summed_up(found: Unrolled, instructions: int | None) -> OperatorRow:
     """A recurrence as one operator of its module, of the category and the backends that take most of it."""
-    time_ns, share = sums(found.operators)
     longest = longest_first(found.operators)
     backends = dict.fromkeys(operator.backend for operator in longest)
-    first = max(grouped(longest, lambda operator: operator.category).values(), key=lambda own: sums(own)[1])[0]
+    first = max(grouped(longest, lambda operator: operator.category).values(), key=lambda own: sums(own).share)[0]
     whole = msgspec.structs.replace(
         first,
         module=found.module or "the model",
         backend=", ".join(backends),
-        time_ns=time_ns,
-        share=share,
+        **msgspec.structs.asdict(sums(found.operators)),
         traced_ns=sum(operator.traced_ns for operator in found.operators),
         p10_ns=None,
         p90_ns=None,
@@ -618,8 +616,8 @@ def listed_operators(content: ReportContent) -> tuple[list[OperatorRow], list[Cl
         return rows, []
     before = [row.change.baseline_ns for row in short if row.change and row.change.baseline_ns is not None]
     name = f"{counted_text(len(short), 'operator')} below {SHORTEST_NS // 1_000} µs, together"
-    time, share = sums(row.operator for row in short)
-    values: dict[str, Value] = {"ms": time, "share": share}
+    together = sums(row.operator for row in short)
+    values: dict[str, Value] = {"ms": together.time_ns, "share": together.share}
     return long, [Closing(name, values | {"baseline ms": sum(before)} if content.primary else values)]
 
 
@@ -648,8 +646,8 @@ def _refused(content: ReportContent) -> str | None:
 
 def split_sentence(analysis: Analysis) -> str:
     """That the split is complete, in figures, and what was done to the times of the trace."""
-    time, share = sums(analysis.operators)
-    own = share_text(share) if time is None else time_text(time)
+    whole = sums(analysis.operators)
+    own = share_text(whole.share) if whole.time_ns is None else time_text(whole.time_ns)
     parts = [f"{counted_text(len(analysis.operators), 'operator')} and framework steps ({own})"]
     parts += [
         f"{row.name} ({share_text(row.share) if row.time_ns is None else time_text(row.time_ns)})"
