@@ -39,14 +39,12 @@ def ran(*groups: Sequence[int]) -> list[Operator]:
             1.0,
             0.1,
             1.0,
-            list(group),
-            f"layer{group[0]}" if group else None,
-            None,
-            Attribution.EXACT,
-            None,
             None,
             None,
             0.0,
+            handles=tuple(group),
+            module=f"layer{group[0]}" if group else None,
+            attribution=Attribution.EXACT,
             computes=tuple(KINDS[one] for one in group),
         )
         for number, group in enumerate(groups)

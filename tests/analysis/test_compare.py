@@ -236,7 +236,7 @@ def layers(*names: str | None, attribution: Attribution = Attribution.EXACT) -> 
     """What a program says of a chain of convolutions, one instruction each: the module that each belongs to."""
     return {
         OperatorKey("forward", number, 0): OperatorFacts(
-            CONVOLUTION, attribution, aten="aten.convolution.default", module=name
+            operator_class=CONVOLUTION, attribution=attribution, aten="aten.convolution.default", module=name
         )
         for number, name in enumerate(names)
     }

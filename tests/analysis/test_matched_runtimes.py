@@ -30,13 +30,10 @@ def operator(
         time_ns=1000.0,
         traced_ns=1000.0,
         share=0.1,
-        handles=[],
         module=module,
-        source=None,
         attribution=Attribution.EXACT,
         macs=macs,
         bytes=None,
-        kernel=None,
         uncertainty_ns=0.0,
         shape=shape,
     )

@@ -298,7 +298,7 @@ def test_matrix_work_that_cannot_use_sme_is_named_with_its_types(image_model: Me
     (told,) = [one for one in image_model.findings if one.rule == "not_eligible"]
     (group,) = [one for one in image_model.matrix.groups if one.verdict is SmeSupport.NOT_ELIGIBLE]
     assert group.types
-    assert f"{group.form} ({group.types})" in told.title
+    assert f"{group.form.value} ({group.types})" in told.title
 
 
 def test_tensors_among_the_values_are_listed() -> None:

@@ -29,13 +29,10 @@ def ran(*events: tuple[str, str | None, tuple[int, ...]]) -> list[Operator]:
                 time_ns=float(number),
                 share=number / 1000,
                 traced_ns=float(number),
-                handles=[],
                 module=module,
-                source=None,
                 attribution=Attribution.EXACT,
                 macs=None,
                 bytes=None,
-                kernel=None,
                 uncertainty_ns=0.0,
                 shape=shape,
             )

@@ -16,7 +16,7 @@ from flat import flat, i32, u8
 from opscope.analysis.preflight.parts import MatrixGroup, MatrixWork
 from opscope.analysis.preflight.preflight import MethodPreflight, Preflight
 from opscope.api import features, preflight
-from opscope.program.partition.verdicts import SmeSupport
+from opscope.program.partition.verdicts import Form, SmeSupport
 from opscope.reports.document.terminal import terminal_document
 from opscope.reports.preflight import headline, preflight_document
 from programs import tiny_program, write_tiny_program
@@ -207,7 +207,7 @@ def worked(program: Path) -> MethodPreflight:
     """A method with two groups of matrix work that differ in the reason alone."""
     group = MatrixGroup(
         verdict=SmeSupport.NOT_ELIGIBLE,
-        form="depthwise convolution",
+        form=Form.DEPTHWISE,
         types="f32",
         operators=2,
         macs=50,

@@ -10,7 +10,7 @@ def ledger(name: str, time_ns: float) -> TokenLedger:
     """A call whose time is all attention."""
     phase = phase_of(name)
     assert phase is not None
-    row = LedgerRow(0, TokenPart.ATTENTION, 1, time_ns, 1.0, None, None, None)
+    row = LedgerRow(TokenPart.ATTENTION, 1, time_ns, 1.0, None, None, layer=0, bandwidth=None)
     return TokenLedger(name, phase, time_ns, 1.0, True, [row], [], 0, [], None, None, 0)  # noqa: FBT003 - fields
 
 

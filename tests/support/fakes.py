@@ -246,7 +246,7 @@ class SwitchingFakeTarget(FakeTarget):
             raise FeatureError("hwcap needs Linux on aarch64, this is Linux on x86_64")
         if self.no_trap:
             raise self.no_trap
-        return SwitchOffer(ProbeAnswer("x86_64", list(FIELDS), None, 0, {}), self.libraries)
+        return SwitchOffer(mechanism, ProbeAnswer("x86_64", list(FIELDS), None, 0, {}), self.libraries)
 
 
 _KINDS = ("compute", "elements", "memory", "dispatch")

@@ -17,7 +17,8 @@ from fakes import FakeClock, FakeTarget, round_ceilings
 from opscope.analysis.analysis import Analysis, ProgramInfo, ProgramKnowledge, TraceSource, analyse
 from opscope.analysis.compare.compare import Comparison, RelatedData, compare
 from opscope.analysis.latency.latency import CallTimes
-from opscope.analysis.operators.attribution import Attributions, DelegateCall
+from opscope.analysis.operators.attribution import Attributions
+from opscope.analysis.operators.delegates import DelegateCall
 from opscope.analysis.operators.operators import OperatorFacts
 from opscope.analysis.rules.rules import examine_comparison, merged
 from opscope.api import Settings, profile

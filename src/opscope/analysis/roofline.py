@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
+from opscope.core.table.places import RecordedOperator
 from opscope.core.units import size_text
 from opscope.program.ceilings import VIEWS, KernelClass, operator_name
 
@@ -90,13 +91,9 @@ class Interval(msgspec.Struct, frozen=True):
     high: float | None
 
 
-class OperatorWork(msgspec.Struct, frozen=True, kw_only=True):
+class OperatorWork(RecordedOperator, frozen=True, kw_only=True):
     """What an operator did in one inference. All counts are sums over its calls."""
 
-    method: str  # with instruction and position, which operator it is
-    instruction: int | None
-    position: int | None
-    name: str  # as recorded
     dtype: str | None = None  # number type, as in `opscope.program.ceilings`; null when not known
     kernel: KernelClass | None = None  # class of its kernels; null without multiply-accumulates, or when not known
     function: str | None = None  # XNNPACK's operator, or the type of a node; null when not known

@@ -36,9 +36,20 @@ class JobOutcome(msgspec.Struct, frozen=True):
 class SwitchOffer(NamedTuple):
     """A mechanism that a target can switch features with."""
 
+    mechanism: Mechanism  # that switches
     probe: ProbeAnswer  # the CPU's features as its runtime sees them when none is off
     # hash of the libraries whose features it switches, and of what switches them; empty for `cpuinfo`
     libraries: str = ""
+
+    @property
+    def fixed(self) -> frozenset[str]:
+        """Fields that it cannot switch off."""
+        return frozenset((*self.probe.needed, *(self.probe.fixed if self.mechanism is Mechanism.HWCAP else ())))
+
+    @property
+    def recorded(self) -> Mechanism | None:
+        """As a variant of the manifest says it."""
+        return None if self.mechanism is Mechanism.CPUINFO else self.mechanism
 
 
 class Capabilities(NamedTuple):
@@ -161,7 +172,7 @@ class RunTarget(ABC):
             MissingDependencyError: it needs something that is not installed.
         """
         if mechanism is Mechanism.CPUINFO:
-            return SwitchOffer(self.probe())
+            return SwitchOffer(mechanism, self.probe())
         problem = f"the target {self.describe().kind} switches features with cpuinfo only"
         raise FeatureError(problem, hint="leave out --switch")
 

@@ -148,7 +148,7 @@ def group_cells(work: GroupWork) -> tuple[str, str, str]:
 
 def _matrix(method: MethodPreflight) -> TableBlock:
     # Groups differ in reasons, too, which the table does not show: those that look alike are one row of it.
-    rows = grouped(method.matrix.groups, lambda group: (group.form, group.types, _verdict(group), group.kernel or ""))
+    rows = grouped(method.matrix.groups, lambda group: (group.form.value, group.types, _verdict(group), group.kernel))
     counted = [(key, *_sums(groups)) for key, groups in rows.items()]
     rest = counted[_MOST_ROWS:]
     more = {"count": sum(row[1] for row in rest), "share": sum(row[2] for row in rest)}
@@ -157,7 +157,7 @@ def _matrix(method: MethodPreflight) -> TableBlock:
         column("matrix work", Format.TEXT, lambda row: row[0][0]),
         column("types", Format.NAME, lambda row: row[0][1]),
         column("SME", Format.TEXT, lambda row: row[0][2]),
-        *([column("kernel here", Format.TEXT, lambda row: row[0][3])] if any(key[3] for key in rows) else []),
+        *([column("kernel here", Format.TEXT, lambda row: row[0][3] or "")] if any(key[3] for key in rows) else []),
         column("count", Format.COUNT, lambda row: row[1]),
         column("share", Format.SHARE, lambda row: row[2]),
         closing=[Closing(counted_text(len(rest), "more kind"), more)] if rest else [],

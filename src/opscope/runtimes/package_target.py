@@ -69,7 +69,7 @@ class ChildTarget(HostedTarget, ABC):
 
     def offer(self, mechanism: Mechanism) -> SwitchOffer:
         """What a mechanism can do for the runtime's libraries."""
-        return SwitchOffer(self.probe()) if mechanism is Mechanism.CPUINFO else self._switch().offer(mechanism)
+        return super().offer(mechanism) if mechanism is Mechanism.CPUINFO else self._switch().offer(mechanism)
 
     def execute(self, job: Job, directory: Path) -> JobOutcome:
         """Run a job in a process group of its own, which ends with its time, the caller, or the connection."""

@@ -53,7 +53,7 @@ class LibrarySwitch(NamedTuple):
         else:
             raise FeatureError(f"{mechanism.value} does not work under an emulator", hint=WITHOUT_SWITCH)
         hashes = [switch_library(mechanism), *self.libraries]
-        return SwitchOffer(probe, hashlib.sha256("".join(map(sha256_of, hashes)).encode()).hexdigest())
+        return SwitchOffer(mechanism, probe, hashlib.sha256("".join(map(sha256_of, hashes)).encode()).hexdigest())
 
     def prepared(self, job: Job, directory: Path) -> PreparedSwitch:
         """What the process of a job needs."""

@@ -14,7 +14,6 @@ from opscope.hosts.this_machine import ThisMachine
 from opscope.machine import isa
 from opscope.machine.cpu_reading import CpuReading, fixed_fields
 from opscope.runtimes.switching import LibrarySwitch
-from opscope.workflows.measure.variants import ChosenSwitch
 from texts import NOTHING_TO_SWITCH
 
 CORTEX_A76, NEOVERSE_N2, QEMU = 0x4100D0B0, 0x4100D490, 0x00000510
@@ -46,8 +45,8 @@ def test_groups_that_stay_on_are_refused_by_name() -> None:
 def test_only_hwcap_is_bound_by_them(tmp_path: Path) -> None:
     """Clearing the list in memory is not; a run that asks for such a field all the same has no proof to begin with."""
     probe = ProbeAnswer("aarch64", FIELDS, None, 0, {}, ["dot"])
-    assert ChosenSwitch(Mechanism.HWCAP, SwitchOffer(probe)).fixed == {"dot"}
-    assert ChosenSwitch(Mechanism.CPUINFO, SwitchOffer(probe)).fixed == frozenset()
+    assert SwitchOffer(Mechanism.HWCAP, probe).fixed == {"dot"}
+    assert SwitchOffer(Mechanism.CPUINFO, probe).fixed == frozenset()
     switch = LibrarySwitch(ThisMachine(Target("native", "")), [], None, lambda: probe)
     with pytest.raises(FeatureError, match="hwcap cannot switch off dot"):
         switch.prepared_with(Mechanism.HWCAP, ["dot", "sme"], tmp_path)

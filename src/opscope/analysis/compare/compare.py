@@ -26,6 +26,7 @@ from opscope.analysis.operators.operators import Operator, known_operators
 from opscope.core.parts import part
 from opscope.core.stats.effect import Effect, Verdict, adjust_for_many, interval_of, paired_effects, unpaired_effects
 from opscope.core.stats.hierarchy import median_effect, typical
+from opscope.core.table.places import OperatorKey, RecordedOperator
 from opscope.core.units import counted_text, ratio_of_times, share_text
 from opscope.program.operators.kinds import Category
 from opscope.program.operators.taxonomy import FRAMEWORK
@@ -38,7 +39,6 @@ if TYPE_CHECKING:
     from opscope.analysis.compare.matching import Match, OperatorPair
     from opscope.analysis.operators.operators import OperatorFacts
     from opscope.core.table import EventTable, TraceWarning
-    from opscope.core.table.places import OperatorKey
 
     Floats: TypeAlias = NDArray[np.float64]
     Labels: TypeAlias = NDArray[np.int64]
@@ -239,7 +239,7 @@ class KindChange(Change, frozen=True):
     backend: str
 
 
-class OperatorChange(msgspec.Struct, frozen=True):
+class OperatorChange(RecordedOperator, frozen=True):
     """One operator on both sides, matched by its place in the program; a side that does not have it is null.
 
     ``module`` and ``aten`` are those of the layer, ``source`` is its line of Python; null where the program does not
@@ -248,10 +248,6 @@ class OperatorChange(msgspec.Struct, frozen=True):
     is likely and the others are certain; null for an operator that stands alone, and in earlier comparisons.
     """
 
-    method: str
-    instruction: int | None
-    position: int | None
-    name: str
     baseline_name: str | None
     candidate_name: str | None
     category: Category

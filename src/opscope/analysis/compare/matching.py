@@ -101,7 +101,7 @@ def _align(left: list[Operator], right: list[Operator]) -> Iterator[OperatorPair
 
 
 def _nodes(operator: Operator) -> tuple[object, ...]:
-    return operator.computes, tuple(operator.handles), operator.kind, operator.activation
+    return operator.computes, operator.handles, operator.kind, operator.activation
 
 
 def _sort(operator: Operator) -> str:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
-from opscope.analysis.operators.operators import limit_without
+from opscope.analysis.operators.operators import CategoryTime, limit_without
 from opscope.core.stats.effect import Verdict
 from opscope.program.operators.kinds import Category
 from opscope.program.operators.taxonomy import FRAMEWORK
@@ -39,12 +39,10 @@ class Moved(msgspec.Struct, frozen=True):
     candidate_ns: float
 
 
-class Remaining(msgspec.Struct, frozen=True):
+class Remaining(CategoryTime, frozen=True):
     """What a category takes on the candidate, and the speedup over it if it took nothing; null if hardly more is."""
 
-    category: Category
     time_ns: float
-    share: float
     limit: float | None
 
 
@@ -153,7 +151,7 @@ def shift(
 def _remaining(change: _CategoryChange, candidate: float) -> Remaining:
     time = change.candidate_ns
     share = time / candidate if candidate else 0.0
-    return Remaining(change.category, time, share, limit_without(share))
+    return Remaining(category=change.category, time_ns=time, share=share, limit=limit_without(share))
 
 
 def _outside(baseline: HeadlineSplit, candidate: HeadlineSplit) -> list[OutsideChange]:

@@ -53,25 +53,33 @@ _STATES = {
 }
 
 
-class KernelColumn(msgspec.Struct, frozen=True):
+class ThreadedVariant(msgspec.Struct, frozen=True):
+    """A variant, of which there may be one for each number of threads.
+
+    Attributes:
+        variant: its name, or that of the file that it is known from.
+        threads: size of its thread pool; null where it is not known.
+    """
+
+    variant: str
+    threads: int | None
+
+
+class KernelColumn(ThreadedVariant, msgspec.Struct, frozen=True):
     """Which file or run tells of the kernels of one variant, and how.
 
     Attributes:
-        variant: name of the variant, or of the file.
         kind: how it knows.
         path: of the file or directory.
         role: ``accelerated``, ``baseline`` or another; null where none is known.
-        threads: size of the thread pool; null where it is not known.
         kernels: how many it names.
         note: what limits it, one sentence; null when nothing does.
         categories: what the library registered kernels for, where a log tells.
     """
 
-    variant: str
     kind: EvidenceKind
     path: str
     role: str | None
-    threads: int | None
     kernels: int
     note: str | None
     categories: dict[str, str] = {}
@@ -99,7 +107,7 @@ class KernelSource(NamedTuple):
 def counted_source(calls: KernelCalls, variant: str, path: str) -> KernelSource:
     """What a counter saw."""
     amounts: dict[str, int | None] = dict(calls.totals())
-    column = KernelColumn(variant, EvidenceKind.COUNTED, path, None, None, len(amounts), calls.problem)
+    column = KernelColumn(variant, None, EvidenceKind.COUNTED, path, None, len(amounts), calls.problem)
     return KernelSource(column, amounts, frozenset(calls.kernels))
 
 
@@ -110,7 +118,7 @@ def named_source(operators: Sequence[Operator], variant: str, path: str) -> Kern
         if row.kernel:
             runs[row.kernel] = runs.get(row.kernel, 0.0) + row.calls
     amounts: dict[str, int | None] = {name: round(count) for name, count in runs.items()}
-    column = KernelColumn(variant, EvidenceKind.NAMED, path, None, None, len(amounts), None)
+    column = KernelColumn(variant, None, EvidenceKind.NAMED, path, None, len(amounts), None)
     return KernelSource(column, amounts) if amounts else None
 
 
@@ -122,7 +130,7 @@ def sampled_source(recording: Recording, variant: str, path: str) -> KernelSourc
             known = amounts.get(row.kernel, 0)
             amounts[row.kernel] = None if known is None or row.samples is None else known + row.samples
     note = _blind(recording)
-    return KernelSource(KernelColumn(variant, EvidenceKind.SAMPLED, path, None, None, len(amounts), note), amounts)
+    return KernelSource(KernelColumn(variant, None, EvidenceKind.SAMPLED, path, None, len(amounts), note), amounts)
 
 
 _MUCH = 0.05
@@ -139,7 +147,7 @@ def registered_source(lines: Iterable[tuple[str, str, int]], variant: str, path:
     listed = list(lines)
     amounts: dict[str, int | None] = dict(added({name: count} for name, _, count in listed))
     categories = {name: category for name, category, _ in reversed(listed)}
-    column = KernelColumn(variant, EvidenceKind.REGISTERED, path, None, None, len(amounts), None, categories)
+    column = KernelColumn(variant, None, EvidenceKind.REGISTERED, path, None, len(amounts), None, categories)
     return KernelSource(column, amounts)
 
 

@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 import msgspec
 
 from opscope.analysis.compare.compare import largest_speedup, shown_not_faster
+from opscope.analysis.kernels.kernel_sources import ThreadedVariant
 from opscope.analysis.operators.operators import FRAMEWORK_BACKEND, PORTABLE_BACKEND
 from opscope.core.stats.effect import Verdict as Effect
-from opscope.core.table.places import OperatorKey, by_operator, operator_key
+from opscope.core.table.places import OperatorKey, RecordedOperator, by_operator, operator_key
 from opscope.core.units import counted_text, milliseconds, ratio_text, share_text
 from opscope.program.kernels.symbols import SME_FAMILY, IsaClass, parse_symbol
 from opscope.program.operators.kinds import Category
@@ -307,24 +308,18 @@ _HEAVY = (Category.CONVOLUTION, Category.GEMM)
 _FAMILIES = dict.fromkeys(("qint8", "quint8", "qdint8", "qduint8", "qcint8", "qpint8"), "int8")
 
 
-class OperatorLadder(msgspec.Struct, frozen=True):
+class OperatorLadder(RecordedOperator, frozen=True):
     """All rungs of one operator in one variant.
 
     Attributes:
-        method: of the program.
-        instruction: of its chain.
-        position: order within the instruction's call.
-        name: as recorded.
         module: the layer, null where it is not known.
         dtype: number type of its first input, likewise.
         share: of end-to-end latency.
         steps: one for each rung, in their order.
     """
 
-    method: str
     instruction: int
     position: int
-    name: str
     module: str | None
     dtype: str | None
     share: float
@@ -335,20 +330,16 @@ class OperatorLadder(msgspec.Struct, frozen=True):
         return next(step.answer for step in self.steps if step.rung is rung)
 
 
-class VariantLadder(msgspec.Struct, frozen=True):
+class VariantLadder(ThreadedVariant, frozen=True):
     """The ladders of a variant.
 
     Attributes:
-        variant: its name.
-        threads: size of its thread pool; null where it is not known.
         about: the instruction sets in question.
         operators: convolutions and matrix products of delegates, longest first.
         problem: why calls could not be given to operators; null when they could, or nothing was counted.
         emulated: whether an emulator ran it, so that shares of latency mean nothing.
     """
 
-    variant: str
-    threads: int | None
     about: str
     operators: list[OperatorLadder]
     problem: str | None = None

@@ -118,8 +118,8 @@ def _shares(operators: Sequence[Operator], method: str, count: int, measured: li
     return [
         CategoryTime(
             row.category,
-            None if row.time_ns is None else row.time_ns * count / own,
-            row.share / whole if whole else 0.0,
+            time_ns=None if row.time_ns is None else row.time_ns * count / own,
+            share=row.share / whole if whole else 0.0,
         )
         for row in found
     ]

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
+from opscope.analysis.operators.delegates import DelegateCall
 from opscope.analysis.operators.operators import GIVEN, LayoutChange, OperatorFacts, with_origin
 from opscope.core.parts import part
 from opscope.core.table.places import FIRST_INNER, OperatorKey
@@ -245,19 +246,6 @@ class GraphView:
 
 _CALLS = {"DELEGATE_CALL": InstructionKind.DELEGATE, "OPERATOR_CALL": InstructionKind.KERNEL}
 _KERNEL = "native_call_"
-
-
-class DelegateCall(NamedTuple):
-    """One call of a delegate: which, how many events, and how they were attributed."""
-
-    method: str
-    instruction: int
-    delegate: int
-    backend: str
-    nodes: int | None
-    events: int
-    profile: str | None
-    problem: str | None
 
 
 class Attributions(NamedTuple):
@@ -499,13 +487,13 @@ class _MethodWalk:
         ordered = [name for _, name in sorted(names.items())]
         if graph is None:
             problem = f"payloads of {backend} cannot be read"
-            call = DelegateCall(plan.name, instruction, number, backend, None, len(names), None, problem)
+            call = DelegateCall(plan.name, instruction, number, backend, len(names), None, None, problem)
             return call, [OperatorFacts() for _ in ordered], False
         match = match_events(graph, ordered)
         listed = self._method.handles.get(instruction, ())
         dims = None if self._known is None else self._known.dims.get(number, {})
         view = GraphView(graph, self._method, listed, dims, Outside(self._method, self._links, step))
         call = DelegateCall(
-            plan.name, instruction, number, backend, len(graph.nodes), len(names), match.profile, match.problem
+            plan.name, instruction, number, backend, len(names), len(graph.nodes), match.profile, match.problem
         )
         return call, [view.facts(event) for event in match.events], match.foreign

@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from opscope.analysis.operators.headline import TimeShare
 from opscope.analysis.operators.operators import PORTABLE_BACKEND, sums
 from opscope.core.grouping import grouped
+from opscope.core.table.places import RecordedOperator
 from opscope.program.ceilings import KernelClass, KernelUse, kernel_use
 from opscope.program.operators.kinds import Attribution
 from opscope.program.partition.verdicts import Cause
@@ -16,7 +18,6 @@ from opscope.program.partition.verdicts import Cause
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from opscope.analysis.operators.attribution import DelegateCall
     from opscope.analysis.operators.operators import Operator
     from opscope.program.partition.verdicts import PortableReason
 
@@ -47,8 +48,8 @@ def delegated_kernels(row: Operator) -> KernelUse | None:
     return kernel_use(row.name, math.prod(row.shape[:-1]) if row.shape else None)
 
 
-class DelegateTime(msgspec.Struct, frozen=True):
-    """One call of a delegate, in time per inference.
+class DelegateCall(msgspec.Struct, frozen=True):
+    """One call of a delegate: which, how many events, and how they were attributed.
 
     Attributes:
         method: the program's method.
@@ -57,10 +58,6 @@ class DelegateTime(msgspec.Struct, frozen=True):
         backend: the delegate's name.
         events: operators that it reports.
         nodes: of its payload; null when it cannot be read.
-        operators_ns: of these operators together.
-        boundary_ns: of the call without its operators: entering, leaving, and writing the trace.
-        time_ns: both; null where only the share is known.
-        share: of the headline.
         profile: the instruction set whose replay foretold its events; null when none did.
         problem: why the attribution is not exact; null when it is.
     """
@@ -71,12 +68,24 @@ class DelegateTime(msgspec.Struct, frozen=True):
     backend: str
     events: int
     nodes: int | None
+    profile: str | None
+    problem: str | None
+
+
+class DelegateTime(DelegateCall, frozen=True):
+    """One call of a delegate, in time per inference.
+
+    Attributes:
+        operators_ns: of its operators together.
+        boundary_ns: of the call without its operators: entering, leaving, and writing the trace.
+        time_ns: both; null where only the share is known.
+        share: of the headline.
+    """
+
     operators_ns: float | None
     boundary_ns: float | None
     time_ns: float | None
     share: float
-    profile: str | None
-    problem: str | None
 
 
 class Coverage(msgspec.Struct, frozen=True):
@@ -88,14 +97,10 @@ class Coverage(msgspec.Struct, frozen=True):
     share_of_delegates: float
 
 
-class LayoutTime(msgspec.Struct, frozen=True):
+class LayoutTime(RecordedOperator, frozen=True):
     """Moving or converting data for which the model did not ask, in time per inference.
 
     Attributes:
-        method: the program's method.
-        instruction: of its chain.
-        position: within the call.
-        name: as recorded.
         cause: who added it: ``partitioner``, ``runtime`` or ``exporter``.
         before: the layers whose output is changed, or what the delegate is given.
         after: the layers that want it changed, or who gets it from the delegate.
@@ -105,10 +110,6 @@ class LayoutTime(msgspec.Struct, frozen=True):
         bytes: least bytes moved per inference, null when not known.
     """
 
-    method: str
-    instruction: int | None
-    position: int | None
-    name: str
     cause: str
     before: list[str]
     after: list[str]
@@ -118,7 +119,7 @@ class LayoutTime(msgspec.Struct, frozen=True):
     bytes: int | None
 
 
-class PortableTime(msgspec.Struct, frozen=True):
+class PortableTime(TimeShare, frozen=True):
     """An operator that no delegate took.
 
     Attributes:
@@ -126,8 +127,6 @@ class PortableTime(msgspec.Struct, frozen=True):
         instruction: of its chain.
         name: as recorded.
         module: that it belongs to; null when not known.
-        time_ns: per inference; null where only the share is known.
-        share: of the headline.
         cause: sort of the reason; null when that cannot be known.
         reason: why it was not delegated, in words; null likewise.
         evidence: what the program shows; null where the name is all it takes.
@@ -138,8 +137,6 @@ class PortableTime(msgspec.Struct, frozen=True):
     instruction: int | None
     name: str
     module: str | None
-    time_ns: float | None
-    share: float
     cause: str | None
     reason: str | None
     evidence: str | None
@@ -190,8 +187,8 @@ def coverage(rows: Iterable[Operator]) -> list[Coverage]:
     for attribution in Attribution:
         some = [row for row in own if row.attribution is attribution]
         if some:
-            time_ns, share = sums(some)
-            found.append(Coverage(attribution, len(some), time_ns, share / total if total else 0.0))
+            own_time = sums(some)
+            found.append(Coverage(attribution, len(some), own_time.time_ns, own_time.share / total if total else 0.0))
     return found
 
 
@@ -240,18 +237,11 @@ def _delegate(
     border = [row for row in rows if row.name == "DELEGATE_CALL" and row.position is None]
     if not own and not border:
         return None
-    time_ns, share = sums([*own, *border])
+    if call is None:
+        call = DelegateCall(method, instruction, None, own[0].backend if own else "unknown", len(own), None, None, None)
     return DelegateTime(
-        method=method,
-        instruction=instruction,
-        delegate=call.delegate if call else None,
-        backend=call.backend if call else own[0].backend if own else "unknown",
-        events=len(own),
-        nodes=call.nodes if call else None,
-        operators_ns=sums(own)[0],
-        boundary_ns=sums(border)[0],
-        time_ns=time_ns,
-        share=share,
-        profile=call.profile if call else None,
-        problem=call.problem if call else None,
+        **{**msgspec.structs.asdict(call), "events": len(own)},
+        operators_ns=sums(own).time_ns,
+        boundary_ns=sums(border).time_ns,
+        **msgspec.structs.asdict(sums([*own, *border])),
     )

@@ -43,14 +43,24 @@ NOT_TIMED = "not_timed"
 """Code of the warning that says that a split has shares and no times."""
 
 
-class OutsideTime(msgspec.Struct, frozen=True):
+class TimeShare(msgspec.Struct, frozen=True, kw_only=True):
+    """A part of the latency.
+
+    Attributes:
+        time_ns: per inference, on the scale of the headline; null where only shares are known.
+        share: of the headline; of the traced call where times are not known.
+    """
+
+    time_ns: float | None
+    share: float
+
+
+class OutsideTime(TimeShare, frozen=True):
     """Time outside of the operators, a row of every split.
 
     Attributes:
         name: what it is.
         category: that it counts as; null where it is none of the model's work.
-        time_ns: per inference, on the scale of the headline; null where the split has shares only.
-        share: of the headline; of the traced call where times are not known.
         traced_ns: as the traced calls took it; null for what no trace shows.
         ci95_ns: the 95 % interval of ``traced_ns`` over processes; null with fewer than two.
         basis: how it is known.
@@ -58,8 +68,6 @@ class OutsideTime(msgspec.Struct, frozen=True):
 
     name: str
     category: Category | None
-    time_ns: float | None
-    share: float
     traced_ns: float | None
     ci95_ns: tuple[float, float] | None
     basis: str
@@ -224,7 +232,8 @@ def _scaled(times: Mapping[SelfTimeKey, float], copies: float, headline: float, 
     if factor <= 1 and ends:
         told = "latency minus Method::execute of traced runs; the callers' times are unknown"
         rest_ns = headline - traced
-        rest = [OutsideTime(OUTSIDE, None, rest_ns, rest_ns / headline, None, None, told)] if rest_ns > 0 else []
+        row = OutsideTime(OUTSIDE, None, None, None, told, time_ns=rest_ns, share=rest_ns / headline)
+        rest = [row] if rest_ns > 0 else []
         return HeadlineSplit(headline, factor=factor, outside=rest)
     if abs(factor - 1) < _EXACT:
         return HeadlineSplit(headline)
@@ -345,4 +354,5 @@ def _copies(chosen: _Chosen, split: HeadlineSplit, copies: float) -> OutsideTime
     told = "the caller's traced call minus the Method::execute inside it, over the same inferences as the operators"
     time_ns = copies * split.scale if split.timed else None
     share = copies * split.scale / split.whole_ns if split.headline_ns else 0.0
-    return OutsideTime(COPIES, Category.DATA_MOVEMENT, time_ns, share, copies, interval_of(effect), told)
+    interval = interval_of(effect)
+    return OutsideTime(COPIES, Category.DATA_MOVEMENT, copies, interval, told, time_ns=time_ns, share=share)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
+from opscope.analysis.operators.headline import TimeShare
 from opscope.analysis.operators.operators import sums
 from opscope.core.grouping import grouped
 from opscope.program.operators.kinds import Category
@@ -148,13 +149,11 @@ class ModuleTime(msgspec.Struct, frozen=True, omit_defaults=True):
     steps: int | None = None
 
 
-class SourceTime(msgspec.Struct, frozen=True):
-    """A line of the model's code and the time per inference of the operators that it caused, as of a category."""
+class SourceTime(TimeShare, frozen=True):
+    """A line of the model's code and the time of the operators that it caused."""
 
     source: str
     code: str | None
-    time_ns: float | None
-    share: float
     operators: int
     aten: list[str]
 
@@ -209,25 +208,23 @@ def _module(
 ) -> ModuleTime:
     rows = below[method, path]
     own = [row for row in rows if row.module == path]
-    total_ns, share = sums(rows)
-    self_ns, self_share = sums(own)
+    total, itself = sums(rows), sums(own)
     macs = [row.macs for row in rows]
     return ModuleTime(
         method=method,
         path=path,
         type=types.get((method, path)),
         depth=path.count(".") + 1 if path else 0,
-        self_ns=self_ns,
-        total_ns=total_ns,
-        share=share,
+        self_ns=itself.time_ns,
+        total_ns=total.time_ns,
+        share=total.share,
         operators=len(own),
         macs=None if None in macs else sum(count or 0 for count in macs),
-        self_share=self_share,
+        self_share=itself.share,
     )
 
 
 def _source(source: str, rows: Sequence[Operator]) -> SourceTime:
     names = dict.fromkeys(row.aten for row in rows if row.aten)
     code = next((row.code for row in rows if row.code), None)
-    time_ns, share = sums(rows)
-    return SourceTime(source, code, time_ns, share, len(rows), list(names))
+    return SourceTime(source, code, len(rows), list(names), **msgspec.structs.asdict(sums(rows)))

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Protocol
 import msgspec
 import numpy as np
 
-from opscope.analysis.operators.headline import headline_scale
+from opscope.analysis.operators.headline import TimeShare, headline_scale
+from opscope.core.grouping import grouped
 from opscope.core.parts import explained
 from opscope.core.table.places import OperatorKey
 from opscope.program.cost.cache import CacheUse
@@ -47,32 +48,56 @@ class LayoutChange(msgspec.Struct, frozen=True):
     after: list[str]
 
 
-class OperatorFacts(msgspec.Struct, frozen=True):
-    """What is known of one operator besides its time."""
+class KnownOperator(msgspec.Struct, frozen=True, kw_only=True):
+    """What is known of an operator besides where it stands and what it takes.
+
+    Attributes:
+        attribution: how it is known what the operator is; category and kind follow it.
+        handles: debug handles of the nodes it computed; empty when the trace alone was read.
+        aten: the aten operator that caused it, null when not known.
+        module: path of the nn.Module it belongs to, likewise.
+        module_type: class of the module, likewise.
+        source: the line of Python that caused it, as ``file:line``, likewise.
+        code: text of the source line, likewise.
+        computes: kinds of the delegate's nodes that it computed, in their order.
+        fused: aten operators that no node carries, fused into it by the exporter.
+        candidates: layers that it may be, when there are several.
+        dtype: number type of its first input.
+        weights: number type of its weights.
+        shape: of its output.
+        change: why data are moved or converted, for what the model does not ask for.
+        activation: it is only the activation of the operator before it, which runs by itself.
+        kernel: the microkernel, null when not known.
+    """
+
+    attribution: Attribution = Attribution.NAME
+    handles: tuple[int, ...] = ()
+    aten: str | None = None
+    module: str | None = None
+    module_type: str | None = None
+    source: str | None = None
+    code: str | None = None
+    computes: tuple[str, ...] = ()
+    fused: tuple[str, ...] = ()
+    candidates: tuple[str, ...] = ()
+    dtype: str | None = None
+    weights: str | None = None
+    shape: tuple[int, ...] | None = None
+    change: LayoutChange | None = None
+    activation: bool = False
+    kernel: str | None = None
+
+
+class OperatorFacts(KnownOperator, frozen=True, kw_only=True):
+    """What a program, or a runtime, says of one operator."""
 
     operator_class: OperatorClass | None = None  # category and kind by the program; None where only the name tells
-    attribution: Attribution = Attribution.NAME  # how the operator is known
-    handles: tuple[int, ...] = ()  # debug handles of the nodes it computed
-    aten: str | None = None  # the aten operator that caused it; None when not known, and likewise below
-    module: str | None = None  # path of its module
-    module_type: str | None = None  # class of the module
-    source: str | None = None  # ``file:line``
-    code: str | None = None  # the text of that line
-    computes: tuple[str, ...] = ()  # kinds of the nodes it computed, in their order
-    fused: tuple[str, ...] = ()  # aten operators that no node carries, fused into it by the exporter
-    candidates: tuple[str, ...] = ()  # layers that it may be, when there are several
-    dtype: str | None = None  # number type of its first input
-    weights: str | None = None  # number type of its weights
-    shape: tuple[int, ...] | None = None  # of its output
-    cost: Cost | None = None  # of one call
-    change: LayoutChange | None = None  # why data are moved, for operators that the model does not ask for
-    activation: bool = False  # it is only the activation of the operator before it
+    cost: Cost | None = None  # of one call; None when not known, and likewise below
     elements: int | None = None  # of its first input, or of its output when that is larger; of one call
     taps: int | None = None  # positions of a depthwise filter
     sme: Eligibility | None = None  # whether XNNPACK can run it with SME; None when it is not a product, or not known
     # what it does for an attention as a kernel outside of delegates; None for all others
     attention: AttentionPart | None = None
-    kernel: str | None = None  # that ran it, where the runtime names it
     cache: CacheUse | None = None  # what it does with keys and values that are kept; None for all others
 
 
@@ -94,7 +119,7 @@ FRAMEWORK_BACKEND, PORTABLE_BACKEND = "framework", "portable"
 """Names of who computed an operator, where no delegate did."""
 
 
-class Operator(msgspec.Struct, frozen=True):
+class Operator(KnownOperator, frozen=True):
     """One operator of the program: (method, instruction, position), never its name.
 
     Attributes:
@@ -109,29 +134,13 @@ class Operator(msgspec.Struct, frozen=True):
         time_ns: self time per inference on the scale of the headline; null where only its share is known.
         share: of the headline; of the traced call where times are not known.
         traced_ns: mean self time of the traced inferences.
-        handles: debug handles of the nodes it computed; empty when the trace alone was read.
-        module: the nn.Module it belongs to, null when not known.
-        source: the line of Python that caused it, null when not known.
-        attribution: how it is known what the operator is; category and kind follow it.
         macs: multiply-accumulates per inference, null when not known.
         bytes: least bytes moved per inference, null when not known.
-        kernel: the microkernel, null when not known.
         uncertainty_ns: the true time lies in [traced_ns, traced_ns + uncertainty_ns): durations may be cut off.
-        aten: the aten operator that caused it, null when not known.
-        module_type: class of the module, likewise.
-        code: text of the source line, likewise.
-        computes: kinds of the delegate's nodes that it computed, in their order.
-        fused: aten operators that the exporter fused into it.
-        candidates: layers that it may be, when there are several.
-        dtype: number type of its first input.
-        weights: number type of its weights.
-        shape: of its output.
         flops: operations on single numbers per inference, two for a multiply-accumulate.
         weight_bytes: the part of ``bytes`` that is weights.
         gmacs: multiply-accumulates per traced ns, as [least, most] of the times that are possible; null without either.
         gbytes: bytes per traced ns, likewise.
-        change: why data are moved or converted, for what the model does not ask for.
-        activation: it is only the activation of the operator before it, which runs by itself.
         p10_ns: a tenth of the measured traced inferences in which it ran took less, on the scale of ``time_ns``; null
             without times, and with fewer than ten inferences.
         p90_ns: a tenth took more, likewise.
@@ -148,29 +157,13 @@ class Operator(msgspec.Struct, frozen=True):
     time_ns: float | None
     share: float
     traced_ns: float
-    handles: list[int]
-    module: str | None
-    source: str | None
-    attribution: Attribution
     macs: int | None
     bytes: int | None
-    kernel: str | None
     uncertainty_ns: float
-    aten: str | None = None
-    module_type: str | None = None
-    code: str | None = None
-    computes: tuple[str, ...] = ()
-    fused: tuple[str, ...] = ()
-    candidates: tuple[str, ...] = ()
-    dtype: str | None = None
-    weights: str | None = None
-    shape: tuple[int, ...] | None = None
     flops: int | None = None
     weight_bytes: int | None = None
     gmacs: tuple[float, float | None] | None = None
     gbytes: tuple[float, float | None] | None = None
-    change: LayoutChange | None = None
-    activation: bool = False
     p10_ns: float | None = None
     p90_ns: float | None = None
 
@@ -185,23 +178,16 @@ class Operator(msgspec.Struct, frozen=True):
         return self.traced_ns if self.time_ns is None else self.time_ns
 
 
-class CategoryTime(msgspec.Struct, frozen=True):
-    """Self time per inference of all operators of a category, and its share; of data movement with the copies.
-
-    Both are of the headline, on whose scale the times are; ``time_ns`` is null where only shares are known.
-    """
+class CategoryTime(TimeShare, frozen=True):
+    """Self time of all operators of a category; of data movement with the copies."""
 
     category: Category
-    time_ns: float | None
-    share: float
 
 
-class BackendTime(msgspec.Struct, frozen=True):
-    """Self time per inference of all operators of a backend, and its share; as of a category."""
+class BackendTime(TimeShare, frozen=True):
+    """Self time of all operators of a backend."""
 
     backend: str
-    time_ns: float | None
-    share: float
 
 
 def operators(
@@ -269,31 +255,16 @@ def _operator(place: SelfTimeKey, spent: SelfTimes, count: int, facts: OperatorF
         time_ns=on_scale if scale.split.timed else None,
         share=on_scale / scale.split.whole_ns if scale.split.whole_ns else 0.0,
         traced_ns=traced_ns,
-        handles=list(facts.handles),
-        module=facts.module,
-        source=facts.source,
-        attribution=facts.attribution,
         macs=macs,
         bytes=moved,
-        kernel=facts.kernel,
         uncertainty_ns=uncertainty,
-        aten=facts.aten,
-        module_type=facts.module_type,
-        code=facts.code,
-        computes=facts.computes,
-        fused=facts.fused,
-        candidates=facts.candidates,
-        dtype=facts.dtype,
-        weights=facts.weights,
-        shape=facts.shape,
         flops=flops,
         weight_bytes=weights,
         gmacs=_rate(macs, traced_ns, uncertainty),
         gbytes=_rate(moved, traced_ns, uncertainty),
-        change=facts.change,
-        activation=facts.activation,
         p10_ns=p10_ns,
         p90_ns=p90_ns,
+        **{field: getattr(facts, field) for field in KnownOperator.__struct_fields__},
     )
 
 
@@ -327,10 +298,14 @@ def _rate(amount: int | None, time_ns: float, uncertainty_ns: float) -> tuple[fl
 def categories(rows: Iterable[Operator], copies: OutsideTime | None = None) -> list[CategoryTime]:
     """Time by category, all five of them, in the taxonomy's order; copies of inputs and outputs move data."""
     listed = list(rows)
-    found = [CategoryTime(category, *sums(o for o in listed if o.category is category)) for category in Category]
+    found = [_category(category, [row for row in listed if row.category is category]) for category in Category]
     if any(row.time_ns is None for row in listed):
-        found = [CategoryTime(row.category, None, row.share) for row in found]
+        found = [msgspec.structs.replace(row, time_ns=None) for row in found]
     return [_with_copies(row, copies) for row in found] if copies else found
+
+
+def _category(category: Category, rows: Sequence[Operator]) -> CategoryTime:
+    return CategoryTime(category, **msgspec.structs.asdict(sums(rows)))
 
 
 _MOST = 0.9
@@ -365,14 +340,14 @@ def _with_copies(row: CategoryTime, copies: OutsideTime) -> CategoryTime:
     if row.category is not copies.category:
         return row
     time_ns = None if row.time_ns is None or copies.time_ns is None else row.time_ns + copies.time_ns
-    return CategoryTime(row.category, time_ns, row.share + copies.share)
+    return CategoryTime(row.category, time_ns=time_ns, share=row.share + copies.share)
 
 
 def backends(rows: Iterable[Operator]) -> list[BackendTime]:
     """Time by backend, longest first."""
     listed = list(rows)
-    names = dict.fromkeys(operator.backend for operator in listed)
-    found = [BackendTime(name, *sums(o for o in listed if o.backend == name)) for name in names]
+    by_backend = grouped(listed, lambda operator: operator.backend)
+    found = [BackendTime(name, **msgspec.structs.asdict(sums(own))) for name, own in by_backend.items()]
     return sorted(found, key=lambda backend: -backend.share)
 
 
@@ -383,8 +358,9 @@ class _Timed(Protocol):
     def share(self) -> float: ...
 
 
-def sums(rows: Iterable[_Timed]) -> tuple[float | None, float]:
+def sums(rows: Iterable[_Timed]) -> TimeShare:
     """Time and share of operators together; no time where only shares are known."""
     listed = list(rows)
     times = [row.time_ns for row in listed if row.time_ns is not None]
-    return sum(times, 0.0) if len(times) == len(listed) else None, sum((row.share for row in listed), 0.0)
+    time_ns = sum(times, 0.0) if len(times) == len(listed) else None
+    return TimeShare(time_ns=time_ns, share=sum((row.share for row in listed), 0.0))

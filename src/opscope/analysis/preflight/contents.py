@@ -19,6 +19,18 @@ if TYPE_CHECKING:
     from opscope.program.xnnpack.graph import DelegateGraph
 
 
+class HashedFile(msgspec.Struct, frozen=True):
+    """A file that was read.
+
+    Attributes:
+        path: of it; in derived files of a bundle from its directory on.
+        sha256: of its content.
+    """
+
+    path: str
+    sha256: str
+
+
 class Count(msgspec.Struct, frozen=True):
     """How often something occurs."""
 
@@ -56,34 +68,28 @@ class MethodSummary(msgspec.Struct, frozen=True):
     planned_bytes: int
 
 
-class ProgramSummary(msgspec.Struct, frozen=True, tag_field="schema", tag="opscope.program/1"):
+class ProgramSummary(HashedFile, frozen=True, tag_field="schema", tag="opscope.program/1"):
     """What a .pte holds, or what LiteRT and its delegate make of a .tflite.
 
     ``format`` is ``pte`` or ``tflite``; null in summaries of releases that read .pte only.
     """
 
-    path: str
-    sha256: str
     methods: list[MethodSummary]
     format: str | None = None
 
 
-class RecordSummary(msgspec.Struct, frozen=True, tag_field="schema", tag="opscope.etrecord/1"):
+class RecordSummary(HashedFile, frozen=True, tag_field="schema", tag="opscope.etrecord/1"):
     """What an .etrecord holds: nodes by operator for each method, and how many of them name their source line."""
 
-    path: str
-    sha256: str
     methods: list[str]
     nodes: list[Count]
     with_source: int
     handles: int
 
 
-class KernelSummary(msgspec.Struct, frozen=True, tag_field="schema", tag="opscope.kernels/1"):
+class KernelSummary(HashedFile, frozen=True, tag_field="schema", tag="opscope.kernels/1"):
     """Kernels that an XNNPACK log names. They were registered; the log does not tell which ones ran, or how often."""
 
-    path: str
-    sha256: str
     evidence: str
     kernels: list[str]
     categories: list[Count]

@@ -8,7 +8,7 @@ import msgspec
 
 from opscope.core.grouping import grouped
 from opscope.program.operators.kinds import Category
-from opscope.program.partition.verdicts import PortableReason, SmeSupport
+from opscope.program.partition.verdicts import Eligibility, Form, PortableReason, SmeSupport
 from opscope.program.structure.plan import InstructionKind, PlannedTensor
 
 if TYPE_CHECKING:
@@ -18,8 +18,9 @@ if TYPE_CHECKING:
     from opscope.program.model import ModelMethod
 
 
-PORTABLE = "portable"
-"""The form of operators that XNNPACK does not run."""
+_PORTABLE = Eligibility(
+    SmeSupport.NOT_ELIGIBLE, Form.PORTABLE, "", "portable kernels use no matrix unit", source=None, tried=True
+)
 
 
 class GroupWork(msgspec.Struct, frozen=True):
@@ -46,34 +47,20 @@ class CategoryWork(msgspec.Struct, frozen=True):
     portable: GroupWork
 
 
-class MatrixGroup(msgspec.Struct, frozen=True):
+class MatrixGroup(Eligibility, msgspec.Struct, frozen=True, kw_only=True):
     """Operators that multiply and accumulate and share a rule.
 
     Attributes:
-        verdict: whether SME and SME2 can run them.
-        form: what XNNPACK makes of them; ``PORTABLE`` outside of delegates.
-        types: number types, as XNNPACK names them.
         operators: that run.
         macs: of those whose work is known.
         share: of all multiply-accumulates.
-        reason: why.
-        source: of the rule; null when there is none.
-        tried: the rule was tried under an emulator.
-        advice: what would make them eligible; null when nothing simple does.
         kernel: instructions of the kernel that this machine's CPU gets; null where that is not known before a run.
         lines: of the model's code that caused them, as ``file:line``; empty without an export record.
     """
 
-    verdict: SmeSupport
-    form: str
-    types: str
     operators: int
     macs: int
     share: float
-    reason: str
-    source: str | None
-    tried: bool
-    advice: str | None
     kernel: str | None = None
     lines: list[str] = []
 
@@ -202,18 +189,12 @@ def _matrix_key(operator: Planned) -> tuple[str, ...]:
 
 
 def _matrix_group(operators: Sequence[Planned], total: int) -> MatrixGroup:
-    work, found = work_of(operators), operators[0].eligibility
+    work = work_of(operators)
     return MatrixGroup(
-        verdict=found.verdict if found else SmeSupport.NOT_ELIGIBLE,
-        form=found.form.value if found else PORTABLE,
-        types=found.types if found else "",
+        **msgspec.structs.asdict(operators[0].eligibility or _PORTABLE),
         operators=work.operators,
         macs=work.macs,
         share=work.macs / total if total else 0.0,
-        reason=found.reason if found else "portable kernels use no matrix unit",
-        source=found.source if found else None,
-        tried=found.tried if found else True,
-        advice=found.advice if found else None,
         kernel=operators[0].kernel,
         lines=_lines(operators),
     )

@@ -14,11 +14,10 @@ import msgspec
 from opscope.analysis.findings.message import Message, Severity, finding, ordered, sorted_out
 from opscope.analysis.findings.rule import PORTABLE as PORTABLE_RECIPES
 from opscope.analysis.findings.rule import declare_rule, recipe_of, rule_of
-from opscope.analysis.preflight.contents import Count, counted, tensors_of
+from opscope.analysis.preflight.contents import Count, HashedFile, counted, tensors_of
 from opscope.analysis.preflight.forecast import Forecast, forecast
 from opscope.analysis.preflight.operators import Planned, planned_operators
 from opscope.analysis.preflight.parts import (
-    PORTABLE,
     CategoryWork,
     DelegateBoundaries,
     LayoutWork,
@@ -106,20 +105,16 @@ class MethodPreflight(msgspec.Struct, frozen=True):
     findings: list[Message]
 
 
-class Preflight(msgspec.Struct, frozen=True, tag_field="schema", tag="opscope.preflight/2"):
+class Preflight(HashedFile, frozen=True, tag_field="schema", tag="opscope.preflight/2"):
     """What a program tells before it runs.
 
     Attributes:
-        path: of the program.
-        sha256: of the program.
         acceleration_rules: the release that the table of SME and SME2 kernels is of.
         partition_rules: the release that the rules of the partitioner are of; empty where nothing is delegated.
         methods: in the order of the program; those without instructions are left out.
         ran: what was run to learn of it; empty: nothing.
     """
 
-    path: str
-    sha256: str
     acceleration_rules: str
     partition_rules: str
     methods: list[MethodPreflight]
@@ -270,7 +265,7 @@ def other_backend(method: MethodPreflight) -> list[Message]:
 def not_loadable(method: MethodPreflight) -> list[Message]:
     """Operators that make the library reject a model on CPUs with SME."""
     for group in method.matrix.groups:
-        if group.form == Form.PRODUCT.value and group.types == "QD8, F16, QB4W":
+        if group.form is Form.PRODUCT and group.types == "QD8, F16, QB4W":
             title = "on CPUs with SME, the library refuses to load such a model"
             sort = "half-precision data, 4-bit weights with a scale per block"
             evidence = f"{counted_text(group.operators, 'matrix product')}: {sort}"
@@ -284,12 +279,12 @@ def not_eligible(method: MethodPreflight) -> list[Message]:
     return [
         _not_eligible(group)
         for group in method.matrix.groups
-        if group.verdict is not SmeSupport.ELIGIBLE and group.share >= MATRIX_SHARE and group.form != PORTABLE
+        if group.verdict is not SmeSupport.ELIGIBLE and group.share >= MATRIX_SHARE and group.form is not Form.PORTABLE
     ]
 
 
 def _not_eligible(group: MatrixGroup) -> Message:
-    sort = f"{group.form} ({group.types})" if group.types else group.form
+    sort = f"{group.form.value} ({group.types})" if group.types else group.form.value
     known = "cannot run" if group.verdict is SmeSupport.NOT_ELIGIBLE else "may not run"
     title = f"{share_text(group.share)} of the multiply-accumulates {known} with SME: {sort}"
     evidence = f"{counted_text(group.operators, 'operator')}, {macs_text(group.macs)}: {group.reason}"

@@ -92,28 +92,36 @@ class LimitTime(msgspec.Struct, frozen=True):
     share: float
 
 
-class LedgerRow(msgspec.Struct, frozen=True):
-    """What one part of one layer costs a call.
+class PartCost(msgspec.Struct, frozen=True):
+    """What a part of a model costs a call.
 
     Attributes:
-        layer: its number; null outside of all layers.
         part: of the model.
         operators: how many.
         time_ns: of the call; rows add up to it. Null where only shares are known.
         share: of the call.
         bytes: that are moved at least; null where that is not known of one of them.
         macs: multiply-accumulates; likewise.
-        bandwidth: share of the measured bandwidth of its working set that is reached; null without one, and where the
-            bytes are not known.
     """
 
-    layer: int | None
     part: TokenPart
     operators: int
     time_ns: float | None
     share: float
     bytes: int | None
     macs: int | None
+
+
+class LedgerRow(PartCost, frozen=True):
+    """What one part of one layer costs a call.
+
+    Attributes:
+        layer: its number; null outside of all layers.
+        bandwidth: share of the measured bandwidth of its working set that is reached; null without one, and where the
+            bytes are not known.
+    """
+
+    layer: int | None
     bandwidth: Interval | None
 
     @property

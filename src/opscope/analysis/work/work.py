@@ -25,7 +25,7 @@ import numpy as np
 
 from opscope.core.errors import TraceFormatError
 from opscope.core.table import Scope
-from opscope.core.table.places import operator_key
+from opscope.core.table.places import RecordedOperator, operator_key
 from opscope.program.operators.kinds import Category
 
 if TYPE_CHECKING:
@@ -98,14 +98,10 @@ def _up(size: int, unit: int) -> int:
     return -(-size // unit) * unit
 
 
-class CountedOperator(msgspec.Struct, frozen=True):
+class CountedOperator(RecordedOperator, msgspec.Struct, frozen=True):
     """What an operator executes in one inference.
 
     Attributes:
-        method: of the program.
-        instruction: of its chain.
-        position: order within the instruction's call.
-        name: as the runtime calls it.
         layer: that it belongs to; null when not known.
         category: upper level of the taxonomy.
         kind: lower level.
@@ -123,10 +119,8 @@ class CountedOperator(msgspec.Struct, frozen=True):
             are not counted apart.
     """
 
-    method: str
     instruction: int
     position: int
-    name: str
     layer: str | None
     category: str
     kind: str

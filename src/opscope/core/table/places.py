@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
 
+import msgspec
 import numpy as np
 
 from opscope.core.table import nesting
@@ -55,6 +56,22 @@ def operator_key(row: Located) -> OperatorKey | None:
 def by_operator(rows: Iterable[LocatedRow]) -> dict[OperatorKey, LocatedRow]:
     """What is said of operators, by operator; the framework's own time is left out."""
     return {key: row for row in rows if (key := operator_key(row)) is not None}
+
+
+class RecordedOperator(msgspec.Struct, frozen=True):
+    """An operator as a trace has it, or the framework's own time.
+
+    Attributes:
+        method: the program's method.
+        instruction: of its chain; null for the framework's own time outside of instructions.
+        position: order among the events within the instruction's call; null for framework time.
+        name: as recorded.
+    """
+
+    method: str
+    instruction: int | None
+    position: int | None
+    name: str
 
 
 class SelfTimeKey(NamedTuple):

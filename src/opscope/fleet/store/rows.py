@@ -223,7 +223,8 @@ def _kernels(operators: Sequence[Operator]) -> Iterator[Row]:
             groups.setdefault((name, row.kernel, row.category.value, row.kind, row.backend), []).append(row)
     for sort, own in sorted(groups.items(), key=lambda group: -sum(row.share for row in group[1])):
         macs = None if any(row.macs is None for row in own) else sum(row.macs or 0 for row in own)
-        yield (*sort, len(own), *sums(own), macs)
+        together = sums(own)
+        yield (*sort, len(own), together.time_ns, together.share, macs)
 
 
 def tile_rows(

@@ -27,18 +27,30 @@ class Form(str, enum.Enum):
     DEPTHWISE = "depthwise convolution"
     DECONVOLUTION = "transposed convolution"
     ATTENTION = "attention"
+    PORTABLE = "portable"
+    """Nothing: a kernel outside of delegates runs it."""
 
 
 class Eligibility(msgspec.Struct, frozen=True):
-    """Whether a node can run with SME or SME2, and how that is known."""
+    """Whether a node can run with SME or SME2, and how that is known.
 
-    verdict: SmeSupport  # whether
-    form: Form  # what XNNPACK makes of the node
-    types: str  # its number types, as XNNPACK names them where a rule is known
-    reason: str  # why
-    source: str | None  # file and function of XNNPACK that decides; None when no rule is known
-    tried: bool  # the rule was tried under an emulator
-    advice: str | None = None  # what would make it eligible; None when nothing simple does
+    Attributes:
+        verdict: whether.
+        form: what XNNPACK makes of it.
+        types: number types, as XNNPACK names them where a rule is known.
+        reason: why.
+        source: file and function of XNNPACK that decides; null when no rule is known.
+        tried: the rule was tried under an emulator.
+        advice: what would make it eligible; null when nothing simple does.
+    """
+
+    verdict: SmeSupport
+    form: Form
+    types: str
+    reason: str
+    source: str | None
+    tried: bool
+    advice: str | None = None
 
 
 class Cause(str, enum.Enum):

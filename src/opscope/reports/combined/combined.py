@@ -5,6 +5,8 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
+import msgspec
+
 from opscope.analysis.findings.message import Grade, note
 from opscope.analysis.operators.operators import dominant, limit_without
 from opscope.core import units
@@ -16,7 +18,6 @@ from opscope.reports.combined.values import (
     Configuration,
     OperatorGroup,
     Shares,
-    TopOperator,
     shared_programs,
 )
 from opscope.reports.content.content import (
@@ -158,22 +159,21 @@ def _bottleneck(content: ReportContent, shown: Analysis) -> Bottleneck | None:
         return None
     before = largest_before(content.primary)
     return Bottleneck(
-        category=largest.category,
-        share=largest.share,
-        time_ns=largest.time_ns,
+        **msgspec.structs.asdict(largest),
         before=before[0] if before else None,
         before_share=before[1] if before else None,
         limit=limit_without(largest.share),
         groups=[_group(row) for row in kernel_rows(content)[:_TOP]],
         operators=[
-            TopOperator(
+            OperatorGroup(
                 name=row.operator.name,
-                layer=layer_text(row.operator),
                 category=row.operator.category,
                 backend=row.operator.backend,
+                operators=1,
                 time_ns=row.operator.time_ns,
                 share=row.operator.share,
                 speedup=row.change.speedup if row.change else None,
+                layer=layer_text(row.operator),
             )
             for row in work[:_TOP]
         ],
@@ -183,7 +183,7 @@ def _bottleneck(content: ReportContent, shown: Analysis) -> Bottleneck | None:
 def _group(row: KernelRow) -> OperatorGroup:
     types = f"({row.types})" if row.types else ""
     name = " ".join(filter(None, (row.operator, types, row.algorithm)))
-    return OperatorGroup(name, row.category, row.backend, row.count, row.time_ns, row.share, row.speedup)
+    return OperatorGroup(name, row.category, row.backend, row.count, row.speedup, time_ns=row.time_ns, share=row.share)
 
 
 def _shares(shown: Analysis) -> Shares:
@@ -365,7 +365,7 @@ def _groups(rows: Sequence[OperatorGroup]) -> TableBlock:
     )
 
 
-def _longest(rows: Sequence[TopOperator]) -> TableBlock:
+def _longest(rows: Sequence[OperatorGroup]) -> TableBlock:
     return table(
         rows,
         column("longest operators", Format.NAME, _layer_and_name),
@@ -376,7 +376,7 @@ def _longest(rows: Sequence[TopOperator]) -> TableBlock:
     )
 
 
-def _layer_and_name(row: TopOperator) -> TableCell:
+def _layer_and_name(row: OperatorGroup) -> TableCell:
     return TableCell(row.layer or row.name, row.name if row.layer else "", row.category)
 
 

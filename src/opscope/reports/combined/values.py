@@ -8,6 +8,9 @@ import msgspec
 
 from opscope.analysis.compare.matching import match
 from opscope.analysis.findings.message import Message, Quality
+from opscope.analysis.kernels.kernel_sources import ThreadedVariant
+from opscope.analysis.operators.headline import TimeShare
+from opscope.analysis.operators.operators import CategoryTime
 from opscope.core.grouping import grouped
 from opscope.core.stats.effect import Verdict
 from opscope.program.operators.kinds import Category
@@ -141,12 +144,10 @@ def _operator(line: Sequence[Operator | None], tables: Sequence[dict[_Place, Ope
     )
 
 
-class Configuration(msgspec.Struct, frozen=True):
-    """A bundle at one thread count: one line of the comparison table.
+class Configuration(ThreadedVariant, frozen=True):
+    """A bundle at one thread count, by its accelerated variant or the one that there is: one line of a table.
 
     Attributes:
-        threads: size of the thread pool; null where it is not known.
-        variant: the accelerated variant, or the one that there is.
         baseline: the variant without acceleration; null where nothing says which one it is.
         off: feature groups that are off in the baseline; null where that is not known.
         latency_ns: of the variant; null when it has no result.
@@ -158,8 +159,6 @@ class Configuration(msgspec.Struct, frozen=True):
         arm: ``untraced`` or ``traced``; empty without a result.
     """
 
-    threads: int | None
-    variant: str
     baseline: str | None
     off: list[str] | None
     latency_ns: float | None
@@ -171,37 +170,24 @@ class Configuration(msgspec.Struct, frozen=True):
     arm: str
 
 
-class TopOperator(msgspec.Struct, frozen=True):
-    """One of the longest operators; ``layer`` is empty where it is not known."""
+class OperatorGroup(TimeShare, frozen=True):
+    """Operators of one name, kind and number type together, or one alone, with its layer where that is known.
 
-    name: str
-    layer: str
-    category: Category
-    backend: str
-    time_ns: float | None
-    share: float
-    speedup: float | None
-
-
-class OperatorGroup(msgspec.Struct, frozen=True):
-    """Operators of one name, kind and number type together; ``speedup`` is null without a comparison."""
+    ``speedup`` is null without a comparison.
+    """
 
     name: str
     category: Category
     backend: str
     operators: int
-    time_ns: float | None
-    share: float
     speedup: float | None
+    layer: str = ""
 
 
-class Bottleneck(msgspec.Struct, frozen=True):
+class Bottleneck(CategoryTime, frozen=True):
     """What takes most on one platform, the framework's own time left out.
 
     Attributes:
-        category: that takes most of the headline, copies of inputs and outputs with data movement.
-        share: of the category.
-        time_ns: of the category; null where only shares are known.
         before: category that takes most on the baseline; null without a comparison.
         before_share: of that one.
         limit: speedup over the headline if the category took no time at all; null if nothing else takes any.
@@ -209,14 +195,11 @@ class Bottleneck(msgspec.Struct, frozen=True):
         operators: the longest ones, of all categories.
     """
 
-    category: Category
-    share: float
-    time_ns: float | None
     before: Category | None
     before_share: float | None
     limit: float | None
     groups: list[OperatorGroup]
-    operators: list[TopOperator]
+    operators: list[OperatorGroup]
 
 
 class Shares(msgspec.Struct, frozen=True):

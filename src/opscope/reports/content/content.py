@@ -13,7 +13,7 @@ from opscope.analysis.compare.outputs import OutputAgreement
 from opscope.analysis.findings.message import Grade, Message, Quality, advice_of, limits_of, note, warning
 from opscope.analysis.kernels.kernels import KernelView
 from opscope.analysis.operators.modules import unrolled
-from opscope.analysis.operators.operators import longest_first, program_order, sums
+from opscope.analysis.operators.operators import CategoryTime, longest_first, program_order, sums
 from opscope.analysis.preflight.contents import KernelSummary
 from opscope.analysis.work.work import Work
 from opscope.bundle.manifest import Manifest, Role, TracingMode, Variant
@@ -463,20 +463,17 @@ def trust_text(comparison: Comparison) -> str:
     return f"95 % interval {ratio_text(low)} to {ratio_text(high)}; {processes}{smallest}"
 
 
-class CategoryShift(msgspec.Struct, frozen=True):
+class CategoryShift(CategoryTime, frozen=True):
     """A category before and after acceleration, in ns and as shares of each side's headline.
 
     The baseline's are null without a comparison, times where only shares are known, ``speedup`` where a time is too
     short to be shown.
     """
 
-    category: Category
-    baseline_ns: float | None
-    baseline_share: float | None
-    time_ns: float | None
-    share: float
-    speedup: float | None
-    verdict: Verdict | None
+    baseline_ns: float | None = None
+    baseline_share: float | None = None
+    speedup: float | None = None
+    verdict: Verdict | None = None
 
 
 def category_rows(content: ReportContent) -> list[CategoryShift]:
@@ -485,16 +482,14 @@ def category_rows(content: ReportContent) -> list[CategoryShift]:
     rows = analysis.categories if analysis else []
     result = content.result(comparison.baseline.label) if comparison else None
     if comparison is None or result is None or result.analysis is None:
-        return [CategoryShift(c.category, None, None, c.time_ns, c.share, None, None) for c in rows]
+        return [CategoryShift(**msgspec.structs.asdict(row)) for row in rows]
     before = {row.category: row for row in result.analysis.categories}
     verdicts = {change.category: change.verdict for change in comparison.categories}
     return [
         CategoryShift(
-            category=row.category,
+            **msgspec.structs.asdict(row),
             baseline_ns=own.time_ns,
             baseline_share=own.share,
-            time_ns=row.time_ns,
-            share=row.share,
             speedup=None if comparison.end_to_end.reason else ratio_of_times(own.time_ns, row.time_ns),
             verdict=verdicts.get(row.category) if own.time_ns or row.time_ns else None,
         )
@@ -595,16 +590,14 @@ def counted_text_of(work: Work | None) -> str:
 
 def _summed_up(found: Unrolled, instructions: int | None) -> OperatorRow:
     """A recurrence as one operator of its module, of the category and the backends that take most of it."""
-    time_ns, share = sums(found.operators)
     longest = longest_first(found.operators)
     backends = dict.fromkeys(operator.backend for operator in longest)
-    first = max(grouped(longest, lambda operator: operator.category).values(), key=lambda own: sums(own)[1])[0]
+    first = max(grouped(longest, lambda operator: operator.category).values(), key=lambda own: sums(own).share)[0]
     whole = msgspec.structs.replace(
         first,
         module=found.module or "the model",
         backend=", ".join(backends),
-        time_ns=time_ns,
-        share=share,
+        **msgspec.structs.asdict(sums(found.operators)),
         traced_ns=sum(operator.traced_ns for operator in found.operators),
         p10_ns=None,
         p90_ns=None,
@@ -623,8 +616,8 @@ def listed_operators(content: ReportContent) -> tuple[list[OperatorRow], list[Cl
         return rows, []
     before = [row.change.baseline_ns for row in short if row.change and row.change.baseline_ns is not None]
     name = f"{counted_text(len(short), 'operator')} below {SHORTEST_NS // 1_000} µs, together"
-    time, share = sums(row.operator for row in short)
-    values: dict[str, Value] = {"ms": time, "share": share}
+    together = sums(row.operator for row in short)
+    values: dict[str, Value] = {"ms": together.time_ns, "share": together.share}
     return long, [Closing(name, values | {"baseline ms": sum(before)} if content.primary else values)]
 
 
@@ -653,8 +646,8 @@ def _refused(content: ReportContent) -> str | None:
 
 def split_sentence(analysis: Analysis) -> str:
     """That the split is complete, in figures, and what was done to the times of the trace."""
-    time, share = sums(analysis.operators)
-    own = share_text(share) if time is None else time_text(time)
+    whole = sums(analysis.operators)
+    own = share_text(whole.share) if whole.time_ns is None else time_text(whole.time_ns)
     parts = [f"{counted_text(len(analysis.operators), 'operator')} and framework steps ({own})"]
     parts += [
         f"{row.name} ({share_text(row.share) if row.time_ns is None else time_text(row.time_ns)})"

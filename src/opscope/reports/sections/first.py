@@ -154,9 +154,9 @@ def operator_table(rows: Sequence[OperatorRow], closing: Iterable[Closing]) -> T
 
 
 def _together(name: str, rows: Sequence[OperatorRow]) -> Closing:
-    time_ns, share = sums(row.operator for row in rows)
+    together = sums(row.operator for row in rows)
     counted = counted_together([row.instructions for row in rows])
-    return Closing(name, {"ms": time_ns, "share": share, INSTRUCTIONS: counted})
+    return Closing(name, {"ms": together.time_ns, "share": together.share, INSTRUCTIONS: counted})
 
 
 def analysed_split(analysis: Analysis) -> list[Block]:

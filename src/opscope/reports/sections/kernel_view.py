@@ -9,12 +9,12 @@ import msgspec
 
 from opscope.analysis.compare.compare import NOT_FASTER, shown_not_faster
 from opscope.analysis.kernels.kernel_sources import EvidenceKind
+from opscope.analysis.operators.headline import TimeShare
 from opscope.analysis.operators.operators import sums
 from opscope.analysis.rules.acceleration import HEAVY
 from opscope.core.grouping import grouped
 from opscope.core.stats.effect import Verdict
 from opscope.core.units import counted_text, range_text, rate_text, ratio_of_times, ratio_text, share_text
-from opscope.program.operators.kinds import Category
 from opscope.reports.content.content import SHORTEST_NS, top_operators
 from opscope.reports.content.kernel_use import products_text
 from opscope.reports.document.blocks import Closing, Format, Sentence, TableCell, Tone, column, table
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from opscope.analysis.operators.operators import Operator
+    from opscope.program.operators.kinds import Category
     from opscope.reports.content.content import OperatorRow, ReportContent
     from opscope.reports.document.blocks import Block
 
@@ -31,7 +32,7 @@ _PACKED = ("PF", "PQS")
 """How XNNPACK names types that it packs for KleidiAI's kernels of the SME family."""
 
 
-class KernelRow(msgspec.Struct, frozen=True):
+class KernelRow(TimeShare, frozen=True):
     """Operators of one kind."""
 
     operator: str  # as the backend calls it
@@ -43,8 +44,6 @@ class KernelRow(msgspec.Struct, frozen=True):
     evidence: str | None  # what the name or a record shows of the kernels; null when nothing
     kernel: str | None  # the microkernel; null when not known
     count: int  # of operators
-    time_ns: float | None  # together, per inference; null where only shares are known
-    share: float  # of the headline
     rate: str  # multiply-accumulates per ns, in words, for the times that are possible; empty where they are not known
     baseline_ns: float | None  # on the baseline; null where one of them is not there
     withheld: bool = False  # whether other processes disturbed the sides so much that no ratio is told
@@ -74,7 +73,6 @@ def _sort(row: OperatorRow) -> tuple[str | None, ...]:
 
 def _row(sort: tuple[str | None, ...], rows: Sequence[OperatorRow]) -> KernelRow:
     name, _, kind, backend, algorithm, types, kernel = sort
-    time_ns, share = sums(row.operator for row in rows)
     before = [row.change.baseline_ns if row.change else None for row in rows]
     withheld = any(row.change is not None and row.change.verdict is Verdict.WITHHELD for row in rows)
     return KernelRow(
@@ -87,8 +85,7 @@ def _row(sort: tuple[str | None, ...], rows: Sequence[OperatorRow]) -> KernelRow
         evidence=_evidence(types, kernel),
         kernel=kernel,
         count=len(rows),
-        time_ns=time_ns,
-        share=share,
+        **msgspec.structs.asdict(sums(row.operator for row in rows)),
         rate=_rate([row.operator for row in rows]),
         baseline_ns=None if None in before else sum(each or 0.0 for each in before),
         withheld=withheld,
@@ -116,7 +113,8 @@ def groups_blocks(content: ReportContent) -> list[Block]:
     rows = kernel_rows(content)
     listed = [row for row in rows if row.time_ns is None or row.time_ns >= SHORTEST_NS]
     rest = rows[len(listed) :]
-    together, share = sums(rest)
+    together = sums(rest)
+    totals = {"operators": sum(r.count for r in rest), "ms": together.time_ns, "share": together.share}
     name = f"{counted_text(len(rest), 'further group')} below {SHORTEST_NS // 1_000} µs, together"
     found = table(
         listed,
@@ -132,9 +130,7 @@ def groups_blocks(content: ReportContent) -> list[Block]:
         column("share", Format.SHARE, lambda row: row.share),
         column("GMAC/s", Format.FIGURE, lambda row: row.rate),
         column("speedup", Format.RATIO, lambda row: row.speedup) if compared else None,
-        closing=[Closing(name, {"operators": sum(r.count for r in rest), "ms": together, "share": share})]
-        if rest
-        else [],
+        closing=[Closing(name, totals)] if rest else [],
         sortable=True,
     )
     told = "Algorithm and number types come from the operator's name, or else from the program."

@@ -177,14 +177,14 @@ def backends_section(analysis: Analysis, closing: Sequence[Closing]) -> Section:
         blocks.append(Sentence("Unknown why operators were not delegated: there is no program next to the traces."))
     elif not is_delegated(analysis):
         blocks.append(_layout(analysis))
-        answer = f"no delegates, layout tax {share_text(sums(analysis.layout)[1])}"
+        answer = f"no delegates, layout tax {share_text(sums(analysis.layout).share)}"
     else:
         blocks += [*_not_delegated(analysis), _calls(analysis), _layout(analysis)]
         counted = (
             counted_text(len(analysis.delegates), "delegate call"),
             counted_text(len(analysis.portable), "operator"),
         )
-        tax = share_text(sums(analysis.layout)[1])
+        tax = share_text(sums(analysis.layout).share)
         answer = f"{counted[0]}, layout tax {tax}, {counted[1]} not delegated"
     return Section("Portable vs Delegated", blocks, "delegates", "Delegates", answer, folded=True)
 
@@ -193,14 +193,14 @@ def _not_delegated(analysis: Analysis) -> list[Block]:
     if not analysis.portable:
         return []
     groups = grouped(analysis.portable, _name_and_reason).items()
-    rows = sorted(groups, key=lambda group: -sums(group[1])[1])[:_MOST_DELEGATES]
+    rows = sorted(groups, key=lambda group: -sums(group[1]).share)[:_MOST_DELEGATES]
     found = table(
         rows,
         column("operator", Format.NAME, lambda group: group[0][0].removeprefix("native_call_")),
         column("times", Format.COUNT, lambda group: len(group[1])),
         column("layer", Format.TEXT, lambda group: _layers_of(group[1])),
-        column("ms", Format.MS, lambda group: sums(group[1])[0], total=True),
-        column("share", Format.SHARE, lambda group: sums(group[1])[1]),
+        column("ms", Format.MS, lambda group: sums(group[1]).time_ns, total=True),
+        column("share", Format.SHARE, lambda group: sums(group[1]).share),
         column("reason", Format.TEXT, lambda group: group[0][1]),
         sortable=True,
     )
@@ -246,7 +246,7 @@ def _layout(analysis: Analysis) -> Section:
             "added at delegate boundaries or inside delegates."
         )
         return Section(title, [Sentence(told if known else "Unknown: no delegated operator is attributed.")])
-    tax, share = sums(analysis.layout)
+    tax = sums(analysis.layout)
     shown = [row for row in analysis.layout if row.share >= _SMALLEST][:_MOST_DELEGATES]
     rows = table(
         shown,
@@ -259,9 +259,9 @@ def _layout(analysis: Analysis) -> Section:
         column("bytes", Format.SIZE, lambda row: row.bytes, absent=NOT_KNOWN),
         sortable=True,
     )
-    left, rest = len(analysis.layout) - len(shown), share - sums(shown)[1]
+    left, rest = len(analysis.layout) - len(shown), tax.share - sums(shown).share
     hidden = [Sentence(f"{counted_text(left, 'shorter one')} omitted, {share_text(rest)} of the latency.", Tone.DIM)]
-    told = f"Data movement and conversion that is not in the model: {_of_latency(tax, share)}."
+    told = f"Data movement and conversion that is not in the model: {_of_latency(tax.time_ns, tax.share)}."
     return Section(title, [Sentence(told), rows, *(hidden if left else [])])
 
 

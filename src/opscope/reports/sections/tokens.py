@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 from statistics import median
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
-from opscope.analysis.tokens.ledger import ByteUse, TokenLimit
+from opscope.analysis.tokens.ledger import ByteUse, PartCost, TokenLimit
 from opscope.analysis.tokens.parts import TokenPart
 from opscope.core.grouping import grouped
 from opscope.core.stats.effect import Verdict
@@ -82,15 +82,9 @@ def _measured(ledger: TokenLedger) -> str:
     return f", {size_text(read)} at a measured {ledger.weights_per_s / 1e9:.3g} GB/s"
 
 
-class PartTotal(NamedTuple):
+class PartTotal(PartCost, frozen=True):
     """A part of the model, all layers together."""
 
-    part: TokenPart
-    operators: int
-    time_ns: float | None
-    share: float
-    bytes: int | None
-    macs: int | None
     needed: float | None  # share of its time that moving its bytes takes at least
 
 

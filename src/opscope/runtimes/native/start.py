@@ -336,7 +336,7 @@ class RunnerTarget(HostedTarget, ABC):
 
     def offer(self, mechanism: Mechanism) -> SwitchOffer:
         """What a mechanism can do for the runner's libraries."""
-        return SwitchOffer(self.probe()) if mechanism is Mechanism.CPUINFO else self.jobs.offer(mechanism)
+        return SwitchOffer(mechanism, self.probe()) if mechanism is Mechanism.CPUINFO else self.jobs.offer(mechanism)
 
     def ceilings(self, variant: Variant) -> Ceilings | None:
         """The ceilings of a variant; None where they are not measured."""

@@ -5,7 +5,7 @@ With the mechanism that switches features, and whether it has to be shown that i
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import msgspec
 
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from opscope.bundle.manifest import Environment, Manifest
     from opscope.bundle.settings import DelegateName
     from opscope.experiment.planned import Experiment, PlannedVariant
-    from opscope.experiment.protocol import ProbeAnswer
     from opscope.experiment.target import RunTarget, SwitchOffer
 
 
@@ -36,51 +35,28 @@ UNTOUCHED = "untouched"
 """Name of the variant that runs without the mechanism."""
 
 
-class ChosenSwitch(NamedTuple):
-    """A mechanism, and what it can do on the target."""
-
-    mechanism: Mechanism  # that switches
-    offer: SwitchOffer  # with the CPU's features
-
-    @property
-    def probe(self) -> ProbeAnswer:
-        """The CPU's features."""
-        return self.offer.probe
-
-    @property
-    def fixed(self) -> frozenset[str]:
-        """Fields that it cannot switch off."""
-        return frozenset((*self.probe.needed, *(self.probe.fixed if self.mechanism is Mechanism.HWCAP else ())))
-
-    @property
-    def recorded(self) -> Mechanism | None:
-        """As a variant of the manifest says it."""
-        return None if self.mechanism is Mechanism.CPUINFO else self.mechanism
-
-
-def chosen_switch(target: RunTarget, asked: str = AUTO) -> ChosenSwitch:
+def chosen_switch(target: RunTarget, asked: str = AUTO) -> SwitchOffer:
     """The mechanism to switch features with on a target."""
     if asked != AUTO:
-        mechanism = Mechanism(asked)
-        return ChosenSwitch(mechanism, target.offer(mechanism))
+        return target.offer(Mechanism(asked))
     try:
-        return ChosenSwitch(Mechanism.CPUINFO, target.offer(Mechanism.CPUINFO))
+        return target.offer(Mechanism.CPUINFO)
     except FeatureError as error:
         others = [mechanism for mechanism in target.mechanisms if mechanism is not Mechanism.CPUINFO]
         if not others:
             raise
         tried = [_tried(target, mechanism) for mechanism in others]
-        found = next((one for one in tried if isinstance(one, ChosenSwitch)), None)
+        found = next((one for one in tried if not isinstance(one, str)), None)
         if found is None:
             problem = "; ".join([error.problem, *(one for one in tried if isinstance(one, str))])
             raise FeatureError(problem, where=error.where, hint=error.hint) from error
         return found
 
 
-def _tried(target: RunTarget, mechanism: Mechanism) -> ChosenSwitch | str:
+def _tried(target: RunTarget, mechanism: Mechanism) -> SwitchOffer | str:
     """A mechanism that needs no layout, or why it cannot be used."""
     try:
-        return ChosenSwitch(mechanism, target.offer(mechanism))
+        return target.offer(mechanism)
     except (FeatureError, MissingDependencyError) as error:
         return error.problem
 
@@ -112,7 +88,7 @@ def _state(target: RunTarget, mechanism: Mechanism) -> MechanismState:
     return MechanismState(mechanism.value, available=True)
 
 
-def needs_control(experiment: Experiment, chosen: ChosenSwitch) -> bool:
+def needs_control(experiment: Experiment, chosen: SwitchOffer) -> bool:
     """Whether an experiment has a variant that runs without its mechanism.
 
     It has where the user asks for it, and where no earlier bundle on these libraries has shown that the mechanism
@@ -120,7 +96,7 @@ def needs_control(experiment: Experiment, chosen: ChosenSwitch) -> bool:
     """
     if chosen.mechanism is Mechanism.CPUINFO:
         return False
-    return not is_shown(chosen.offer.libraries) if experiment.untouched is None else experiment.untouched
+    return not is_shown(chosen.libraries) if experiment.untouched is None else experiment.untouched
 
 
 def keep_control(target: RunTarget, manifest: Manifest, controls: Sequence[Comparison]) -> None:
@@ -227,7 +203,7 @@ def _off(planned: PlannedVariant, target: RunTarget) -> list[str] | None:
     return None if built else planned.ablated
 
 
-def _controls(experiment: Experiment, switch: ChosenSwitch, variants: Sequence[Variant]) -> list[Variant]:
+def _controls(experiment: Experiment, switch: SwitchOffer, variants: Sequence[Variant]) -> list[Variant]:
     """The variant without the mechanism, beside the first with all features; none where it is not needed."""
     whole = next((variant for variant in variants if not variant.cleared), None)
     if whole is None or not needs_control(experiment, switch):
@@ -245,7 +221,7 @@ _Step: TypeAlias = "tuple[list[str], list[str]]"
 """Groups that are switched off, and the fields that are cleared for it."""
 
 
-def _steps(experiment: Experiment, switch: ChosenSwitch) -> list[_Step]:
+def _steps(experiment: Experiment, switch: SwitchOffer) -> list[_Step]:
     """What is switched off, step by step; the last one is the baseline."""
     arch, fields, fixed = switch.probe.arch, frozenset(switch.probe.fields), switch.fixed
     asked = list(experiment.ablate)
