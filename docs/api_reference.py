@@ -161,6 +161,13 @@ def _described(kind: type, marks: str) -> str:
     return f"{marks} {kind.__name__}\n\n" + prose(inspect.getdoc(kind) or "") + table
 
 
+def documented(kind: type) -> str:
+    """The docstring of a record, with what its bases say of the fields that it has from them before its own."""
+    told = [inspect.cleandoc(each.__doc__ or "").partition("\n\nAttributes:\n") for each in kind.__mro__[:-3]]
+    fields = [attributes for _, _, attributes in reversed(told) if attributes]
+    return "\n\nAttributes:\n".join(filter(None, (told[0][0], "\n".join(fields))))
+
+
 def _cell(text: str) -> str:
     return text.replace("|", "\\|")
 

@@ -396,7 +396,18 @@ def _named(made: dict[str, Any], name: str) -> dict[str, Any]:
     own = made["$ref"].rpartition("/")[2]
     types = {name if each == own else each: described for each, described in made["$defs"].items()}
     types[name] = types[name] | {"title": name}
+    kinds = dict(_records(msgspec.Struct))
+    for each in types.keys() & kinds.keys():
+        types[each] = types[each] | {"description": api_reference.documented(kinds[each])}
     return made | {"$ref": f"#/$defs/{name}", "$defs": types}
+
+
+def _records(base: type) -> Iterator[tuple[str, type]]:
+    """Records below one that have a field from another, by name: their own docstring lacks what is said of it."""
+    for kind in base.__subclasses__():
+        if base is not msgspec.Struct:
+            yield kind.__name__, kind
+        yield from _records(kind)
 
 
 def _described(node: Any) -> Any:  # noqa: ANN401 - a schema, or any part of one

@@ -19,7 +19,7 @@ from msgspec import UNSET, UnsetType
 from opscope.core.table.tiles import Unit
 from opscope.core.units import counted_text
 from opscope.npu.analysis.calls import END
-from opscope.npu.analysis.specification import AssumedClock
+from opscope.npu.analysis.specification import AssumedClock, NamedProduct
 from opscope.reports.document.text import distinct, plain
 
 if TYPE_CHECKING:
@@ -99,16 +99,9 @@ class Aggregate(msgspec.Struct, frozen=True):
     assumed_clock: AssumedClock | UnsetType = UNSET
 
 
-class Index(msgspec.Struct, frozen=True):
+class Index(NamedProduct, frozen=True, kw_only=True):
     """``index.json``: what the user said about the run as a whole, null where nothing; notes; which files there are."""
 
-    hwid: str | None
-    M: int | None
-    K: int | None
-    N: int | None
-    m: int | None
-    k: int | None
-    n: int | None
     rows: int | None
     cols: int | None
     input_path: str
