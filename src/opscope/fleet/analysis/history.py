@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 import itertools
-from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 import msgspec
 import numpy as np
@@ -51,7 +51,7 @@ class Metric(msgspec.Struct, frozen=True):
     higher_is_better: bool = False
 
 
-class Subject(NamedTuple):
+class Subject(msgspec.Struct, frozen=True):
     """What a series is about: runs that differ in any of these are never in one series."""
 
     model: str
@@ -231,7 +231,7 @@ def history(
 ) -> History:
     """The history of a figure."""
     groups = grouped(points, lambda pair: pair[0])
-    ordered = sorted(groups.items(), key=lambda group: tuple(str(part) for part in group[0]))
+    ordered = sorted(groups.items(), key=lambda group: tuple(map(str, msgspec.structs.astuple(group[0]))))
     found = [_judged(subject, in_order([point for _, point in own], order), metric) for subject, own in ordered]
     return History(store, metric, order, SMALLEST_CHANGE, found, left_out)
 
