@@ -8,6 +8,7 @@ import sys
 from datetime import datetime
 from pathlib import Path
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -139,7 +140,7 @@ def test_runs_that_are_added_together_stand_by_their_own_clocks(mint: Mint, tmp_
 
 def test_series_that_differ_in_anything_are_apart() -> None:
     """Another device is another series, and its runs do not look like a change."""
-    other = SUBJECT._replace(device="another")
+    other = msgspec.structs.replace(SUBJECT, device="another")
     mixed = [(SUBJECT if n % 2 else other, p) for n, p in enumerate(points([1.0, 2.0] * 20))]
     found = history("store", LATENCY, Order.DATE, mixed, 0)
     assert [(one.subject.device, one.level, one.changes) for one in found.series] == [
@@ -278,7 +279,7 @@ def test_the_command_prints_a_line_and_writes_a_page(store: Path, tmp_path: Path
 def test_names_stay_text_on_the_page_and_on_the_terminal() -> None:
     """A model, a version or a store that looks like markup."""
     trap = "<script>alert(1)</script>\x1b[2J"
-    subject = SUBJECT._replace(model=trap, device=trap)
+    subject = msgspec.structs.replace(SUBJECT, model=trap, device=trap)
     values = [1e6 * NOISE[n % 10] * (2 if n > 14 else 1) for n in range(30)]
     labelled = points(values, [trap if n > 14 else "old" for n in range(30)])
     found = history(trap, Metric(trap, FigureUnit.TIME), Order.COMMIT, [(subject, p) for p in labelled], 3)

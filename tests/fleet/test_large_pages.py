@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from block_texts import cells
@@ -225,7 +226,7 @@ def many(series: int, changed: int = 0, runs: int = 30) -> History:
             step = 1.2 if number < changed and night >= 10 + number % 15 else 1.0
             when = f"2026-01-{night + 1:02d}T00:00:00"
             point = Point(f"{number}-{night}", when, when[:10], 1e6 * step * NOISE[(night + number) % 10], when)
-            found.append((SUBJECT._replace(model=f"m{number}"), point))
+            found.append((msgspec.structs.replace(SUBJECT, model=f"m{number}"), point))
     return history("store", LATENCY, Order.DATE, found, 0)
 
 

@@ -52,7 +52,7 @@ def looked_at(tile: TileTrace, said: RunSpecification) -> TracedCore:
     ):
         assert found is None or 0 < found <= said.ceiling * 1.000001
     assert rated.coverage is None or 0 < rated.coverage <= 1
-    assert rated.reason is None or rated.gmac_per_s is None
+    assert rated.rate_reason is None or rated.gmac_per_s is None
     assert all(port.partial_cycles is None or 0 <= port.partial_cycles < port.transfer_cycles for port in moved)
     lost, _ = find_damage(tile, pairing, kinds, iterations)
     iterations = without_damaged(iterations, [own.cycle for own in lost])

@@ -93,7 +93,7 @@ def test_rates_above_the_peak_are_refused() -> None:
     assert (found.mac_per_cycle, found.in_call_mac_per_cycle, found.utilisation) == (None, None, None)
     assert (found.macs, found.coverage, found.gmac_per_s) == (None, None, None)
     assert rules(found)[-1] == "above_peak"
-    assert "exceed the peak of 128 MAC per cycle" in found.reason
+    assert "exceed the peak of 128 MAC per cycle" in found.rate_reason
 
 
 @pytest.mark.parametrize(
@@ -106,14 +106,14 @@ def test_without_device_or_type_no_rate_is_above_what_any_could_do(
     said = run_specification(tiling=tiling((64, 64, 64)), arch=arch, dtype=dtype)
     found = rated(traced(Gemm())[0], said)
     assert found.mac_per_cycle is None
-    assert f"exceed the peak of {peak} " in str(found.reason)
+    assert f"exceed the peak of {peak} " in str(found.rate_reason)
 
 
 def test_without_sizes_there_is_no_rate() -> None:
     """The window and the calls are known, their work is not."""
     found = rated(traced(Gemm())[0], run_specification(arch="npu1", dtype="bf16"))
     assert (found.calls, found.macs, found.mac_per_cycle) == (12, None, None)
-    assert "m, k, n" in str(found.reason)
+    assert "m, k, n" in str(found.rate_reason)
 
 
 def test_without_vector_cycles_nothing_multiplies() -> None:
@@ -127,7 +127,7 @@ def test_without_a_peak_there_is_no_utilisation() -> None:
     """The rate stands, its share of the peak does not."""
     found = rated(traced(Gemm())[0], run_specification(tiling=tiling(TILE)))
     assert found.mac_per_cycle is not None
-    assert (found.peak, found.utilisation, found.gmac_per_s) == (None, None, None)
+    assert (found.peak_mac_per_cycle, found.utilisation, found.gmac_per_s) == (None, None, None)
 
 
 def test_gmac_per_second_needs_a_clock() -> None:

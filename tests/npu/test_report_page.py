@@ -22,6 +22,7 @@ from opscope.npu.reports.pictures import Cell, Lane, array_map, covered, heat_ma
 from opscope.npu.reports.sweep import sweep_html, sweep_markdown, sweep_picture, sweep_sentence
 from opscope.npu.reports.terminal import tiles_summary
 from opscope.npu.workflows.aie import TilesRequest, analyze_tiles
+from opscope.program.cost.gemm import tiling
 from texts import IN_CALLS, PART_OF_THE_TIME
 
 HOSTILE = "<script>alert(1)</script>|`*\x1b[31m\u202e"
@@ -205,7 +206,9 @@ def test_names_of_lanes_are_text_beside_the_picture() -> None:
 def axis(*heights: int | None) -> list[str]:
     """The numbers under the picture of a sweep, from the left; of each product its M, None where that is not known."""
     rows = [
-        SweepRow(label=f"{place}.json", path="", M=height, K=256, N=64, utilisation=0.3)
+        SweepRow(
+            label=f"{place}.json", path="", tiling=tiling((1, 1, 1), height and (height, 256, 64)), utilisation=0.3
+        )
         for place, height in enumerate(heights)
     ]
     texts = re.findall(r'<text text-anchor="middle"[^>]*>([^<]+)</text>', sweep_picture(sweep(rows)) or "")
@@ -256,7 +259,8 @@ def test_the_markdown_map_shows_the_array_as_it_lies(tmp_path: Path) -> None:
 
 def test_a_sweep_keeps_names_as_text() -> None:
     """Labels are names of files, which may hold anything."""
-    rows = [SweepRow(label=f"{HOSTILE}{number}", path="x", M=8, K=8, N=8, utilisation=0.5) for number in range(2)]
+    product = tiling((8, 8, 8), (8, 8, 8))
+    rows = [SweepRow(label=f"{HOSTILE}{number}", path="x", tiling=product, utilisation=0.5) for number in range(2)]
     found = sweep([*rows, SweepRow(label="broken", path="y", problem=HOSTILE)])
     page, text = sweep_html(found), sweep_markdown(found)
 
@@ -269,7 +273,11 @@ def test_a_sweep_keeps_names_as_text() -> None:
 def test_of_bounds_that_are_equally_frequent_a_sweep_names_the_first() -> None:
     """The sentence is the same every time."""
     bounds = ["call", "A input stream", "B input stream", "C output stream", "not explained"]
-    rows = [SweepRow(label=f"{n}", path="x", M=8 << n, K=8, N=8, bound_by=by) for n, by in enumerate(bounds)]
+    products = [tiling((8, 8, 8), (8 << number, 8, 8)) for number in range(len(bounds))]
+    rows = [
+        SweepRow(label=str(product.M), path="x", tiling=product, bound_by=by)
+        for product, by in zip(products, bounds, strict=True)
+    ]
 
     assert sweep_sentence(sweep(rows)).endswith("; 1 of 5 bound by the kernel call itself")
 

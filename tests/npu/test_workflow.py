@@ -429,7 +429,11 @@ def test_a_sweep_is_one_table(tmp_path: Path) -> None:
     jsonschema.validate(json.loads(to_json(swept.sweep)), msgspec.json.schema(Sweep))
     rows = swept.sweep.rows
 
-    assert [(row.M, row.K, row.N) for row in rows] == [(64, 256, 64), (128, 256, 64), (256, 256, 64)]
+    assert [(row.tiling.M, row.tiling.K, row.tiling.N) for row in rows if row.tiling] == [
+        (64, 256, 64),
+        (128, 256, 64),
+        (256, 256, 64),
+    ]
     assert [row.bound_by for row in rows] == ["B input stream"] * 3
     assert all(row.utilisation and row.utilisation < 1 for row in rows)
     assert [row.coverage for row in rows] == [1.0] * 3

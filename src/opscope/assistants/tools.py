@@ -137,10 +137,9 @@ class AnalyzeTrace(msgspec.Struct, forbid_unknown_fields=True):
     limit: Limit = 5
 
 
-class FindOperators(msgspec.Struct, forbid_unknown_fields=True):
+class FindOperators(AnalyzeTrace, forbid_unknown_fields=True):
     """Arguments of ``find_operators``."""
 
-    path: Measured
     category: Annotated[
         Literal["Convolution", "GEMM", "Data Movement", "Elementwise", "Other"] | None,
         msgspec.Meta(description="Only of this category."),
@@ -152,9 +151,6 @@ class FindOperators(msgspec.Struct, forbid_unknown_fields=True):
     min_share: Annotated[
         float, msgspec.Meta(ge=0, le=1, description="Only with at least this share of the latency.")
     ] = 0.0
-    program: Annotated[File | None, msgspec.Meta(description="The program of a trace; a bundle has its own.")] = None
-    etrecord: Annotated[File | None, msgspec.Meta(description="Its .etrecord.")] = None
-    warmup: Warmup = None
     limit: Limit = 20
     offset: Offset = 0
 
@@ -356,7 +352,7 @@ def _longest_first(operators: list[Operator]) -> list[Operator]:
     return sorted(operators, key=lambda one: -one.share)
 
 
-def _files(asked: AnalyzeTrace | FindOperators, desk: Desk) -> dict[str, Path | None]:
+def _files(asked: AnalyzeTrace, desk: Desk) -> dict[str, Path | None]:
     given = {"program": asked.program, "etrecord": asked.etrecord}
     return {name: None if text is None else desk.roots.path(text) for name, text in given.items()}
 

@@ -50,7 +50,7 @@ _MOST_TRACED = 1_000
 _MOST_PARTS = 5
 _SIDE = 5
 """Runs on each side of a change whose operators are compared."""
-_SUBJECT = ", ".join(Subject._fields)
+_SUBJECT = ", ".join(Subject.__struct_fields__)
 _MOST_RUNS = 1_000
 """Newest runs of a series that are asked for: new ones, and those that they are judged by."""
 _DAY_US = 86_400_000_000
@@ -231,7 +231,7 @@ def _origin(
 
 def _runs(place: StoreLocation, chosen: Mapping[str, int]) -> dict[int, list[tuple[RunPlace, float]]]:
     """The runs of some series with their latencies, oldest first, by the number of the series."""
-    same = " AND ".join(f"r.{name} IS NOT DISTINCT FROM k.{name}" for name in Subject._fields)
+    same = " AND ".join(f"r.{name} IS NOT DISTINCT FROM k.{name}" for name in Subject.__struct_fields__)
     keys = f"SELECT {_SUBJECT}, bundle || '#' || variant AS key FROM runs WHERE key IN (SELECT unnest(?))"  # noqa: S608 - names of ours
     sql = (
         f"SELECT k.key, r.latency_ns, r.bundle, r.created, r.placed, r.commit, r.opscope, r.versions->>'{RUNTIME}' "  # noqa: S608 - same

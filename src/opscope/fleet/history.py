@@ -90,7 +90,7 @@ _PARTS = {
     "module": ("modules", "path", "total_ns"),
     "kernel": ("kernels", "operator", "time_ns"),
 }
-_SUBJECT = ", ".join(f"r.{name}" for name in Subject._fields)
+_SUBJECT = ", ".join(f"r.{name}" for name in Subject.__struct_fields__)
 METRICS = (*_PLAIN, *(f"{name}:NAME" for name in _PARTS))
 
 

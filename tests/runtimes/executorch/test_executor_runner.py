@@ -439,7 +439,7 @@ def test_a_log_is_read_whatever_was_mixed_into_it() -> None:
         "I 00:00:00.000124 executorch:executor_runner.cpp:2] ETDump written to file 'nan.etdump'.\n"
         '2., ])\nOutputX 1: "banana"\n'
     )
-    assert (log.executed, log.total_ns, log.nan_outputs, log.shapes) == (1, 15_000_000, 0, {0: [2, 3]})
+    assert (log.executed, log.nan_outputs, log.shapes) == (1, 0, {0: [2, 3]})
     assert (log.threads, log.load_ns, log.calls_ns, log.unknown_flag) == (None, None, [], None)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 import itertools
-from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 import msgspec
 import numpy as np
@@ -51,7 +51,7 @@ class Metric(msgspec.Struct, frozen=True):
     higher_is_better: bool = False
 
 
-class Subject(NamedTuple):
+class Subject(msgspec.Struct, frozen=True):
     """What a series is about: runs that differ in any of these are never in one series."""
 
     model: str
@@ -82,36 +82,45 @@ class Point(msgspec.Struct, frozen=True):
     placed: str
 
 
-class LevelChange(msgspec.Struct, frozen=True):
-    """Where the level changed.
+class ChangedLevel(msgspec.Struct, frozen=True, kw_only=True):
+    """A step or a drift of the level.
 
     Attributes:
-        index: first point of the new level, from 0; the most likely one where that is not certain.
-        earliest: the first point that may be it.
-        latest: the last one; the same where it is certain.
-        label: of the point ``latest``.
-        before: of the point before ``earliest``.
-        from_value: median of the level before; what it had drifted to where it drifted.
-        to_value: median of the level after; where it drifts, what it begins with.
-        ratio: after / before.
-        ci95: its 95 % interval, by Student's t.
-        better: whether the new level is a better one.
-        runs: points of the two levels.
+        index: first point of the new level, from 0, the most likely one where that is not certain; or of the drift.
+        from_value: median of the level before a step, or what it had drifted to; what a drift begins with, by the
+            median slope of all pairs of points.
+        to_value: median of the level after a step, or what it begins with where it drifts; what a drift ends with.
+        ratio: ``to_value`` / ``from_value``.
+        better: whether ``to_value`` is better.
         acknowledged: note of the person who looked at it; null where nobody has.
     """
 
     index: int
+    from_value: float
+    to_value: float
+    ratio: float
+    better: bool
+    acknowledged: str | None = None
+
+
+class LevelChange(ChangedLevel, frozen=True, kw_only=True):
+    """Where the level changed.
+
+    Attributes:
+        earliest: the first point that may be it.
+        latest: the last one; the same where it is certain.
+        label: of the point ``latest``.
+        before: of the point before ``earliest``.
+        ci95: 95 % interval of the ratio, by Student's t.
+        runs: points of the two levels.
+    """
+
     earliest: int
     latest: int
     label: str
     before: str
-    from_value: float
-    to_value: float
-    ratio: float
     ci95: tuple[float, float]
-    better: bool
     runs: tuple[int, int]
-    acknowledged: str | None = None
 
     kind: ClassVar[Literal["step"]] = "step"
 
@@ -121,30 +130,18 @@ class LevelChange(msgspec.Struct, frozen=True):
         return self.index
 
 
-class LevelDrift(msgspec.Struct, frozen=True):
+class LevelDrift(ChangedLevel, frozen=True, kw_only=True):
     """Where the level rose or fell from run to run.
 
     Attributes:
-        index: first point of the drift, from 0.
-        first: label of it.
-        last: label of the last point of it.
-        from_value: what the drift begins with, by the median slope of all pairs of points.
-        to_value: what it ends with.
-        ratio: end / begin.
-        better: whether the end is better.
-        runs: points of the drift.
-        acknowledged: note of the person who looked at it; null where nobody has.
+        first: label of its first point.
+        last: of its last point.
+        runs: its points.
     """
 
-    index: int
     first: str
     last: str
-    from_value: float
-    to_value: float
-    ratio: float
-    better: bool
     runs: int
-    acknowledged: str | None = None
 
     kind: ClassVar[Literal["drift"]] = "drift"
 
@@ -234,7 +231,7 @@ def history(
 ) -> History:
     """The history of a figure."""
     groups = grouped(points, lambda pair: pair[0])
-    ordered = sorted(groups.items(), key=lambda group: tuple(str(part) for part in group[0]))
+    ordered = sorted(groups.items(), key=lambda group: tuple(map(str, msgspec.structs.astuple(group[0]))))
     found = [_judged(subject, in_order([point for _, point in own], order), metric) for subject, own in ordered]
     return History(store, metric, order, SMALLEST_CHANGE, found, left_out)
 

@@ -10,7 +10,7 @@ import msgspec
 
 from opscope.core.stats.segments import SMALLEST_CHANGE
 from opscope.fleet.analysis.common_moves import SeriesMove, common_moves, owner
-from opscope.fleet.analysis.history import LevelDrift, Order
+from opscope.fleet.analysis.history import LevelDrift, Order, Subject
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -29,7 +29,7 @@ class KnownChange(msgspec.Struct, frozen=True, kw_only=True):
     """A change that was acknowledged."""
 
     metric: str  # the figure
-    subject: dict[str, str | int | None]  # of the series, by the names of its parts
+    subject: Subject  # of the series
     kind: Literal["step", "drift"]  # a step, or a drift
     bundle: str  # hash of the first run of the new level, or of the drift
     label: str  # of that run
@@ -48,9 +48,8 @@ def with_known(history: History, known: KnownChanges) -> History:
     """The history, in which known changes bear the note that they were acknowledged with."""
 
     def marked(series: Series) -> Series:
-        subject = series.subject._asdict()
-        own = [one for one in known.changes if (one.metric, one.subject) == (history.metric.name, subject)]
-        return _marked(series, own)
+        place = history.metric.name, series.subject
+        return _marked(series, [one for one in known.changes if (one.metric, one.subject) == place])
 
     return msgspec.structs.replace(history, series=[marked(one) for one in history.series])
 
@@ -81,7 +80,7 @@ def acknowledged(history: History, known: KnownChanges, note: str, when: str) ->
     new = [
         KnownChange(
             metric=history.metric.name,
-            subject=series.subject._asdict(),
+            subject=series.subject,
             kind=change.kind,
             bundle=series.points[change.index].bundle,
             label=series.points[change.index].label,

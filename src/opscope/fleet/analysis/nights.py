@@ -7,8 +7,9 @@ all that were judged together, and so are changes of level (false discovery rate
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import msgspec
 import numpy as np
@@ -19,20 +20,29 @@ from opscope.core.stats.segments import FEWEST_RUNS, SMALLEST_CHANGE, scatter_ar
 from opscope.fleet.analysis.history_gate import current_level
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from numpy.typing import NDArray
 
     from opscope.core.stats.effect import PredictionInterval
     from opscope.core.stats.segments import SeriesSegment
 
 
-class RunSeries(NamedTuple):
+class FleetConfiguration(msgspec.Struct, frozen=True):
+    """What is followed from night to night.
+
+    Attributes:
+        model: name of the model, with its number type.
+        device: name of the device, with the kind of target where several are in use.
+        variant: its name.
+    """
+
+    model: str
+    device: str
+    variant: str
+
+
+class RunSeries(FleetConfiguration, frozen=True):
     """The runs of one configuration, all timed in one way, oldest first; at least one."""
 
-    model: str  # name of the model, with its number type
-    device: str  # name of the device
-    variant: str  # its name
     latencies_ns: Sequence[float]  # of the runs
     begun: Sequence[datetime | None]  # when they began, UTC; None where that is not known
     placed: Sequence[datetime | None]  # where they stand in the history, UTC; None likewise
@@ -65,13 +75,10 @@ class RunChange(msgspec.Struct, frozen=True):
     latencies_ns: list[float] = []
 
 
-class FleetLevelChange(msgspec.Struct, frozen=True):
+class FleetLevelChange(FleetConfiguration, frozen=True):
     """A configuration whose level changed lately.
 
     Attributes:
-        model: name of the model, with its number type.
-        device: name of the device.
-        variant: its name.
         when: when the first run of the new level was placed, or the last run of a drift, ISO 8601.
         drifts: whether the level rose or fell from run to run, in place of a step between two runs.
         before: date of the last run that is certainly before a step, or of the first one of a drift.
@@ -86,9 +93,6 @@ class FleetLevelChange(msgspec.Struct, frozen=True):
         certain: whether the two are neighbours, so that the place of a step is known to the run.
     """
 
-    model: str
-    device: str
-    variant: str
     when: str
     drifts: bool
     before: str

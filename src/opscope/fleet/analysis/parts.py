@@ -11,7 +11,7 @@ import msgspec
 from opscope.analysis.findings.message import Grade
 from opscope.core.grouping import grouped
 from opscope.core.stats.effect import Verdict
-from opscope.fleet.analysis.nights import RunChange
+from opscope.fleet.analysis.nights import FleetConfiguration, RunChange
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -57,21 +57,15 @@ class FleetPart(msgspec.Struct, frozen=True):
     slowest: tuple[str, float] | None = None
 
 
-class DistantPair(msgspec.Struct, frozen=True):
-    """A model that is slower on a device than the device's other models let expect.
+class DistantPair(FleetConfiguration, frozen=True):
+    """A model that is slower on a device than the device's other models let expect, in its fastest variant there.
 
     Attributes:
-        model: the model.
-        device: the device.
-        variant: of the fastest configuration of both.
         latency_ns: of it.
         times_best: latency / latency of the fastest device.
         usual: median of the same over the device's models.
     """
 
-    model: str
-    device: str
-    variant: str
     latency_ns: float
     times_best: float
     usual: float
@@ -190,14 +184,11 @@ def _worst_first(part: FleetPart) -> tuple[float, float, float, str]:
     return -part.worse, -part.rose, -moved, part.name
 
 
-class FleetRun(msgspec.Struct, frozen=True):
+class FleetRun(FleetConfiguration, frozen=True):
     """The newest run of a configuration.
 
     Attributes:
         bundle: its hash.
-        model: name of the model, with its number type.
-        device: name of the device, with the kind of target where several are in use.
-        variant: its name.
         role: accelerated, baseline, intermediate or candidate; null where it is not known.
         created: when it began, ISO 8601.
         runs: of this configuration in the store.
@@ -214,9 +205,6 @@ class FleetRun(msgspec.Struct, frozen=True):
     """
 
     bundle: str
-    model: str
-    device: str
-    variant: str
     role: str | None
     created: str
     runs: int

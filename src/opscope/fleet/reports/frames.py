@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 import polars as pl
+from msgspec.structs import astuple
 
 from opscope.fleet.analysis.history import Subject
 from opscope.fleet.reports.common_moves import fact_text
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 _MOMENT = pl.Datetime("us")
 _ENTRIES = "bundle kind model device variants repetitions created added placed source origin".split()
 _POINTS: Schema = {
-    **dict.fromkeys(Subject._fields, pl.String),
+    **dict.fromkeys(Subject.__struct_fields__, pl.String),
     "threads": pl.Int64,
     "run": pl.Int64,
     **dict.fromkeys("bundle label".split(), pl.String),
@@ -48,7 +49,7 @@ _RUNS: Schema = {
 }
 _SLOWER: Schema = {
     "confirmed": pl.Boolean,
-    **dict.fromkeys(Subject._fields, pl.String),
+    **dict.fromkeys(Subject.__struct_fields__, pl.String),
     "threads": pl.Int64,
     **dict.fromkeys("before_ns after_ns slowdown ci95_low ci95_high limit".split(), pl.Float64),
     **dict.fromkeys("runs predecessors".split(), pl.Int64),
@@ -104,7 +105,7 @@ def _points(series: Series) -> Iterator[Sequence[object]]:
     for number, (point, level) in enumerate(zip(series.points, levels, strict=True)):
         times = moment(point.created), moment(point.placed)
         figures = point.value, level, changes.get(number), number in apart
-        yield (*series.subject, number, point.bundle, point.label, *times, *figures)
+        yield (*astuple(series.subject), number, point.bundle, point.label, *times, *figures)
 
 
 def fleet_frame(fleet: Fleet) -> pl.DataFrame:
@@ -129,10 +130,10 @@ def _slower(confirmed: bool, row: SlowerSeries) -> Sequence[object]:
     figures = row.before_ns, row.after_ns, row.slowdown, *row.ci95, row.limit, row.runs, row.predecessors, row.p_value
     common, origin = row.common.value if row.common else None, row.origin
     if origin is None:
-        return (confirmed, *row.subject, *figures, common, None, None, None)
+        return (confirmed, *astuple(row.subject), *figures, common, None, None, None)
     changed = "; ".join(map(fact_text, origin.changed)) or None
     first = origin.first.bundle, moment(origin.first.placed), changed
-    return (confirmed, *row.subject, *figures, common, *first)
+    return (confirmed, *astuple(row.subject), *figures, common, *first)
 
 
 def faults_frame(found: StoreCheck) -> pl.DataFrame:

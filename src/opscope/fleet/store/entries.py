@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from opscope.fleet.store.log import Snapshot
     from opscope.fleet.store.place import StoreLocation
 
-_COLUMNS = "bundle, origin, repetitions, model, device, variants, created, added, source, kind, placed"
-
 
 class StoreEntry(msgspec.Struct, frozen=True):
     """A bundle that the store holds.
@@ -59,6 +57,9 @@ class StoreEntry(msgspec.Struct, frozen=True):
         """Month of the place in history, by which its files are kept apart."""
         found = moment(self.placed) or moment(self.added)
         return f"{found:%Y-%m}" if found else "unknown"
+
+
+_COLUMNS = ", ".join(StoreEntry.__struct_fields__)
 
 
 class EntryStream(NamedTuple):
@@ -131,10 +132,9 @@ def entry_rows(own: Iterable[StoreEntry]) -> pl.DataFrame:
 
 
 def _entry(row: tuple[Any, ...]) -> StoreEntry:
-    bundle, origin, repetitions, model, device, variants, created, added, source, kind, placed = row
-    names = from_json(variants, tuple[str, ...])
-    began, since = _text(created), _text(added)
-    return StoreEntry(bundle, origin, repetitions, model, device, names, began, since, source, kind, _text(placed))
+    found = dict(zip(StoreEntry.__struct_fields__, row, strict=True))
+    times = {name: _text(found[name]) for name in ("created", "added", "placed")}
+    return StoreEntry(**found | times | {"variants": from_json(found["variants"], tuple[str, ...])})
 
 
 def _text(found: datetime | None) -> str:

@@ -307,10 +307,8 @@ def _local(stated: str, files: Sequence[str]) -> str | None:
 
 
 def _listed(sources: Sequence[Listing], config: KitConfigFields) -> list[ExperimentKey]:
-    results = [
-        ExperimentKey(r.experiment, r.thread_count) for source in sources for r in (*source.runs, *source.results)
-    ]
-    planned = [ExperimentKey(e.name, threads) for e in config.experiments for threads in e.threads or (None,)]
+    results = [result.key for source in sources for result in (*source.runs, *source.results)]
+    planned = [ExperimentKey(e.name, threads=threads) for e in config.experiments for threads in e.threads or (None,)]
     return list(dict.fromkeys([*results, *planned]))
 
 
@@ -343,9 +341,9 @@ def _owner(place: str, prefix: str, listed: Sequence[ExperimentKey], stem: str) 
     names = sorted({key.experiment for key in listed}, key=len, reverse=True)
     fitting = [name for name in names if name in {bare, place}] or [n for n in names if front.endswith(f"_{n}")]
     if fitting:
-        return ExperimentKey(bare if bare in fitting else fitting[0], threads)
+        return ExperimentKey(bare if bare in fitting else fitting[0], threads=threads)
     inside = bool(place) and (front == place or front.endswith(f"_{place}"))
-    return ExperimentKey(place if inside else bare, threads)
+    return ExperimentKey(place if inside else bare, threads=threads)
 
 
 def _made(
@@ -397,7 +395,7 @@ def _experiment(run: _Found, key: ExperimentKey, names: Sequence[ExperimentKey])
         (file, result)
         for file, source in run.sources.items()
         for result in (*source.runs, *source.results)
-        if ExperimentKey(result.experiment, result.thread_count) in names
+        if result.key in names
     ]
     planned = [one for one in run.config.experiments if one.name == key.experiment]
     recorded: list[Result | PlannedExperiment] = [*(result for _, result in results), *planned]

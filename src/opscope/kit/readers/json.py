@@ -22,21 +22,25 @@ _LONGEST_INTEGER = 18
 _HINT = "the kit was interrupted while writing it, or it was edited; repair it or move it out of the directory"
 
 
-class Metrics(msgspec.Struct, frozen=True):
+class ThreadCount(msgspec.Struct, frozen=True, kw_only=True):
+    """In how many threads an experiment ran; None where no file tells it."""
+
+    threads: int | None = None
+
+
+class Metrics(ThreadCount, frozen=True):
     """What the kit states about the latency of an experiment, in ms, and the files it read it from."""
 
     runs: int | None = None
-    threads: int | None = None
     median_ms: float | str | None = None
     etdump: str | None = None
     log: str | None = None
 
 
-class ExperimentKey(msgspec.Struct, frozen=True):
-    """An experiment at one thread count; None where no file tells the count."""
+class ExperimentKey(ThreadCount, frozen=True):
+    """An experiment at one thread count."""
 
     experiment: str
-    threads: int | None = None
 
     @property
     def text(self) -> str:
@@ -55,17 +59,17 @@ class Result(ExperimentKey, frozen=True):
     metrics: Metrics | None = None
 
     @property
-    def thread_count(self) -> int | None:
-        """The thread count, wherever it stands."""
-        return self.metrics.threads if self.threads is None and self.metrics else self.threads
+    def key(self) -> ExperimentKey:
+        """The experiment with its thread count, wherever that stands."""
+        threads = self.metrics.threads if self.threads is None and self.metrics else self.threads
+        return ExperimentKey(self.experiment, threads=threads)
 
 
-class PairFields(msgspec.Struct, frozen=True):
+class PairFields(ThreadCount, frozen=True):
     """A comparison that the config asks for; a side is told by its name alone, or with its thread count."""
 
     baseline: ExperimentKey | str
     candidate: ExperimentKey | str
-    threads: int | None = None
     baseline_threads: int | None = None
     candidate_threads: int | None = None
     label: str | None = None
@@ -81,7 +85,7 @@ class PairFields(msgspec.Struct, frozen=True):
 def _side(side: ExperimentKey | str, *counts: int | None) -> ExperimentKey:
     """A side with the first thread count that is known of it."""
     key = ExperimentKey(side) if isinstance(side, str) else side
-    return ExperimentKey(key.experiment, next((n for n in (key.threads, *counts) if n is not None), None))
+    return ExperimentKey(key.experiment, threads=next((n for n in (key.threads, *counts) if n is not None), None))
 
 
 class AnalysisPlan(msgspec.Struct, frozen=True):

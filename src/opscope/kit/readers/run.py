@@ -175,7 +175,7 @@ def asked_pairs(asked: Iterable[PairFields], keys: Sequence[ExperimentKey], dire
 def _offered(keys: Sequence[ExperimentKey]) -> KitPair | None:
     """The first two of one thread count whose names differ in on and off alone."""
     for key in keys:
-        on = ExperimentKey(_OFF.sub("on", key.experiment), key.threads)
+        on = ExperimentKey(_OFF.sub("on", key.experiment), threads=key.threads)
         if on != key and on in keys:
             return KitPair(key.text, on.text, None)
     return None

@@ -384,7 +384,7 @@ def _whole_rate(cores: Sequence[TracedCore], window: int | None) -> tuple[float 
     macs = [core.rate.macs for core in cores if core.rate.macs is not None]
     if not window or len(macs) < len(cores):
         return None, None
-    peaks = [core.rate.peak for core in cores if core.rate.peak]
+    peaks = [core.rate.peak_mac_per_cycle for core in cores if core.rate.peak_mac_per_cycle]
     found = sum(macs) / window
     return found, found / sum(peaks) if len(peaks) == len(cores) else None
 

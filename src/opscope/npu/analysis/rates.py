@@ -57,23 +57,40 @@ class GmacRange(msgspec.Struct, frozen=True):
     assumed_mhz: float | None = None
 
 
-class MacRate(msgspec.Struct, frozen=True, kw_only=True):
-    """How fast a tile multiplied."""
+class TileRate(msgspec.Struct, frozen=True, kw_only=True):
+    """Multiply-accumulates of a tile, and how fast it did them.
+
+    Attributes:
+        mac_per_cycle: from the start of the first call, of any kind, to the end of the last; null where that is not
+            known, as ``rate_reason`` says.
+        in_call_mac_per_cycle: within the calls that multiply; null likewise.
+        utilisation: ``mac_per_cycle`` as a fraction of the peak; null where either is not known.
+        peak_mac_per_cycle: most that one core can do in a cycle; null without architecture and type.
+        gmac_per_s: the rate in seconds, as a range over the clock's levels where the clock is not known; null without
+            either.
+        macs: of the calls that multiply; null where not known.
+        calls_needed: of this core for all that was to be computed; null where not known.
+        coverage: part of these that was seen, at most 1; null where not known.
+        rate_reason: why there is no rate; null when there is one.
+    """
+
+    mac_per_cycle: float | None = None
+    in_call_mac_per_cycle: float | None = None
+    utilisation: float | None = None
+    peak_mac_per_cycle: int | None = None
+    gmac_per_s: GmacRange | None = None
+    macs: int | None = None
+    calls_needed: int | None = None
+    coverage: float | None = None
+    rate_reason: str | None = None
+
+
+class MacRate(TileRate, frozen=True, kw_only=True):
+    """The rate of a tile, with what it was found from."""
 
     calls: int  # whole calls that multiply
-    macs: int | None  # that these calls did; null when not known
-    # from the start of the tile's first call, of any kind, to the end of its last; null as `reason` says
-    mac_per_cycle: float | None = None
-    in_call_mac_per_cycle: float | None = None  # within the calls that multiply; null likewise
-    # multiply-accumulates for each cycle with a vector instruction; null likewise, or when that event was not
-    # traced
+    # multiply-accumulates for each cycle with a vector instruction; null without a rate, or when that was not traced
     per_vector_cycle: float | None = None
-    peak: int | None = None  # most that one core can do in a cycle; null when not known
-    utilisation: float | None = None  # of the peak in the window; null when either is not known
-    calls_needed: int | None = None  # of this core for all that was to be computed; null when not known
-    coverage: float | None = None  # share of these that was seen, at most 1; null when not known
-    gmac_per_s: GmacRange | None = None  # in the window; null without clock and device
-    reason: str | None = None  # why there is no rate; null when there is one
     findings: tuple[Message, ...] = ()  # what is wrong or doubtful
 
 
@@ -83,19 +100,19 @@ def rate(tile: TileTrace, calls: CallSpans, work: MacCalls, said: RunSpecificati
     seen = MacRate(
         calls=work.number,
         macs=work.number * said.tiling.macs_per_call if said.tiling else None,
-        peak=said.peak,
+        peak_mac_per_cycle=said.peak,
         findings=work.findings,
     )
     reason = _no_rate(work, said)
     if reason is not None:
-        return msgspec.structs.replace(seen, macs=None, reason=reason)
+        return msgspec.structs.replace(seen, macs=None, rate_reason=reason)
     known = _covered(tile, _rated(seen, work, window), said)
     excess = _excess(tile, known, said)
     if excess is None:
         return msgspec.structs.replace(known, gmac_per_s=_gmac_range(known.mac_per_cycle, said))
     findings = (*known.findings, excess)
     return msgspec.structs.replace(
-        seen, macs=None, calls_needed=known.calls_needed, reason=excess.title, findings=findings
+        seen, macs=None, calls_needed=known.calls_needed, rate_reason=excess.title, findings=findings
     )
 
 
@@ -131,7 +148,7 @@ def _rated(seen: MacRate, work: MacCalls, window: int) -> MacRate:
         mac_per_cycle=whole,
         in_call_mac_per_cycle=inside,
         per_vector_cycle=macs / work.vector_cycles if work.vector_cycles else None,
-        utilisation=whole / seen.peak if seen.peak else None,
+        utilisation=whole / seen.peak_mac_per_cycle if seen.peak_mac_per_cycle else None,
     )
 
 
@@ -169,15 +186,15 @@ def _covered(tile: TileTrace, known: MacRate, said: RunSpecification) -> MacRate
 
 def _other_type(tile: TileTrace, known: MacRate, said: RunSpecification) -> list[Message]:
     """That single vector instructions do more than the peak of the type: the kernel computes in another type."""
-    each = known.per_vector_cycle or 0.0
-    if said.device is None or said.dtype is None or known.peak is None or not _above(each, known.peak):
+    each, own = known.per_vector_cycle or 0.0, known.peak_mac_per_cycle
+    if said.device is None or said.dtype is None or own is None or not _above(each, own):
         return []
     floating = said.dtype.startswith("bf")
     peaks = said.device.mac_per_cycle.items()
     faster = [name for name, peak in peaks if peak >= each and name.startswith("bf") is floating]
     title = f"the vector unit does more per cycle than the peak in {said.dtype}"
     evidence = (
-        f"{rate_text(each)} MAC per vector cycle, the peak is {known.peak}: the kernel computes in a different "
+        f"{rate_text(each)} MAC per vector cycle, the peak is {own}: the kernel computes in a different "
         f"type{', such as ' + ' or '.join(faster) if faster else ', or the sizes are wrong'}"
     )
     step = f"utilisation is relative to the peak in {said.dtype}; give the kernel's type with --dtype"
@@ -255,7 +272,7 @@ class TileRoofline(msgspec.Struct, frozen=True, kw_only=True):
 def roofline(rate: MacRate, bound: TileBound | None, ports: tuple[Port, ...], said: RunSpecification) -> TileRoofline:
     """Place a tile under its ceilings."""
     if rate.mac_per_cycle is None:
-        return TileRoofline(reason=rate.reason)
+        return TileRoofline(reason=rate.rate_reason)
     if said.tiling is None or said.stream_bytes is None or said.dtype is None:
         return TileRoofline(reason="architecture or operand type is not given")
     macs = said.tiling.macs_per_call

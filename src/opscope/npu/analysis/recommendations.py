@@ -163,7 +163,7 @@ def _scalar(core: TracedCore) -> Iterator[Message]:
 
 def _vector(core: TracedCore) -> Iterator[Message]:
     """That a vector instruction does much less than the unit can."""
-    each, peak = core.rate.per_vector_cycle, core.rate.peak
+    each, peak = core.rate.per_vector_cycle, core.rate.peak_mac_per_cycle
     if each is None or peak is None or each >= WEAK_VECTOR * peak:
         return
     title = f"a vector cycle does {rate_text(each)} of {peak} MAC"

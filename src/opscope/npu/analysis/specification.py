@@ -21,6 +21,29 @@ _FASTEST_MHZ = 10_000.0
 _PLACE = "options"
 
 
+class NamedProduct(msgspec.Struct, frozen=True, kw_only=True):
+    """A matrix product and the hardware it ran on, as far as a user says it.
+
+    Attributes:
+        hwid: name of the hardware; one of a device names its architecture as well, and one of a device or of Stream's
+            models a clock to assume.
+        M: rows of A, of the whole matrix product.
+        K: columns of A.
+        N: columns of B.
+        m: rows of A in one call.
+        k: columns of A in one call.
+        n: columns of B in one call.
+    """
+
+    hwid: str | None = None
+    M: int | None = None
+    K: int | None = None
+    N: int | None = None
+    m: int | None = None
+    k: int | None = None
+    n: int | None = None
+
+
 class AssumedClock(msgspec.Struct, frozen=True):
     """A clock that nobody gave, so that rates in seconds can be given and marked as made from it.
 

@@ -10,6 +10,7 @@ import msgspec
 from opscope.npu.analysis.cycles import STALLS, category_name
 from opscope.npu.analysis.rates import GmacRange
 from opscope.npu.analysis.tiles_result import all_known
+from opscope.program.cost.gemm import Tiling
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -23,12 +24,7 @@ class SweepRow(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         label: name of the trace.
         path: where it stands.
-        M: rows of A, of the whole product.
-        K: columns of A.
-        N: columns of B.
-        m: rows of A in one call.
-        k: columns of A in one call.
-        n: columns of B in one call.
+        tiling: what one call works on, and the whole product.
         cores: that were traced and have calls.
         in_calls: part of their windows that is within calls.
         mac_per_cycle: of a core, mean over the cores.
@@ -47,12 +43,7 @@ class SweepRow(msgspec.Struct, frozen=True, kw_only=True):
 
     label: str
     path: str
-    M: int | None = None
-    K: int | None = None
-    N: int | None = None
-    m: int | None = None
-    k: int | None = None
-    n: int | None = None
+    tiling: Tiling | None = None
     cores: int = 0
     in_calls: float | None = None
     mac_per_cycle: float | None = None
@@ -71,7 +62,7 @@ class SweepRow(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def macs(self) -> int | None:
         """Multiply-accumulates of the whole product; None when its sizes are not known."""
-        return None if self.M is None or self.K is None or self.N is None else self.M * self.K * self.N
+        return self.tiling.macs if self.tiling else None
 
 
 class Sweep(msgspec.Struct, frozen=True, tag_field="schema", tag="opscope.tiles-sweep/1"):
@@ -90,9 +81,8 @@ def sweep(rows: Sequence[SweepRow], notes: Sequence[str] = ()) -> Sweep:
 def sweep_row(label: str, analysis: TilesAnalysis) -> SweepRow:
     """What a sweep shows of one trace."""
     rows = analysis.working
-    own, trace = analysis.given.tiling, analysis.trace
-    sizes = {name: getattr(own, name) for name in ("M", "K", "N", "m", "k", "n")} if own else {}
-    row = SweepRow(label=label, path=trace.path, complete=trace.complete, **sizes)
+    trace = analysis.trace
+    row = SweepRow(label=label, path=trace.path, tiling=analysis.given.tiling, complete=trace.complete)
     if not rows:
         return msgspec.structs.replace(row, problem="no kernel call of a core is in it")
     window = sum(one.window_cycles for one in rows)

@@ -38,7 +38,7 @@ from opscope.npu.analysis.iterations import (
 from opscope.npu.analysis.kinds import Kinds, MacCalls, find_kinds, multiplying, none_multiplying, unsorted
 from opscope.npu.analysis.ports import ports
 from opscope.npu.analysis.prediction import Prediction, against, repeated_calls, repeated_iterations
-from opscope.npu.analysis.rates import MacRate, TileRoofline, iteration_rates, rate, roofline
+from opscope.npu.analysis.rates import MacRate, TileRate, TileRoofline, iteration_rates, rate, roofline
 from opscope.npu.analysis.recommendations import array_recommendations, recommendations
 from opscope.npu.analysis.specification import RunSpecification, inconsistencies
 from opscope.npu.analysis.tiles_result import SlotRow, TileRow, TilesAnalysis, TilesSource
@@ -60,11 +60,6 @@ if TYPE_CHECKING:
 
 _SEVERE = {"truncated", "no_core_trace", "times_backwards", "times_fractional"}
 _HARMLESS = {"padding_as_event"}
-_OF_CALLS = (
-    *("mac_per_cycle", "utilisation", "coverage", "bound", "iterations_by", "expected_iterations", "roofline"),
-    *("in_call_mac_per_cycle", "peak_mac_per_cycle", "gmac_per_s", "macs", "calls_needed"),
-)
-"""Figures of a row that only a core has."""
 _NO_DAMAGE: tuple[tuple[LostPackets, ...], tuple[Message, ...]] = (), ()
 _NO_PORTS: tuple[Port, ...] = ()
 
@@ -187,7 +182,7 @@ def examine(tile: TileTrace, terms: TilesTerms, around: Sequence[TileTrace] = ()
     rated = _as_far_as_known(
         f"the rate {of}",
         lambda: rate(tile, calls, work, said),
-        lambda why: MacRate(calls=work.number, macs=None, reason=why),
+        lambda why: MacRate(calls=work.number, rate_reason=why),
     )
     moved = part(f"the streams {of}", lambda: ports(tile, work, said.tiling, said.stream_bytes, said.dtype), _NO_PORTS)
     paced, pace_reason, doubts = _as_far_as_known(
@@ -293,7 +288,7 @@ def _row(tile: TileTrace, core: TracedCore | PartFailure | None, said: RunSpecif
     ]
     if not isinstance(core, TracedCore):
         return _silent(tile, slots, "only cores make calls; this is another unit" if core is None else _unknown(core))
-    found, pairing, iterations = core.rate, core.pairing, core.iterations
+    pairing, iterations = core.pairing, core.iterations
     return TileRow(
         tile=tile.tile,
         unit=tile.unit.value,
@@ -303,21 +298,12 @@ def _row(tile: TileTrace, core: TracedCore | PartFailure | None, said: RunSpecif
         cycles=core.cycles,
         not_traced=core.known.missing,
         overlapping_cycles=sum(claimed_twice(pairing.calls, core.known).values()),
-        mac_per_cycle=found.mac_per_cycle,
-        utilisation=found.utilisation,
-        coverage=found.coverage,
         bound=core.bound,
         iterations=part(f"the cycles of iterations of tile {tile.tile}", lambda: _iterations(core, said), []),
         iterations_by=iterations.by,
         iterations_reason=iterations.reason,
         expected_iterations=iterations.expected,
-        in_call_mac_per_cycle=found.in_call_mac_per_cycle,
-        peak_mac_per_cycle=found.peak,
-        gmac_per_s=found.gmac_per_s,
-        macs=found.macs,
-        rate_reason=found.reason,
         bound_reason=core.bound_reason,
-        calls_needed=found.calls_needed,
         roofline=core.roofline,
         last_cycle=tile.last,
         slots=slots,
@@ -325,13 +311,13 @@ def _row(tile: TileTrace, core: TracedCore | PartFailure | None, said: RunSpecif
         lost_packets=core.lost,
         call_stalls=core.stalls,
         only_waits=core.only_waits,
+        **{name: getattr(core.rate, name) for name in TileRate.__struct_fields__},
     )
 
 
 def _silent(tile: TileTrace, slots: list[SlotRow], reason: str) -> TileRow:
     """A unit of which no calls are known: its window is empty, and what it lacks is null."""
     none = CycleSplit(0, 0, 0, 0, 0, 0)
-    unknown = dict.fromkeys(_OF_CALLS)
     return TileRow(
         tile=tile.tile,
         unit=tile.unit.value,
@@ -348,10 +334,6 @@ def _silent(tile: TileTrace, slots: list[SlotRow], reason: str) -> TileRow:
         last_cycle=tile.last,
         slots=slots,
         advice=msgspec.structs.replace(_advice(tile, lambda: advise(tile)), findings=()),
-        lost_packets=(),
-        call_stalls=(),
-        only_waits=None,
-        **unknown,
     )
 
 

@@ -16,7 +16,7 @@ from opscope.npu.analysis.damage import LostPackets
 from opscope.npu.analysis.iterations import Iteration
 from opscope.npu.analysis.kinds import KindRow
 from opscope.npu.analysis.prediction import Prediction
-from opscope.npu.analysis.rates import GmacRange, TileRoofline
+from opscope.npu.analysis.rates import GmacRange, TileRate, TileRoofline
 from opscope.npu.analysis.specification import RunSpecification
 from opscope.npu.analysis.waits import CoreWait
 
@@ -55,7 +55,7 @@ class SlotRow(msgspec.Struct, frozen=True):
     cycles: int
 
 
-class TileRow(msgspec.Struct, frozen=True):
+class TileRow(TileRate, frozen=True, kw_only=True):
     """One trace unit of one tile.
 
     Attributes:
@@ -67,21 +67,12 @@ class TileRow(msgspec.Struct, frozen=True):
         cycles: of the window.
         not_traced: events that were not; their cycles are within ``other``.
         overlapping_cycles: of the window that two slots claim; each is counted once.
-        mac_per_cycle: of the window; null where that is not known, as ``reasons`` says.
-        utilisation: the same as a fraction of the peak.
-        coverage: calls in the trace as a fraction of those of the whole run.
         bound: what the period of calls is bound by; null where that is not known.
         iterations: repetitions of the whole product.
         iterations_by: what they were found by; null without any.
         iterations_reason: why these, or why none.
         expected_iterations: that were asked for; null likewise.
-        in_call_mac_per_cycle: within the calls that multiply; null likewise.
-        peak_mac_per_cycle: of one core; null without architecture and type.
-        gmac_per_s: of the window, as a range over the clock's levels where the clock is not known; null without either.
-        macs: of the calls that multiply; null without a tiling.
-        rate_reason: why there is no rate; null when there is one.
         bound_reason: how the bound was found, or why there is none.
-        calls_needed: of this core for all that was to be computed; null where that is not known.
         roofline: the core under its ceilings; null for other units.
         last_cycle: that its trace reaches.
         slots: what was traced.
@@ -99,22 +90,13 @@ class TileRow(msgspec.Struct, frozen=True):
     cycles: Cycles
     not_traced: tuple[str, ...]
     overlapping_cycles: int
-    mac_per_cycle: float | None
-    utilisation: float | None
-    coverage: float | None
-    bound: TileBound | None
+    bound: TileBound | None = None
     iterations: list[Iteration]
-    iterations_by: str | None
+    iterations_by: str | None = None
     iterations_reason: str
-    expected_iterations: int | None
-    in_call_mac_per_cycle: float | None
-    peak_mac_per_cycle: int | None
-    gmac_per_s: GmacRange | None
-    macs: int | None
-    rate_reason: str | None
+    expected_iterations: int | None = None
     bound_reason: str | None
-    calls_needed: int | None
-    roofline: TileRoofline | None
+    roofline: TileRoofline | None = None
     last_cycle: int
     slots: list[SlotRow]
     advice: TraceAdvice

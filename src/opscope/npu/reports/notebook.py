@@ -47,9 +47,10 @@ _FIGURES: Schema = {
     "minimum_detectable": pl.Float64,
 }
 _GMAC = {"gmac_per_s_low": "low", "gmac_per_s_high": "high"}
+_SIZES = ("M", "K", "N", "m", "k", "n")
 _SWEEP: Schema = {
     **dict.fromkeys("label path".split(), pl.String),
-    **dict.fromkeys("M K N m k n macs cores".split(), pl.Int64),
+    **dict.fromkeys([*_SIZES, "macs", "cores"], pl.Int64),
     **dict.fromkeys("in_calls mac_per_cycle utilisation coverage".split(), pl.Float64),
     **dict.fromkeys([*_GMAC, *"iteration_cycles period_cycles call_cycles".split()], pl.Float64),
     **dict.fromkeys("bound_by stall".split(), pl.String),
@@ -155,7 +156,7 @@ def sweep_frame(found: Sweep) -> pl.DataFrame:
 def _swept(row: SweepRow, name: str) -> object:
     if name in _GMAC:
         return None if row.gmac_per_s is None else getattr(row.gmac_per_s, _GMAC[name])
-    return getattr(row, name)
+    return getattr(row.tiling, name, None) if name in _SIZES else getattr(row, name)
 
 
 def _figures(rows: Sequence[FigureChange]) -> TableBlock:

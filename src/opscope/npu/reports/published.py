@@ -19,7 +19,7 @@ from msgspec import UNSET, UnsetType
 from opscope.core.table.tiles import Unit
 from opscope.core.units import counted_text
 from opscope.npu.analysis.calls import END
-from opscope.npu.analysis.specification import AssumedClock
+from opscope.npu.analysis.specification import AssumedClock, NamedProduct
 from opscope.reports.document.text import distinct, plain
 
 if TYPE_CHECKING:
@@ -58,18 +58,18 @@ class PublishedIteration(msgspec.Struct, frozen=True):
     phase: str
 
 
-class PublishedCore(msgspec.Struct, frozen=True):
+class PublishedCore(msgspec.Struct, frozen=True, kw_only=True):
     """``<tile>.json``; ``assumed_clock`` stands in it when its rates are made from one."""
 
     pid: int
     tile_name: str
-    median_kernel_duration_cycles: float | None
-    lock_stall_boundary_count: int
-    detected_total_iterations: int
+    median_kernel_duration_cycles: float | None = None
+    lock_stall_boundary_count: int = 0
+    detected_total_iterations: int = 0
     expected_total_iterations: int | None
     mismatch_note: str | None
-    iterations: list[PublishedIteration]
-    performance_window: list[int]
+    iterations: list[PublishedIteration] = []
+    performance_window: list[int] = []
     assumed_clock: AssumedClock | UnsetType = UNSET
 
 
@@ -99,16 +99,9 @@ class Aggregate(msgspec.Struct, frozen=True):
     assumed_clock: AssumedClock | UnsetType = UNSET
 
 
-class Index(msgspec.Struct, frozen=True):
+class Index(NamedProduct, frozen=True, kw_only=True):
     """``index.json``: what the user said about the run as a whole, null where nothing; notes; which files there are."""
 
-    hwid: str | None
-    M: int | None
-    K: int | None
-    N: int | None
-    m: int | None
-    k: int | None
-    n: int | None
     rows: int | None
     cols: int | None
     input_path: str
@@ -142,13 +135,8 @@ def files_without_calls(tiles: Iterable[TileTrace], run: Index) -> dict[str, byt
         PublishedCore(
             pid=tile.pid,
             tile_name=f"tile{tile.tile}",
-            median_kernel_duration_cycles=None,
-            lock_stall_boundary_count=0,
-            detected_total_iterations=0,
             expected_total_iterations=_expected(run),
             mismatch_note=f"No iterations: {_NO_EVENTS}.",
-            iterations=[],
-            performance_window=[],
         )
         for tile in tiles
         if tile.unit is Unit.CORE

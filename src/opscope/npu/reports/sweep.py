@@ -149,7 +149,7 @@ def _table(rows: Sequence[SweepRow]) -> TableBlock:
     """A line a trace; what is known of none has no column."""
     columns = (
         column("product or trace", Format.NAME, _named),
-        column("one call", Format.TEXT, lambda row: "" if row.m is None else f"{row.m} x {row.k} x {row.n}", wide=True),
+        column("one call", Format.TEXT, _tile, wide=True),
         column("cores", Format.COUNT, lambda row: None if row.problem else row.cores, wide=True),
         column("MAC/cycle", Format.RATE, lambda row: row.mac_per_cycle, total=True),
         column("of peak", Format.SHARE, lambda row: row.utilisation),
@@ -182,4 +182,10 @@ def _bound(row: SweepRow) -> str:
 
 
 def _sizes(row: SweepRow) -> str:
-    return "" if row.macs is None else f"{row.M} x {row.K} x {row.N}"
+    whole = row.tiling
+    return "" if whole is None or whole.macs is None else f"{whole.M} x {whole.K} x {whole.N}"
+
+
+def _tile(row: SweepRow) -> str:
+    tile = row.tiling
+    return "" if tile is None else f"{tile.m} x {tile.k} x {tile.n}"

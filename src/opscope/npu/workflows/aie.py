@@ -9,6 +9,7 @@ import msgspec
 
 from opscope.core.errors import EmptyTraceError, IncompleteError, MismatchError, NotFoundError, UsageError
 from opscope.measurements.notebook import NotebookResult
+from opscope.npu.analysis.specification import NamedProduct
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -35,20 +36,12 @@ _LIMITS = {
 """Findings that the published files, which have no place for findings, must tell in their notes."""
 
 
-class TilesRequest(msgspec.Struct, frozen=True, kw_only=True):
+class TilesRequest(NamedProduct, frozen=True, kw_only=True):
     """What a user says of a traced run; None where nothing is said.
 
     Attributes:
-        M: rows of A, of the whole matrix product.
-        K: columns of A.
-        N: columns of B.
-        m: rows of A in one call.
-        k: columns of A in one call.
-        n: columns of B in one call.
         row: rows of cores that compute.
         col: columns of cores that compute.
-        hwid: name of the hardware; one of a device names its architecture as well, and one of a device or of Stream's
-            models a clock to assume.
         warmup: iterations to set aside.
         iterations: iterations after them that are measured.
         slots: of raw words, lists of event names as ``opscope.npu.readers.slots`` has them.
@@ -69,15 +62,8 @@ class TilesRequest(msgspec.Struct, frozen=True, kw_only=True):
             timers of raw words, else the starts of the traces; ``trace-start`` or ``first-call``, these.
     """
 
-    M: int | None = None
-    K: int | None = None
-    N: int | None = None
-    m: int | None = None
-    k: int | None = None
-    n: int | None = None
     row: int | None = None
     col: int | None = None
-    hwid: str | None = None
     warmup: int | None = None
     iterations: int | None = None
     slots: tuple[str, ...] = ()
@@ -268,7 +254,7 @@ def _index(request: TilesRequest, path: str | Path, out: str | Path, notes: list
     from opscope.npu.reports.published import Index
 
     return Index(
-        **{name: getattr(request, name) for name in ("hwid", "M", "K", "N", "m", "k", "n", "warmup", "iterations")},
+        **{name: getattr(request, name) for name in (*NamedProduct.__struct_fields__, "warmup", "iterations")},
         rows=request.row,
         cols=request.col,
         input_path=str(path),

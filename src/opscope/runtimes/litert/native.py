@@ -150,7 +150,6 @@ class LitertJobs(WheelJobs[LitertAnswer]):
         return JobOutcome(
             measurement=heard.measurement(
                 mask=proved,
-                threads=None,
                 inputs=inputs,
                 outputs=[Tensor(list(array.shape), str(array.dtype)) for array in outputs],
                 output_sha256=digest(outputs),

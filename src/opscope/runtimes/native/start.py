@@ -58,12 +58,12 @@ class RunnerAnswer(msgspec.Struct, frozen=True):
     write_ns: int = 0  # writing the trace and the outputs
     peak_rss_bytes: int = 0  # largest resident memory of the process, before anything was written
     processor: CpuReading | None = None  # what the processor says of itself, when it was asked
+    threads: int | None = None  # size of the thread pool, read back; null where the runtime does not tell it
 
-    def measurement(  # noqa: PLR0913 - what a runner does not tell of itself
+    def measurement(
         self,
         *,
         mask: MaskProof | None,
-        threads: int | None,
         inputs: list[Tensor],
         outputs: list[Tensor],
         output_sha256: str | None,
@@ -73,7 +73,7 @@ class RunnerAnswer(msgspec.Struct, frozen=True):
         """The measurement of a repetition; ``spent`` is the time to read and keep what the runner left, in ns."""
         return Measurement(
             mask=mask,
-            threads=threads,
+            threads=self.threads,
             inputs=inputs,
             outputs=outputs,
             output_sha256=output_sha256,

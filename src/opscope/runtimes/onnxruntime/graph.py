@@ -9,6 +9,7 @@ import msgspec
 from opscope.core.errors import TraceFormatError
 from opscope.core.json import from_json
 from opscope.readers.compressed import file_view
+from opscope.runtimes.onnxruntime.onnx_file import OnnxOperator
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -31,20 +32,16 @@ class SessionTensor(msgspec.Struct, frozen=True):
     shape: tuple[int, ...]
 
 
-class SessionNode(msgspec.Struct, frozen=True):
+class SessionNode(OnnxOperator, frozen=True):
     """A node that ran."""
 
-    name: str  # as the profile has it, which names those that the model leaves without a name
-    op: str  # its type
-    domain: str  # that defines it; empty for ONNX itself
-    inputs: tuple[str, ...]  # names of tensors; empty for one that is left out
-    outputs: tuple[str, ...]
     # tensors that it was given in the last run, one for each input that is not left out; fewer, or none, where
     # the profile does not tell
     read: tuple[SessionTensor, ...] = ()
     written: tuple[SessionTensor, ...] = ()  # tensors that it left then; likewise
     activation: str | None = None  # that a convolution also computes; empty for none, None where that is not told
-    graphs: dict[str, tuple[SessionNode, ...]] = {}  # nodes of the graphs that it runs, by the name of the attribute
+    # nodes of the graphs that it runs, by the name of the attribute
+    graphs: dict[str, tuple[SessionNode, ...]] = msgspec.field(default_factory=dict)
 
 
 class SessionCall(msgspec.Struct, frozen=True):

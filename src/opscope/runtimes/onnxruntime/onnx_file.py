@@ -90,14 +90,19 @@ class OnnxWeight(msgspec.Struct, frozen=True):
     values: tuple[int, ...] | None  # integers of a short constant, which may be an option of a node; None for others
 
 
-class OnnxNode(msgspec.Struct, frozen=True):
-    """An operator of a graph."""
+class OnnxOperator(msgspec.Struct, frozen=True):
+    """An operator of a graph, of the model or of the one that ran."""
 
-    name: str  # as the model has it; may be empty, and need not be unique
+    name: str  # of a model: may be empty, and need not be unique; of a run: as the profile has it, never empty
     op: str  # its type, as `Conv`
     domain: str  # that defines it; empty for ONNX itself
     inputs: tuple[str, ...]  # names of tensors; empty for one that is left out
     outputs: tuple[str, ...]
+
+
+class OnnxNode(OnnxOperator, frozen=True):
+    """An operator as the model has it."""
+
     attributes: dict[str, Attribute]  # numbers and texts; tensors and types are left out
     graphs: dict[str, OnnxGraph]  # that it runs, by the name of the attribute
 

@@ -132,7 +132,6 @@ class OnnxJobs(WheelJobs[SessionAnswer]):
         return JobOutcome(
             measurement=heard.measurement(
                 mask=proved,
-                threads=None,
                 inputs=inputs,
                 outputs=[Tensor(list(array.shape), str(array.dtype)) for array in outputs],
                 output_sha256=digest(outputs),

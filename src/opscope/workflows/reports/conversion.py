@@ -277,7 +277,7 @@ def _kit_stem(path: str) -> str:
     variant = manifest.variant(named) if named else usual_variant(manifest)
     if variant is None:
         return _stem(path)
-    key = ExperimentKey(variant.name, variant.threads)
+    key = ExperimentKey(variant.name, threads=variant.threads)
     return plain_stem(f"{manifest.model_of(variant.name).name}_{key.text}")
 
 
@@ -364,7 +364,7 @@ def _kit_output(side: Side, manifest: Manifest | None) -> KitOutput:
 
     threads = side.variant.threads if side.variant else None
     name = side.label.removesuffix("" if threads is None else f"_t{threads}") if side.variant else "trace"
-    key = ExperimentKey(name, threads)
+    key = ExperimentKey(name, threads=threads)
     return KitOutput(
         key=key,
         directory=plain_stem(name),

@@ -65,7 +65,6 @@ class RunnerLog(msgspec.Struct, frozen=True):
     load_ns: int | None  # loading the program and its method
     calls_ns: list[int]  # duration of every call, when it prints each one
     executed: int | None  # number of calls of its closing line
-    total_ns: int | None  # their total, of the same line
     shapes: dict[int, list[int]]  # sizes of every output tensor, by the output's number
     nan_outputs: int  # not-a-number values among the printed outputs, of which it prints the first and last hundred
     unknown_flag: str | None  # a flag that it does not know
@@ -82,7 +81,6 @@ def parse_log(text: str) -> RunnerLog:
         load_ns=_ns(loaded[1]) if loaded else None,
         calls_ns=[_ns(match[2]) for match in _ITERATION.finditer(text)],
         executed=int(closing[1]) if closing else None,
-        total_ns=_ns(closing[2]) if closing else None,
         shapes={
             int(number): [int(size) for size in sizes.split(",") if size.strip()]
             for number, sizes in _SIZES.findall(printed)

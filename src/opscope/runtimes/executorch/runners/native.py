@@ -90,7 +90,6 @@ class NativeAnswer(RunnerAnswer, frozen=True):
     inputs: list[RawTensor | None] = msgspec.field(default_factory=list)
     outputs: list[RawTensor] = msgspec.field(default_factory=list)  # likewise, of the last call of each
     mask: MaskProof | None = None  # proof that the features were off
-    threads: int = 0  # size of the thread pool, read back
     planned_bytes: int = 0  # memory that the method plans for its tensors
     isa: list[int] | None = None  # bytes of `cpuinfo_isa`, when the CPU's features were asked for
     struct_size: int | None = None  # as the symbol table states it; null where it states none
@@ -285,7 +284,6 @@ class NativeJobs:
         return JobOutcome(
             measurement=heard.measurement(
                 mask=heard.mask,
-                threads=heard.threads,
                 inputs=_tensors(job, heard),
                 outputs=[_tensor(raw) for raw in heard.outputs],
                 output_sha256=digest,
