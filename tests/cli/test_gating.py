@@ -22,7 +22,7 @@ from many_bundles import Made, Mint
 from opscope.analysis.gate.decision import ERRORS, Decision, Outcome
 from opscope.analysis.gate.gate import ComparisonEvidence
 from opscope.api import Settings, add_to_store, check_fleet, check_programs
-from opscope.cli.shared.gating import Told, tell
+from opscope.cli.shared.gating import GateOutputs, tell
 from opscope.core.errors import OpscopeError
 from opscope.core.json import to_json
 from opscope.fleet.analysis.fleet_gate import FleetEvidence
@@ -110,7 +110,7 @@ def written(
 ) -> tuple[Path, Path, Path, OpscopeError | None]:
     """JSON, Markdown and JUnit of a decision, and the error that the command ends with."""
     files = work / "c.json", work / "c.md", work / "c.xml"
-    how = Told(lenient, quiet=True, json=str(files[0]), markdown=str(files[1]), junit=str(files[2]))
+    how = GateOutputs(lenient, quiet=True, json=str(files[0]), markdown=str(files[1]), junit=str(files[2]))
     try:
         tell(decision, "it", how)
     except OpscopeError as error:

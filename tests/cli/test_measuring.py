@@ -8,7 +8,7 @@ import typer
 from typer.testing import CliRunner
 
 from opscope.bundle.settings import USUAL, ExperimentSettings, words_of
-from opscope.cli.shared.measuring import Asked, with_settings
+from opscope.cli.shared.measuring import GivenSettings, with_settings
 from opscope.experiment.planned import Settings
 
 OTHER = {
@@ -53,7 +53,7 @@ def parsed(*words: str) -> Settings:
 
     @app.command()
     @with_settings()
-    def command(asked: Asked) -> None:
+    def command(asked: GivenSettings) -> None:
         found.append(asked.settings())
 
     done = CliRunner().invoke(app, list(words), catch_exceptions=False)

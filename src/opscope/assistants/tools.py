@@ -238,7 +238,7 @@ def list_bundles(asked: ListBundles, desk: Desk) -> ToolAnswer:
         if not home.is_dir():
             raise NotFoundError("no such directory", where=home, hint="list_bundles without a directory lists all")
     found, whole = _bundles(homes)
-    shown = [_found(path) for path in found[asked.offset : asked.offset + asked.limit]]
+    shown = [_bundle_entry(path) for path in found[asked.offset : asked.offset + asked.limit]]
     more = _next_page("list_bundles", asked.offset + len(shown), len(found))
     more += [] if whole else [f"stopped after {_MOST_DIRECTORIES:,} directories: name a directory"]
     told = f"{counted_text(len(found), 'bundle')}, {len(shown)} shown"
@@ -264,7 +264,7 @@ def _directories(homes: tuple[Path, ...]) -> Iterator[tuple[Path, list[str]]]:
             yield Path(directory), files
 
 
-def _found(path: Path) -> FoundBundle:
+def _bundle_entry(path: Path) -> FoundBundle:
     from opscope.bundle.bundle import Bundle
 
     try:

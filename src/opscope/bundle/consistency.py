@@ -304,14 +304,14 @@ def _sha256(record: Json) -> str:
     writes it again; every field that is added has such a default.
     """
     try:
-        told = _told({name: value for name, value in record.items() if name != FIELD})
+        told = _without_absent({name: value for name, value in record.items() if name != FIELD})
     except RecursionError:
         return _NO_HASH  # nested more deeply than any record that was written
     return hashlib.sha256(msgspec.json.encode(told, order="sorted")).hexdigest()
 
 
-def _told(value: Json) -> Json:
+def _without_absent(value: Json) -> Json:
     if isinstance(value, dict):
-        told = {name: _told(own) for name, own in value.items()}
+        told = {name: _without_absent(own) for name, own in value.items()}
         return {name: own for name, own in told.items() if own is not None and own not in ([], {}, "")}
-    return [_told(own) for own in value] if isinstance(value, list) else value
+    return [_without_absent(own) for own in value] if isinstance(value, list) else value

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from opscope.cli.output import STANDARD_OUTPUT, JsonOption, QuietOption, notice, say, show, split_words, write_json
-from opscope.cli.shared.measuring import Asked, pairs, with_settings
+from opscope.cli.shared.measuring import GivenSettings, pairs, with_settings
 from opscope.core.printable import shell_command
 from opscope.core.system.cache import KEPT
 
@@ -33,7 +33,7 @@ _WHAT = "What is compared"
 @with_settings(_SETTINGS)
 def command(
     model: Annotated[str, typer.Argument(help="A .pte, .tflite or .onnx.")],
-    asked: Asked,
+    asked: GivenSettings,
     good: Annotated[
         str | None,
         typer.Option(metavar="RELEASE", help="A release that is fast, or runner:PATH.", rich_help_panel=_WHAT),

@@ -18,17 +18,17 @@ from opscope.cli.output import (
 from opscope.cli.shared.gating import (
     GATE,
     AnnotationsOption,
+    GateOutputs,
     InconclusiveOption,
     JunitOption,
     MarkdownOption,
     ThresholdOption,
-    Told,
     measured,
     refuse,
     tell,
     threshold_share,
 )
-from opscope.cli.shared.measuring import NOTHING_ASKED, Asked, with_settings
+from opscope.cli.shared.measuring import NOTHING_GIVEN, GivenSettings, with_settings
 from opscope.core.printable import shell_command
 
 if TYPE_CHECKING:
@@ -113,7 +113,7 @@ def command(
             rich_help_panel=_TWO_PROGRAMS,
         ),
     ] = None,
-    asked: Asked = NOTHING_ASKED,
+    asked: GivenSettings = NOTHING_GIVEN,
     config: Annotated[
         Path | None,
         typer.Option(
@@ -150,7 +150,7 @@ def command(
     from opscope.machine.clock import SystemClock
 
     share = threshold_share(threshold)
-    told = Told(inconclusive == "pass", quiet, json, markdown, junit, annotations)
+    told = GateOutputs(inconclusive == "pass", quiet, json, markdown, junit, annotations)
     given: dict[str, object] = {"--out": out, "--config": config, **asked.words}
     if new is not None:
         _check_no_sides(candidate, against, new, store)
@@ -220,7 +220,7 @@ def _counted(candidate: str, against: str, share: float | None) -> Decision[Work
     return check_work(candidate, against, limit=share or 0.0)
 
 
-def _settings(config: Path | None, asked: Asked) -> Settings:
+def _settings(config: Path | None, asked: GivenSettings) -> Settings:
     """How two programs are measured: as a file says, but for what the command line does."""
     from opscope.experiment.config_errors import typed_options
     from opscope.experiment.config_rules import read_settings

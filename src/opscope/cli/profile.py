@@ -21,18 +21,18 @@ from opscope.cli.output import (
 )
 from opscope.cli.shared.gating import (
     GATE,
+    GateOutputs,
     InconclusiveOption,
     JunitOption,
     MarkdownOption,
     ThresholdOption,
-    Told,
     measured,
     refuse,
     resume_hint,
     tell,
     threshold_share,
 )
-from opscope.cli.shared.measuring import Asked, with_settings
+from opscope.cli.shared.measuring import GivenSettings, with_settings
 from opscope.core.printable import shell_command
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ def command(
         str,
         typer.Argument(help="A model that can be exported (`opscope models`), or a .pte, .tflite or .onnx."),
     ],
-    asked: Asked,
+    asked: GivenSettings,
     remote_device: RemoteDeviceOption = None,
     power: PowerOption = None,
     out: Annotated[
@@ -120,7 +120,7 @@ def command(
             named=named,
         )
         write_json(checked.profiled.content, json)
-        told = Told(inconclusive == "pass", quiet or json == STANDARD_OUTPUT, None, markdown, junit)
+        told = GateOutputs(inconclusive == "pass", quiet or json == STANDARD_OUTPUT, None, markdown, junit)
         _finish(checked, model, told)
         return
     hint = f"{shell_command(['opscope', 'profile', model])} --against OLD {{name}} ..."
@@ -136,7 +136,7 @@ def command(
     _check_complete(done)
 
 
-def _full_run(done: Profiled, settings: Settings, asked: Asked) -> str:
+def _full_run(done: Profiled, settings: Settings, asked: GivenSettings) -> str:
     """The command for the same model in as many rounds as usual, with what was asked for beside the first look."""
     from opscope.workflows.measure.program_inputs import guessed_inputs
 
@@ -158,7 +158,7 @@ def _check_two_programs(model: str, against: str, settings: Settings) -> None:
         raise UsageError("both were measured before; profile runs programs", where="--against", hint=hint)
 
 
-def _finish(checked: ProgramCheck, model: str, told: Told) -> None:
+def _finish(checked: ProgramCheck, model: str, told: GateOutputs) -> None:
     """Tell of two programs, and end as the gate does."""
     shown = not told.quiet and STANDARD_OUTPUT not in {told.markdown, told.junit}
     if shown:

@@ -18,7 +18,7 @@ from opscope.cli.output import (
     show,
     write_json,
 )
-from opscope.cli.shared.measuring import NOTHING_ASKED, Asked, with_settings
+from opscope.cli.shared.measuring import NOTHING_GIVEN, GivenSettings, with_settings
 from opscope.core.printable import shell_command
 from opscope.core.units import counted_text
 from opscope.hosts.target_kinds import KINDS, forms
@@ -61,7 +61,7 @@ def command(
     ] = None,
     remote_device: RemoteDeviceOption = None,
     power: PowerOption = None,
-    asked: Asked = NOTHING_ASKED,
+    asked: GivenSettings = NOTHING_GIVEN,
     scheduler: Annotated[
         str | None, typer.Option(metavar="ADDRESS", help="Run them on the workers of this Dask scheduler.")
     ] = None,

@@ -48,11 +48,11 @@ def plug_ins(group: str) -> tuple[PlugIn, ...]:
     ``group``: such as ``opscope.rules``.
     """
     paths = tuple(sys.path)
-    return _found(group, paths) if group in _groups(paths) else ()
+    return _installed(group, paths) if group in _groups(paths) else ()
 
 
 @lru_cache(maxsize=16)
-def _found(group: str, _paths: tuple[str, ...]) -> tuple[PlugIn, ...]:
+def _installed(group: str, _paths: tuple[str, ...]) -> tuple[PlugIn, ...]:
     from importlib.metadata import entry_points  # noqa: PLC0415 - takes 50 ms, and most environments have no plug-in
 
     others = [point for point in entry_points(group=group) if not point.value.startswith(_OURS)]

@@ -60,13 +60,13 @@ def page(name: str, write: Callable[[], str]) -> bytes:
 
 
 def _markdown_alone(failure: PartFailure) -> str:
-    return marked_markdown(f"# Report\n\n{_told(failure)}")
+    return marked_markdown(f"# Report\n\n{_failure_text(failure)}")
 
 
 def _html_alone(failure: PartFailure) -> str:
     head = f'<meta name="generator" content="opscope {__version__}"><title>Report</title>'
-    return f'<!doctype html>\n<html lang="en">{head}<p>{escape(_told(failure), quote=False)}</p></html>\n'
+    return f'<!doctype html>\n<html lang="en">{head}<p>{escape(_failure_text(failure), quote=False)}</p></html>\n'
 
 
-def _told(failure: PartFailure) -> str:
+def _failure_text(failure: PartFailure) -> str:
     return f"{failure.sentence}; {PROBLEMS}/{failure.file_name} says where."

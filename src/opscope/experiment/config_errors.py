@@ -57,7 +57,7 @@ def typed_options(values: Mapping[str, object], kind: type[S]) -> S:
         return msgspec.convert(values, kind)
     except msgspec.ValidationError as error:
         problem, path = _placed(str(error))
-        name, found = path.partition("[")[0], _found(values, path)
+        name, found = path.partition("[")[0], _value_at(values, path)
         words = choices_of(kind).get(name)
         expected = f"one of {', '.join(words)}" if words else _expected(problem)
         hint = did_you_mean(found, words) if words and isinstance(found, str) else None
@@ -88,7 +88,7 @@ def _translated(
         )
     if missing := _MISSING.match(problem):
         return wrong(where, _joined(place, missing[1]), "this key is missing")
-    found = _found(raw, path)
+    found = _value_at(raw, path)
     words = choices.get(next((name for name, _ in reversed(_steps(path)) if name), ""))
     if words:
         hint = did_you_mean(found, words) if isinstance(found, str) else None
@@ -125,7 +125,7 @@ def _steps(path: str) -> list[tuple[str, str]]:
     return _STEP.findall(f".{path}" if path and not path.startswith("[") else path)
 
 
-def _found(raw: object, path: str) -> object:
+def _value_at(raw: object, path: str) -> object:
     value: Any = raw
     for name, number in _steps(path):
         value = value[int(number)] if number else value.get(name)

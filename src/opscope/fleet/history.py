@@ -61,7 +61,7 @@ if TYPE_CHECKING:
     from opscope.fleet.analysis.common_moves import CommonMove
     from opscope.fleet.analysis.history import History
     from opscope.fleet.store.place import StoreLocation
-    from opscope.fleet.store.rows import Found
+    from opscope.fleet.store.rows import AnalysedBundle
     from opscope.fleet.stored_runs import RunFilter, RunSelection
     from opscope.machine.clock import TimeSource
 
@@ -306,7 +306,7 @@ def check_history(
     return shown_as(GateResult, decision)
 
 
-def _variant(found: Found, name: str) -> Variant:
+def _variant(found: AnalysedBundle, name: str) -> Variant:
     manifest = found.manifest
     variant = manifest.variant(name) if name else usual_variant(manifest)
     if variant is None:
@@ -336,7 +336,7 @@ def _alike(manifest: Manifest, variant: Variant, arm: str, text: str, chosen: Ru
     return chosen
 
 
-def _runs(place: StoreLocation, chosen: RunFilter, found: Found) -> Sequence[tuple[Any, ...]]:
+def _runs(place: StoreLocation, chosen: RunFilter, found: AnalysedBundle) -> Sequence[tuple[Any, ...]]:
     """Bundle, latency, program and variant of the runs that fit and can be trusted, oldest first; without itself."""
     itself = ask(place, "SELECT bundle FROM bundles WHERE origin = ?", [origin_of(found.manifest)]).rows
     own = {row[0] for row in itself} | {found.bundle}

@@ -18,7 +18,7 @@ from opscope.core.json import from_json
 from opscope.core.tracebacks import nothing_known
 from opscope.core.version import __version__
 from opscope.fleet.store.entries import StoreEntry
-from opscope.fleet.store.rows import BundleLabels, Found, StoredComparison, bundle_rows, tile_rows
+from opscope.fleet.store.rows import AnalysedBundle, BundleLabels, StoredComparison, bundle_rows, tile_rows
 from opscope.fleet.store.schema import framed
 from opscope.measurements.sides import compared_pairs
 from opscope.npu.analysis.tiles_result import TilesAnalysis
@@ -139,7 +139,7 @@ def framed_together(found: Sequence[Ready]) -> Iterator[tuple[list[StoreEntry], 
         yield from framed_together(found[half:])
 
 
-def read_found(path: Path, *, recompute: bool = False) -> Found:
+def read_found(path: Path, *, recompute: bool = False) -> AnalysedBundle:
     """A bundle with its analyses and comparisons: those it holds when they fit its manifest, else recomputed."""
     if is_held(path):
         raise BundleError("a run is using it", where=path, hint="add it after the run has ended")
@@ -156,10 +156,10 @@ def read_found(path: Path, *, recompute: bool = False) -> Found:
         comparisons = [
             StoredComparison(one.baseline, one.candidate, one.end_to_end, one.outputs) for one in content.comparisons
         ]
-    return Found(name, str(path), manifest, analyses, comparisons)
+    return AnalysedBundle(name, str(path), manifest, analyses, comparisons)
 
 
-def _check_figures(found: Found, traced: Found, path: Path) -> None:
+def _check_figures(found: AnalysedBundle, traced: AnalysedBundle, path: Path) -> None:
     """Refuse a bundle whose figures are not those of its traces."""
     for name, one in traced.analyses.items():
         stated = found.analyses.get(name)
@@ -184,7 +184,7 @@ def _alike(stated: Sequence[float | None], traced: Sequence[float | None]) -> bo
     )
 
 
-def _ready(found: Found, path: Path, given: BundleLabels) -> Ready:
+def _ready(found: AnalysedBundle, path: Path, given: BundleLabels) -> Ready:
     manifest = found.manifest
     entry = StoreEntry(
         bundle=found.bundle,

@@ -47,7 +47,7 @@ def kit_checks(directory: Path) -> list[BundleCheck]:
     warnings = [(e, warning) for e in run.experiments for warning in e.warnings]
     told = [(side.path, warning) for side in read for warning in side.table.warnings]
     listed = f"{len(run.experiments)} experiment{'s' * (len(run.experiments) != 1)} listed"
-    unfinished = _told([(e.key, warning) for e, warning in warnings], _OF_WHOLE)
+    unfinished = _warning_problems([(e.key, warning) for e, warning in warnings], _OF_WHOLE)
     known = {problem.file for problem in unfinished}
     unreadable = [side for side in sides.values() if isinstance(side, Problem)]
     return [
@@ -63,14 +63,14 @@ def kit_checks(directory: Path) -> list[BundleCheck]:
         if sides
         else READABLE.skipped("there is none"),
         _program(run, told),
-        STATED.answered(_told(told, _OF_FIGURES), "the kit's medians and timelines match the traces")
+        STATED.answered(_warning_problems(told, _OF_FIGURES), "the kit's medians and timelines match the traces")
         if read
         else STATED.skipped("there is no trace to compare with"),
     ]
 
 
 def _pairs(run: KitRun) -> BundleCheck:
-    problems = _told([(run.config or "", warning) for warning in run.warnings], _OF_PAIRS)
+    problems = _warning_problems([(run.config or "", warning) for warning in run.warnings], _OF_PAIRS)
     if not problems and not run.comparisons:
         return PAIRS.skipped("no comparison was requested")
     return PAIRS.answered(problems, f"{len(run.comparisons)} of the requested comparisons can be made")
@@ -108,7 +108,7 @@ def _empty(sides: Iterable[Side]) -> list[Problem]:
     return found
 
 
-def _told(warnings: Sequence[tuple[str, TraceWarning]], codes: Sequence[str]) -> list[Problem]:
+def _warning_problems(warnings: Sequence[tuple[str, TraceWarning]], codes: Sequence[str]) -> list[Problem]:
     return [Problem(place, "", warning.message) for place, warning in warnings if warning.code in codes]
 
 
@@ -117,4 +117,4 @@ def _program(run: KitRun, told: Sequence[tuple[str, TraceWarning]]) -> BundleChe
         reason = f"{run.model} is not here" if run.model else "the program that ran is not recorded"
         return PROGRAM_OF_RUN.skipped(f"{reason}: operators are known by name only")
     passed = f"{run.program} matches the traces"
-    return PROGRAM_OF_RUN.answered(_told(told, ["program_unusable"]), passed)
+    return PROGRAM_OF_RUN.answered(_warning_problems(told, ["program_unusable"]), passed)

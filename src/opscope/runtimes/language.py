@@ -221,10 +221,10 @@ def _makes_several(phase: Phase) -> bool:
 
 def asked_calls(asked: Sequence[str], names: Sequence[str]) -> list[str]:
     """The calls that were asked for, as :meth:`Runtime.calls` has them."""
-    return [name for text in asked for name in _asked(text, names)]
+    return [name for text in asked for name in _repeated(text, names)]
 
 
-def _asked(text: str, names: Sequence[str]) -> list[str]:
+def _repeated(text: str, names: Sequence[str]) -> list[str]:
     name, colon, count = text.partition(":")
     if name not in names:
         raise UsageError(f"the program has no method {name!r}", where="--methods", hint=did_you_mean(name, names))

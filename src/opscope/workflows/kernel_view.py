@@ -72,7 +72,7 @@ def kernels(
         BundleError: the evidence arm of a bundle is damaged.
     """
     choice = wanted or KernelFilter()
-    named, bundles, notes = _found(paths)
+    named, bundles, notes = _opened(paths)
     sources = [_labelled(source, bundles) for source in named]
     ladders: list[VariantLadder] = []
     exported = frozenset(exported_kernels(Path(library))) if library else None
@@ -89,7 +89,7 @@ def kernels(
     )
 
 
-def _found(paths: Sequence[str | Path]) -> tuple[list[KernelSource], list[tuple[Bundle, str | None]], list[str]]:
+def _opened(paths: Sequence[str | Path]) -> tuple[list[KernelSource], list[tuple[Bundle, str | None]], list[str]]:
     """What the paths hold: sources in their order, bundles with what is said of their variants, and notes."""
     sources: list[KernelSource] = []
     bundles: list[tuple[Bundle, str | None]] = []

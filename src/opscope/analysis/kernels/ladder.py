@@ -223,14 +223,14 @@ def _why_not_executed(known: LadderInputs) -> str:
 def _counted(own: OperatorCalls, source: KernelSource) -> LevelAnswer:
     sme, computing = _sme(own.calls), _computing(own.calls)
     runs = f"in {counted_text(own.runs, 'run')}"
-    others = f", but {_told(own.calls)}" if own.calls else ""
+    others = f", but {_calls_text(own.calls)}" if own.calls else ""
     answer = Answer.YES if sme else Answer.NO
-    detail = f"{_told(sme)} {runs}" if sme else f"no kernel of the SME family {runs}{others}"
+    detail = f"{_calls_text(sme)} {runs}" if sme else f"no kernel of the SME family {runs}{others}"
     isa = _strongest(sme or computing)
     return LevelAnswer(EvidenceLevel.EXECUTED, answer, detail, _calls_of(source), isa, computing, own.runs)
 
 
-def _told(calls: Mapping[str, int]) -> str:
+def _calls_text(calls: Mapping[str, int]) -> str:
     return ", ".join(f"{name} {counted_text(count, 'time')}" for name, count in calls.items())
 
 
@@ -348,12 +348,12 @@ class VariantLadder(ThreadedVariant, frozen=True):
 
 def variant_ladder(variant: str, threads: int | None, known: LadderInputs) -> VariantLadder:
     """The ladders of every convolution and matrix product of a variant's delegates."""
-    rows = [row for row in known.operators if _asked(row)]
+    rows = [row for row in known.operators if _is_product(row)]
     ladders = [_ladder(known, row) for row in sorted(rows, key=lambda row: -row.share)]
     return VariantLadder(variant, threads, known.about, ladders, known.problem, known.emulated)
 
 
-def _asked(row: Operator) -> bool:
+def _is_product(row: Operator) -> bool:
     """Whether the questions make sense: a product in a delegate, alone or with what is fused into it."""
     heavy = row.category in _HEAVY and row.backend not in {PORTABLE_BACKEND, FRAMEWORK_BACKEND}
     return heavy and operator_key(row) is not None

@@ -213,11 +213,11 @@ def next_step(group: PortableGroup) -> str:
 
 def examine_plan(method: MethodPreflight) -> list[Message]:
     """Findings on one method, those that matter most first."""
-    found = [told for rule in RULES for told in _told(rule, method)]
+    found = [told for rule in RULES for told in _rule_messages(rule, method)]
     return ordered(sorted_out(found)[0])
 
 
-def _told(rule: Callable[[MethodPreflight], list[Message]], method: MethodPreflight) -> list[Message]:
+def _rule_messages(rule: Callable[[MethodPreflight], list[Message]], method: MethodPreflight) -> list[Message]:
     return part(f"the rule {rule_of(rule).name}", lambda: rule(method), [])
 
 

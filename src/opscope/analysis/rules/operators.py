@@ -136,7 +136,7 @@ def _side(own: Sequence[OperatorChange], side: str) -> str:
     return milliseconds(sum(getattr(change, side) or 0.0 for change in own))
 
 
-def _own(pair: PairEvidence, members: Sequence[OperatorChange]) -> list[Operator]:
+def _candidates(pair: PairEvidence, members: Sequence[OperatorChange]) -> list[Operator]:
     """The candidate's operators of these changes."""
     wanted = set(places(members))
     return [] if pair.evidence is None else [o for o in pair.evidence.operators if operator_key(o) in wanted]
@@ -144,7 +144,7 @@ def _own(pair: PairEvidence, members: Sequence[OperatorChange]) -> list[Operator
 
 def _reached(pair: PairEvidence, members: Sequence[OperatorChange]) -> float | None:
     """Share of their time that these operators would need at their ceilings; None where that is not known."""
-    return None if pair.evidence is None else reached_share(pair.evidence, _own(pair, members))
+    return None if pair.evidence is None else reached_share(pair.evidence, _candidates(pair, members))
 
 
 def _limits_text(pair: PairEvidence, members: Sequence[OperatorChange]) -> str:
@@ -160,8 +160,8 @@ def _unhelped_step(pair: PairEvidence, members: Sequence[OperatorChange]) -> str
     reached = _reached(pair, members)
     if bounds and bounds.count(Bound.MEMORY) > len(bounds) / 2:
         return "move fewer bytes, with int8 or fp16: most are memory-bound, so faster arithmetic does not help"
-    gains = kernel_gains(pair, _own(pair, members))
-    less = "fewer channels" if is_quantised(_own(pair, members)) else "int8 or fewer channels"
+    gains = kernel_gains(pair, _candidates(pair, members))
+    less = "fewer channels" if is_quantised(_candidates(pair, members)) else "int8 or fewer channels"
     if gains and not any(gain.faster for gain in gains):
         ceilings = gains_text(gains)
         return f"the library has no faster kernels for them ({ceilings}): give them less to do, with {less}"
@@ -173,7 +173,7 @@ def _unhelped_step(pair: PairEvidence, members: Sequence[OperatorChange]) -> str
         )
     if SME & set(pair.switched or ()):
         return "SME can run them: check the kernel log for KleidiAI kernels, and check the shapes"
-    types = number_types(_own(pair, members)) or "these number types"
+    types = number_types(_candidates(pair, members)) or "these number types"
     without = f"unknown whether the library has faster {types} kernels with {switched_text(pair)}"
     other = "or export the model in another type and compare"
     return f"{without}: measure the ceilings of both variants (leave out --no-ceilings), {other}"
@@ -185,7 +185,7 @@ def _unhelped_saving(pair: PairEvidence, members: Sequence[OperatorChange]) -> S
         return no_saving(pair.evidence.no_ceilings() or NO_CEILINGS if pair.evidence else NO_CEILINGS)
     if reached >= NEAR_CEILING:
         return no_saving("they run near their ceilings; the saving from another number type was not measured")
-    return at_ceilings(pair.evidence, _own(pair, members))
+    return at_ceilings(pair.evidence, _candidates(pair, members))
 
 
 @declare_rule(Severity.MEDIUM, LEAST_SHARE=LEAST_SHARE)

@@ -266,7 +266,7 @@ def examine(evidence: Evidence) -> tuple[list[Message], list[Message]]:
     """
     rules = RULES if evidence.split else LATENCY_RULES
     others = of_plug_ins(evidence) if evidence.split else []
-    findings, ruled_out = examined([*_asked(rules, evidence, evidence.disturbed), *others])
+    findings, ruled_out = examined([*_messages(rules, evidence, evidence.disturbed), *others])
     kept, repeated = with_overlaps(findings, [], place_times(evidence.operators))
     return kept, [*ruled_out, *repeated]
 
@@ -281,10 +281,14 @@ def examine_comparison(pair: PairEvidence | Comparison) -> tuple[list[Message], 
 def examine_experiment(experiment: ExperimentEvidence) -> tuple[list[Message], list[Message]]:
     """Apply the rules for a whole experiment."""
     split = experiment.shown is None or experiment.shown.split
-    return examined(_asked(EXPERIMENT_RULES if split else LATENCY_EXPERIMENT_RULES, experiment, experiment.disturbed))
+    return examined(
+        _messages(EXPERIMENT_RULES if split else LATENCY_EXPERIMENT_RULES, experiment, experiment.disturbed)
+    )
 
 
-def _asked(rules: Iterable[Callable[[Subject], Message]], subject: Subject, disturbed: str | None) -> Iterator[Message]:
+def _messages(
+    rules: Iterable[Callable[[Subject], Message]], subject: Subject, disturbed: str | None
+) -> Iterator[Message]:
     """What rules say; of disturbed times only those whose findings make others meaningless."""
     for rule in rules:
         if disturbed and rule_of(rule).name not in DECISIVE:

@@ -61,7 +61,7 @@ AnnotationsOption: TypeAlias = Annotated[
 ]
 
 
-class Told(NamedTuple):
+class GateOutputs(NamedTuple):
     """How a decision is told."""
 
     lenient: bool  # whether what is inconclusive passes
@@ -146,7 +146,7 @@ def threshold_share(text: str | None) -> float | None:
     return value
 
 
-def tell(found: Decision[Any], where: str, how: Told) -> None:
+def tell(found: Decision[Any], where: str, how: GateOutputs) -> None:
     """Write a decision, print it, and end with the error that it asks for.
 
     Raises an OpscopeError where the candidate may not pass; the kind of error has the exit code.
@@ -166,7 +166,7 @@ def tell(found: Decision[Any], where: str, how: Told) -> None:
         say(f"warning: {where}: inconclusive, but allowed to pass: {text.problem or problem(decision)}", err=True)
 
 
-def _write(decision: Decision[Any], text: GateText, how: Told) -> None:
+def _write(decision: Decision[Any], text: GateText, how: GateOutputs) -> None:
     """Write the forms that are asked for."""
     if how.json:
         from opscope.api import to_json

@@ -23,7 +23,7 @@ _HINTS = get_type_hints(Settings)
 OPTIONS = options_of(Settings)
 
 
-class Asked(NamedTuple):
+class GivenSettings(NamedTuple):
     """The settings that were given on a command line, by their names; all others are as usual."""
 
     given: dict[str, Any]
@@ -41,7 +41,7 @@ class Asked(NamedTuple):
         return {OPTIONS[name].named(name): value for name, value in self.given.items()}
 
 
-NOTHING_ASKED = Asked({})
+NOTHING_GIVEN = GivenSettings({})
 """In a signature: where the options of settings stand among the others of a command."""
 
 
@@ -65,7 +65,7 @@ def with_settings(
         def called(context: typer.Context, **values: Any) -> None:  # noqa: ANN401 - what the options hold
             named = {name: values.pop(name) for name in names}
             given = {name: value for name, value in named.items() if _was_given(context, name)}
-            command(asked=Asked({name: _read(name, value) for name, value in given.items()}), **values)
+            command(asked=GivenSettings({name: _read(name, value) for name, value in given.items()}), **values)
 
         context = inspect.Parameter("context", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context)
         signature = inspect.Signature([context, *own[:place], *made, *own[place + 1 :]])

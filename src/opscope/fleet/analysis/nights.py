@@ -179,17 +179,17 @@ def _last_change(one: RunSeries) -> tuple[FleetLevelChange, float] | None:
     if not last.drifts:
         step = step_between(values, found, len(found) - 1)
         ends = (step.earliest - 1, step.latest)
-        told = _told(one, last, (step.before, step.after), ends, step.ci95)
+        told = _level_change(one, last, (step.before, step.after), ends, step.ci95)
         return msgspec.structs.replace(told, certain=step.certain), min(1.0, last.end * step.p_value)
     scatter, degrees = scatter_around(np.log(values), found)
     change, error = math.log(last.ends / last.begins), scatter * math.sqrt(12 / (last.end - last.first))
     p_value = min(1.0, last.end * 2 * (1 - t_cdf(abs(change) / error, degrees))) if error > 0 else 0.0
     room = t_quantile(1 - ALPHA / 2, degrees) * error
     ci95 = math.exp(change - room), math.exp(change + room)
-    return _told(one, last, (last.begins, last.ends), (last.first, last.end - 1), ci95), p_value
+    return _level_change(one, last, (last.begins, last.ends), (last.first, last.end - 1), ci95), p_value
 
 
-def _told(
+def _level_change(
     one: RunSeries,
     last: SeriesSegment,
     values: tuple[float, float],

@@ -123,7 +123,7 @@ def _purge(place: StoreLocation) -> tuple[int, int]:
         if not marks:
             return 0, 0
         sql = f"SELECT bundle FROM {parquet_of([file.path for file in marks])}"  # noqa: S608 - quoted paths
-        gone = {name for (name,) in _asked(place, marks, sql, [])}
+        gone = {name for (name,) in _answer(place, marks, sql, [])}
         changed = _without(place, now, gone, marks)
         if changed:
             return changed
@@ -232,10 +232,10 @@ def _holding(place: StoreLocation, files: Sequence[File], bundles: Collection[st
         own = [file for file in files if file.table == table]
         rows = parquet_of([file.path for file in own], ", filename = true")
         sql = f"SELECT DISTINCT filename FROM {rows} WHERE bundle IN (SELECT unnest(?)) ORDER BY ALL"  # noqa: S608
-        yield from (by_path[name.partition("://")[2]] for (name,) in _asked(place, own, sql, [sorted(bundles)]))
+        yield from (by_path[name.partition("://")[2]] for (name,) in _answer(place, own, sql, [sorted(bundles)]))
 
 
-def _asked(place: StoreLocation, own: Sequence[File], sql: str, values: list[list[str]]) -> list[tuple[str, ...]]:
+def _answer(place: StoreLocation, own: Sequence[File], sql: str, values: list[list[str]]) -> list[tuple[str, ...]]:
     """The answer of a connection that reads files which no view may show."""
     files = only_reading(place, own)
     with reading_connection(files) as connection, query_errors(place, files):

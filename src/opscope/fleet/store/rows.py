@@ -79,7 +79,7 @@ class StoredComparison(msgspec.Struct, frozen=True, tag_field="schema", tag=COMP
     outputs: OutputAgreement | None
 
 
-class Found(NamedTuple):
+class AnalysedBundle(NamedTuple):
     """A bundle as it was read."""
 
     bundle: str  # its hash
@@ -95,7 +95,7 @@ class Found(NamedTuple):
         return len(self.manifest.completed(variant, arm))
 
 
-def bundle_rows(found: Found, given: BundleLabels) -> dict[str, list[Row]]:
+def bundle_rows(found: AnalysedBundle, given: BundleLabels) -> dict[str, list[Row]]:
     """Rows of every table, of all variants that have a result; variants without one have a row in ``runs`` only."""
     rows: dict[str, list[Row]] = {
         name: [] for name in ("runs", "latency", "operators", "modules", "findings", "kernels")
@@ -123,7 +123,7 @@ def moment(text: str | None) -> datetime | None:
     return found.astimezone(timezone.utc).replace(tzinfo=None) if found and found.tzinfo else found
 
 
-def _run(found: Found, variant: Variant, given: BundleLabels) -> Row:
+def _run(found: AnalysedBundle, variant: Variant, given: BundleLabels) -> Row:
     manifest, environment = found.manifest, found.manifest.environment
     analysis, model = found.analyses.get(variant.name), manifest.model_of(variant.name)
     return (

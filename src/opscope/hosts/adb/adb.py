@@ -220,7 +220,7 @@ class AdbShell:
     def run(self, command: Sequence[str], timeout: float) -> CompletedProcess[bytes]:
         """Run a command and wait for its end; without ``shell_v2`` its errors come in its output."""
         try:
-            done = self._adb(["shell", _told(command)], timeout)
+            done = self._adb(["shell", _with_exit_code(command)], timeout)
         except subprocess.TimeoutExpired:
             raise DeviceError(f"no answer within {timeout:.0f} s", where=self._where, hint=_SLOW) from None
         match = _TRAILER.search(done.stdout)
@@ -230,7 +230,7 @@ class AdbShell:
 
     def spawn(self, command: Sequence[str]) -> AdbProcess:
         """Start a command; Android's adb daemon sends it SIGHUP and closes its input when the connection ends."""
-        return AdbProcess([*self._command, "-s", self.serial, "shell", _told(command)], self._where)
+        return AdbProcess([*self._command, "-s", self.serial, "shell", _with_exit_code(command)], self._where)
 
     def push(self, files: Sequence[Path], directory: str) -> None:
         """Copy files into a directory of the device, which is made when it is not there."""
@@ -378,6 +378,6 @@ class AdbProcess:
         return "\n".join(lines).encode()
 
 
-def _told(command: Sequence[str]) -> str:
+def _with_exit_code(command: Sequence[str]) -> str:
     """A command for the device's shell, which tells its exit code in a last line."""
     return f"{shlex.join(command)}; c=$?; echo; echo {_ENDED} $c"

@@ -152,7 +152,7 @@ _ANCESTORS = 6
 _LONGEST_PATH = 1_000
 
 
-class _Found(NamedTuple):
+class _RunParts(NamedTuple):
     """What the experiments are put together from."""
 
     directory: Path
@@ -206,7 +206,7 @@ def read_kit(directory: Path, compared: tuple[str | None, str | None] | None = N
         pairs = asked_pairs(
             [*asked, *(PairFields(baseline, candidate) for baseline, candidate in made.values())], list(keys), directory
         )
-    run = _Found(directory, files, sources, config, found, made, pairs)
+    run = _RunParts(directory, files, sources, config, found, made, pairs)
     experiments = [_experiment(run, key, stands_for) for key, stands_for in keys.items()]
     program = _program(directory, files, model)
     return KitRun(
@@ -389,7 +389,7 @@ def _merged(keys: Iterable[ExperimentKey]) -> dict[ExperimentKey, list[Experimen
     return merged
 
 
-def _experiment(run: _Found, key: ExperimentKey, names: Sequence[ExperimentKey]) -> KitExperiment:
+def _experiment(run: _RunParts, key: ExperimentKey, names: Sequence[ExperimentKey]) -> KitExperiment:
     """What the run's files tell about one experiment, which the keys ``names`` stand for."""
     results = [
         (file, result)

@@ -122,7 +122,7 @@ class PreparedSwitch(NamedTuple):
     report: Path  # where the file has to be then that the process writes; elsewhere it is written into its directory
 
 
-class _Asked(msgspec.Struct, frozen=True):
+class _Library(msgspec.Struct, frozen=True):
     """A library that is to be switched."""
 
     path: str
@@ -136,7 +136,7 @@ class _Record(msgspec.Struct, frozen=True):
     mechanism: Mechanism  # that switches
     cleared: list[str]  # fields that are off
     masks: list[Mask]  # bits that are cleared for them
-    libraries: list[_Asked]  # that are switched
+    libraries: list[_Library]  # that are switched
     report: str  # path of the file that the switch library writes
 
 
@@ -195,7 +195,7 @@ def prepared_for(
         sites, outside = _sites(mechanism, library)
         unproven += outside
         if sites:
-            asked.append(_Asked(str(library), len(sites), outside))
+            asked.append(_Library(str(library), len(sites), outside))
             lines += [f"library {library if mechanism is Mechanism.TRAP and provide is None else library.name}"]
             lines += [f"site {site:x}" for site in sites if mechanism is Mechanism.TRAP]
     if not asked:
@@ -230,7 +230,7 @@ def prepared_for(
     return PreparedSwitch(variables, record, report)
 
 
-def _check_room(asked: Sequence[_Asked], place: Path) -> None:
+def _check_room(asked: Sequence[_Library], place: Path) -> None:
     """Refuse what the switch library has no room for, or cannot be told."""
     sites = sum(library.sites for library in asked)
     if len(asked) > _MOST_LIBRARIES or sites > _MOST_SITES:
@@ -290,7 +290,7 @@ def _check(told: _Record, process: int, libraries: Sequence[SwitchedLibrary]) ->
         raise FeatureError("features were switched off that should have stayed on", hint=WITHOUT_SWITCH)
 
 
-def _check_absent(asked: _Asked) -> None:
+def _check_absent(asked: _Library) -> None:
     """Refuse a library that this process has and that was not switched."""
     if any(line.endswith(asked.path) for line in text_of(Path("/proc/self/maps")).splitlines()):
         raise FeatureError("the library was loaded but not switched", where=asked.path, hint=WITHOUT_SWITCH)

@@ -175,13 +175,13 @@ class ComparedFigure(NamedTuple):
 def compared_tiles(baseline: TilesTraces, candidate: TilesTraces) -> TilesComparison | None:
     """Compare two sides; None when a side has no period of calls, so that nothing can be compared."""
     sides = baseline.analyses, candidate.analyses
-    iteration = _asked(ITERATION, _CYCLES, sides, _iteration) if _iterations_alike(sides) else None
-    period = _asked(PERIOD, _CYCLES, sides, _period)
+    iteration = _compared_figure(ITERATION, _CYCLES, sides, _iteration) if _iterations_alike(sides) else None
+    period = _compared_figure(PERIOD, _CYCLES, sides, _period)
     main = iteration or period
     if main is None:
         return None
     kinds, waits = _kinds(sides), _waits(sides, PER_CALL if iteration is None else PER_ITERATION)
-    rate = _asked("MAC/cycle per core", _RATE, sides, lambda one: one.mac_per_cycle)
+    rate = _compared_figure("MAC/cycle per core", _RATE, sides, lambda one: one.mac_per_cycle)
     changes = iter(_changes([*kinds, *([period] if period else []), *waits, *([rate] if rate else [])]))
     of_kinds = [next(changes) for _ in kinds]
     of_period = next(changes) if period else None
@@ -201,7 +201,9 @@ def compared_tiles(baseline: TilesTraces, candidate: TilesTraces) -> TilesCompar
     )
 
 
-def _asked(name: str, unit: str, sides: _Sides, of: Callable[[TilesAnalysis], float | None]) -> ComparedFigure | None:
+def _compared_figure(
+    name: str, unit: str, sides: _Sides, of: Callable[[TilesAnalysis], float | None]
+) -> ComparedFigure | None:
     """A figure that every trace of both sides has; None otherwise."""
     baseline, candidate = ([of(one) for one in side] for side in sides)
     known = [[value for value in side if value is not None] for side in (baseline, candidate)]
@@ -248,7 +250,7 @@ def _waits(sides: _Sides, unit: str) -> list[ComparedFigure]:
     def asked(category: str) -> ComparedFigure | None:
         per_iteration = partial(_cycles_per_iteration, category=category, gaps=gaps)
         cycles = per_iteration if unit == PER_ITERATION else partial(_cycles_per_call, category=category)
-        return _asked(category_name(category), unit, sides, lambda one: mean_known(map(cycles, one.working)))
+        return _compared_figure(category_name(category), unit, sides, lambda one: mean_known(map(cycles, one.working)))
 
     return [found for own in STALLS if (found := asked(own)) is not None]
 
@@ -256,7 +258,7 @@ def _waits(sides: _Sides, unit: str) -> list[ComparedFigure]:
 def _shares(sides: _Sides, judged: Sequence[FigureChange]) -> list[FigureChange]:
     """Parts of the windows of all cores, with the verdicts of the cycles; what some core did not trace is left out."""
     verdicts = {change.name: change.verdict for change in judged}
-    asked = [_asked(category_name(own), _SHARE, sides, partial(_share, category=own)) for own in STALLS]
+    asked = [_compared_figure(category_name(own), _SHARE, sides, partial(_share, category=own)) for own in STALLS]
     return [
         msgspec.structs.replace(_change(one, _effect(one)), verdict=verdicts.get(one.name, Verdict.UNDECIDABLE))
         for one in asked

@@ -100,14 +100,14 @@ def analyse_tiles(traces: TileTraceSet, source: TilesSource, terms: TilesTerms) 
             "the comparison with the cost model", lambda: _prediction(tuple(cores.values()), array, terms), None
         )
         found = [
-            *_told("cores that only wait", lambda: _waiting(cores.values(), traces.tiles)),
+            *_rule_messages("cores that only wait", lambda: _waiting(cores.values(), traces.tiles)),
             *(_warned(warning) for warning in traces.all_warnings),
-            *_told("contradictions in the given values", lambda: inconsistencies(terms.said)),
+            *_rule_messages("contradictions in the given values", lambda: inconsistencies(terms.said)),
             *_cores(traces, terms),
             *(array.findings if array and terms.cores_known else ()),
-            *(_told("the advice on all cores", lambda: array_recommendations(array)) if array else ()),
+            *(_rule_messages("the advice on all cores", lambda: array_recommendations(array)) if array else ()),
             *(prediction.findings if prediction else ()),
-            *_told(
+            *_rule_messages(
                 "waits of other units", lambda: wait_findings(traces.tiles, cores_wait=any(map(_waits, cores.values())))
             ),
             *(one for core in cores.values() for one in _of_core(core, traces.tiles)),
@@ -131,7 +131,7 @@ def _with_each_other(cores: dict[int, TracedCore]) -> dict[int, TracedCore]:
     return {name: core._replace(iterations=own) for (name, core), own in zip(cores.items(), found, strict=True)}
 
 
-def _told(name: str, tell: Callable[[], Iterable[Message]]) -> list[Message]:
+def _rule_messages(name: str, tell: Callable[[], Iterable[Message]]) -> list[Message]:
     """What a rule tells; nothing where a bug of ours prevents it."""
     return part(name, lambda: list(tell()), [])
 
@@ -270,7 +270,7 @@ def _cores(traces: TileTraceSet, terms: TilesTerms) -> Iterator[Message]:
 
 def _of_core(core: TracedCore, around: Sequence[TileTrace]) -> Iterator[Message]:
     yield from core.findings
-    yield from _told(f"the advice on tile {core.tile.tile}", lambda: recommendations(core, around))
+    yield from _rule_messages(f"the advice on tile {core.tile.tile}", lambda: recommendations(core, around))
 
 
 def _warned(warning: TraceWarning) -> Message:

@@ -82,14 +82,14 @@ class TilesRequest(NamedProduct, frozen=True, kw_only=True):
     align: Literal["auto", "trace-start", "first-call"] = "auto"
 
 
-class _Asked(NamedTuple):
+class _ExaminedRequest(NamedTuple):
     """A result with its calls, and what was asked."""
 
     examined: Examined
     request: TilesRequest
 
 
-class Tiles(NotebookResult, _Asked):
+class Tiles(NotebookResult, _ExaminedRequest):
     """An analysed trace: the result with its calls, and what was asked.
 
     Attributes:

@@ -87,7 +87,7 @@ def _by_call(analysis: Analysis) -> _Maker:
     def frames(operator: Operator) -> tuple[Frame, ...]:
         method = Frame(frame_name(operator.method))
         if operator.instruction is None:
-            return (method, *_own(operator))
+            return (method, *_framework_frames(operator))
         backend = backends.get((operator.method, operator.instruction), operator.name)
         call = Frame(frame_name(f"{operator.instruction}: {backend}"))
         return (method, call) if _is_framework(operator) else (method, call, _leaf(operator))
@@ -102,7 +102,7 @@ def _by_module(analysis: Analysis) -> _Maker:
     def frames(operator: Operator) -> tuple[Frame, ...]:
         method = Frame(frame_name(operator.method))
         if _is_framework(operator):
-            return (method, *_own(operator))
+            return (method, *_framework_frames(operator))
         if operator.module is None:
             return method, Frame("module unknown"), _leaf(operator)
         parts = operator.module.split(".") if operator.module else []
@@ -117,7 +117,7 @@ def _module(path: str, module_type: str | None) -> Frame:
     return Frame(frame_name(f"{path} ({short})" if short else path))
 
 
-def _own(operator: Operator) -> tuple[Frame, ...]:
+def _framework_frames(operator: Operator) -> tuple[Frame, ...]:
     """What the framework spent outside of operators: the method's own time has no frame of its own."""
     return () if operator.name == "Method::execute" else (Frame(frame_name(operator.name)),)
 

@@ -209,11 +209,11 @@ def validation_card(validation: Validation) -> Card:
 def preflight_card(preflight: Preflight) -> Card:
     """Whether each method will be accelerated, and its work by category."""
     answers = "; ".join(preflight_headline(method) for method in preflight.methods)
-    lines = [line for method in preflight.methods for line in _told(method)]
+    lines = [line for method in preflight.methods for line in _method_lines(method)]
     return Card(preflight.path, answers, None, [work_table(method) for method in preflight.methods], lines)
 
 
-def _told(method: MethodPreflight) -> list[str]:
+def _method_lines(method: MethodPreflight) -> list[str]:
     return [f"{method.name}: {partition_line(method)}", *map(sentence, method.findings)]
 
 

@@ -80,7 +80,7 @@ def _length(head: bytes, at: int) -> tuple[int, int]:
     return 0, 0
 
 
-class _Told(NamedTuple):
+class _TimedRow(NamedTuple):
     """A row with what its time is counted from."""
 
     row: BenchmarkRow
@@ -90,7 +90,7 @@ class _Told(NamedTuple):
 
 
 def _report(message: WireMessage) -> BenchmarkReport:
-    model, graphs, inner = "", dict[int, list[_Told]](), list[_Told]()
+    model, graphs, inner = "", dict[int, list[_TimedRow]](), list[_TimedRow]()
     for field in fields(message):
         if field.number == _MODEL:
             model = field.text()
@@ -107,19 +107,19 @@ def _report(message: WireMessage) -> BenchmarkReport:
     )
 
 
-def _read_profile(message: WireMessage, graphs: dict[int, list[_Told]], inner: list[_Told]) -> None:
+def _read_profile(message: WireMessage, graphs: dict[int, list[_TimedRow]], inner: list[_TimedRow]) -> None:
     for field in fields(message):
         if field.number == _GRAPHS:
             own = list(fields(field.message()))
             number = next((one.integer() for one in own if one.number == _GRAPH_INDEX), 0)
-            rows = [_told(one.message()) for one in own if one.number == _GRAPH_ROWS]
+            rows = [_timed_row(one.message()) for one in own if one.number == _GRAPH_ROWS]
             graphs.setdefault(number, []).extend(rows)
         elif field.number == _DELEGATES:
             own = [one for one in fields(field.message()) if one.number == _DELEGATE_ROWS]
-            inner.extend(_told(one.message()) for one in own)
+            inner.extend(_timed_row(one.message()) for one in own)
 
 
-def _told(message: WireMessage) -> _Told:
+def _timed_row(message: WireMessage) -> _TimedRow:
     texts: dict[int, str] = {}
     numbers: dict[int, int] = {}
     times: dict[int, int] = {}
@@ -136,10 +136,10 @@ def _told(message: WireMessage) -> _Told:
     total, count = times.get(_SUM, times.get(_AVERAGE, 0)), times.get(_COUNT, 1)
     if total < 0 or count < 0:
         raise message.error("an operator has an impossible time")
-    return _Told(row, numbers.get(_ORDER, 0), total, count)
+    return _TimedRow(row, numbers.get(_ORDER, 0), total, count)
 
 
-def _timed(rows: Sequence[_Told], runs: int) -> list[BenchmarkRow]:
+def _timed(rows: Sequence[_TimedRow], runs: int) -> list[BenchmarkRow]:
     """Rows in the order of the run, with what each takes of an inference."""
     ordered = sorted(rows, key=lambda told: told.order)
     try:

@@ -294,14 +294,14 @@ def bisected(asked: BisectRequest, out: Path, means: Means, *, resume: bool = Fa
     slower = ends.end_to_end.verdict is Verdict.SLOWER
     by, found = ("time", None)
     if slower and len(asked.states) > 2 and not asked.listed:  # noqa: PLR2004 - more than both ends
-        by, found = _found(work, ends.end_to_end)
+        by, found = _located(work, ends.end_to_end)
     elif slower and not asked.listed:
         found = SearchResult(0, 1, 0)
     step, graph = _step(work, found) if found else (None, [])
     return _result(work, ends.end_to_end, found, step, by, graph)
 
 
-def _found(work: _Bisecting, ends: EndToEnd) -> tuple[str, SearchResult]:
+def _located(work: _Bisecting, ends: EndToEnd) -> tuple[str, SearchResult]:
     """Where the change is: by exact counts, where these tell of it and time agrees, else by time."""
     states = work.asked.states
     first, last = work.counted(states[0]), work.counted(states[-1])

@@ -158,7 +158,7 @@ def check_same_inputs(plan: Plan, experiment: Experiment, programs: tuple[Path, 
     if len(sides[0]) != len(sides[1]):
         raise _unlike(programs, f"it takes {counted_text(len(sides[0]), 'input')}, there are {len(sides[1])}", hint)
     texts = [
-        _told(own, made_inputs(own, wished_inputs(experiment, program, plan.calls), plan.seed or 0))
+        _input_texts(own, made_inputs(own, wished_inputs(experiment, program, plan.calls), plan.seed or 0))
         for own, program in zip(sides, programs, strict=True)
     ]
     for number, (one, other) in enumerate(zip(*texts, strict=True)):
@@ -166,7 +166,7 @@ def check_same_inputs(plan: Plan, experiment: Experiment, programs: tuple[Path, 
             raise _unlike(programs, f"input {number} is {one}, there {other}", hint)
 
 
-def _told(declared: Sequence[Value], made: MadeInputs) -> list[str]:
+def _input_texts(declared: Sequence[Value], made: MadeInputs) -> list[str]:
     """What each input is given, in words: as asked for, else all that the program declares."""
     if made.arrays:
         return [one.dtype + str(one.shape if one.value is None else one.value) for one in made.planned]

@@ -61,10 +61,10 @@ def eager_outputs(methods: Mapping[str, EagerMethod]) -> dict[str, list[Array]]:
 
 def _called(name: str, module: Any, method: EagerMethod) -> list[Array]:  # noqa: ANN401 - torch is not typed here
     try:
-        return _arrays(module(*_own(method.inputs), **_own(dict(method.kwargs))))
+        return _arrays(module(*_copied(method.inputs), **_copied(dict(method.kwargs))))
     except Exception as error:  # whatever a model raises; the traceback goes to the log
-        given = ", ".join(_told(value) for value in method.inputs)
-        named = "".join(f", {key}={_told(value)}" for key, value in method.kwargs.items())
+        given = ", ".join(_input_text(value) for value in method.inputs)
+        named = "".join(f", {key}={_input_text(value)}" for key, value in method.kwargs.items())
         place = place_of(error)
         said = str(error).strip().splitlines()[0] if str(error).strip() else ""
         at = f" at {place}" if place else ""
@@ -95,7 +95,7 @@ def graph_outputs(programs: Mapping[str, Any], methods: Mapping[str, EagerMethod
 
     with torch.no_grad():
         return {
-            name: _arrays(programs[name].module()(*_own(method.inputs), **_own(dict(method.kwargs))))
+            name: _arrays(programs[name].module()(*_copied(method.inputs), **_copied(dict(method.kwargs))))
             for name, method in methods.items()
         }
 
@@ -106,12 +106,12 @@ def save_outputs(path: Path, arrays: Sequence[Array]) -> None:
         np.savez(file, *arrays)
 
 
-def _own(values: Any) -> Any:  # noqa: ANN401 - a tree of tensors and other values
+def _copied(values: Any) -> Any:  # noqa: ANN401 - a tree of tensors and other values
     """A copy, because a model may write into its inputs."""
     return copy.deepcopy(values)
 
 
-def _told(value: Any) -> str:  # noqa: ANN401 - an input of any kind
+def _input_text(value: Any) -> str:  # noqa: ANN401 - an input of any kind
     if hasattr(value, "shape") and hasattr(value, "dtype"):
         return f"{str(value.dtype).removeprefix('torch.')} {list(value.shape)}"
     return type(value).__name__

@@ -162,7 +162,7 @@ def _inputs(model: Any, config: Any) -> tuple[list[str], Inputs]:  # noqa: ANN40
     makers = {
         "input_ids": lambda: words,
         "pixel_values": lambda: torch.randn(1, channels, *_pair(getattr(seen, "image_size", _IMAGE))),
-        "input_values": lambda: torch.randn(_heard(config)),
+        "input_values": lambda: torch.randn(_sound_shape(config)),
         "input_features": lambda: torch.randn(_spectrum(config)),
         "past_values": lambda: torch.randn(1, config.context_length, config.num_input_channels),
     }
@@ -179,7 +179,7 @@ def _inputs(model: Any, config: Any) -> tuple[list[str], Inputs]:  # noqa: ANN40
     return names, tuple(inputs)
 
 
-def _heard(config: Any) -> tuple[int, ...]:  # noqa: ANN401 - a configuration
+def _sound_shape(config: Any) -> tuple[int, ...]:  # noqa: ANN401 - a configuration
     """The shape of a second of sound, or of its spectrogram where the model takes that under the same name."""
     if hasattr(config, "num_mel_bins") and hasattr(config, "max_length"):
         return 1, config.max_length, config.num_mel_bins

@@ -26,67 +26,67 @@ class RegisteredModel(NamedTuple):
     builder: str  # `module:function` that returns an EagerModel
 
 
-def _own(name: str, summary: str, module: str, function: str = "build") -> RegisteredModel:
+def _model(name: str, summary: str, module: str, function: str = "build") -> RegisteredModel:
     return RegisteredModel(name, summary, f"opscope.runtimes.executorch.export.models.{module}:{function}")
 
 
 MODELS: tuple[RegisteredModel, ...] = (
-    _own(
+    _model(
         "toy_cnn",
         "two convolutions, a layer norm that stays portable, layout changes; under a millisecond",
         "toy_cnn",
     ),
-    _own(
+    _model(
         "mobilenet_v3_small",
         "MobileNetV3-Small (Howard et al. 2019), 224x224, random weights: depthwise and 1x1 convolutions",
         "mobilenet_v3",
     ),
-    _own(
+    _model(
         "vit_tiny",
         "ViT-Tiny (Touvron et al. 2021), 224x224, random weights: attention, layer norms, matrix products",
         "vit",
     ),
-    _own(
+    _model(
         "bert_mini",
         "BERT-Mini (Turc et al. 2019), 128 tokens, random weights: a text transformer, embeddings and products",
         "bert",
     ),
-    _own(
+    _model(
         "segmenter",
         "SqueezeSAM-like encoder-decoder for image segmentation, 256x256, random weights: channel norms, transposes, "
         "attention at the lowest resolution",
         "segmenter",
     ),
-    _own(
+    _model(
         "style_transfer",
         "fast style transfer (Johnson et al. 2016), 256x256, half the channels, random weights: convolutions, "
         "instance norms, reflection padding",
         "style_transfer",
     ),
-    _own(
+    _model(
         "style_transfer_delegated",
         "the same network with padding and norms rewritten so they are delegated",
         "style_transfer",
         "build_delegated",
     ),
-    _own(
+    _model(
         "decoder_tiny",
         "a small decoder with methods prefill (16 tokens) and decode (1 token), random weights, keys and values as "
         "inputs and outputs",
         "decoder",
     ),
-    _own(
+    _model(
         "llama_tiny",
         "ExecuTorch's Llama with its attention and a 1,024-place cache, random weights: prefill (128 tokens) and "
         "decode at positions 10 and 1,000",
         "llama",
     ),
-    _own(
+    _model(
         "edgetam_image_encoder",
         "EdgeTAM's image encoder, 1x3x1024x1024: needs upstream's code, and upstream's checkpoint for real weights",
         "edgetam",
     ),
-    _own(
+    _model(
         "edgetam_standin",
         "a stand-in for EdgeTAM's image encoder: same interface and shapes, smaller trunk, random weights",
         "edgetam_standin",
