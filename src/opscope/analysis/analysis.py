@@ -340,8 +340,14 @@ def _evidence(
         copies=process_copies(scale),
         headline=analysis,
         split=analysis.has_split and analysis.timed,
-        sme={key: own.sme for key, own in facts.items() if own.sme is not None},
-        attention={key: own.attention for key, own in facts.items() if own.attention is not None} if known else None,
+        sme={key: operator_facts.sme for key, operator_facts in facts.items() if operator_facts.sme is not None},
+        attention={
+            key: operator_facts.attention
+            for key, operator_facts in facts.items()
+            if operator_facts.attention is not None
+        }
+        if known
+        else None,
         disturbed=disturbed,
         first_method_ns=analysis.methods[0].latency.median_ns if len(analysis.methods) > 1 else None,
     )
@@ -361,12 +367,14 @@ def measured_latency(table: EventTable, path: str) -> Latency:
 
 def _trace_info(table: EventTable, source: TraceSource, split: HeadlineSplit) -> TraceInfo:
     refused = not_timed_warning(split)
-    found = table.inference_times()
+    inferences = table.inference_times()
     files = [
-        TraceFile(path, sha256, int((found.process == p).sum()), int(found.warmup[found.process == p].sum()))
+        TraceFile(
+            path, sha256, int((inferences.process == p).sum()), int(inferences.warmup[inferences.process == p].sum())
+        )
         for p, (path, sha256) in enumerate(source.files)
     ]
-    codes = np.unique(found.method.codes).tolist()
+    codes = np.unique(inferences.method.codes).tolist()
     return TraceInfo(
         path=source.path,
         format=source.format,
@@ -374,7 +382,7 @@ def _trace_info(table: EventTable, source: TraceSource, split: HeadlineSplit) ->
         clock=table.clock,
         inferences=sum(file.inferences for file in files),
         warmup=sum(file.warmup for file in files),
-        methods=[UNKNOWN_METHOD if code < 0 else found.method.texts[code] for code in codes],
+        methods=[UNKNOWN_METHOD if code < 0 else inferences.method.texts[code] for code in codes],
         warnings=[*([refused] if refused else []), *table.warnings, *_of_plug_ins()],
         files=files,
     )

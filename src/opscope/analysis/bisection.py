@@ -224,7 +224,7 @@ def graph_changes(before: Sequence[Operator], after: Sequence[Operator]) -> list
         [(nodes, one) for nodes, one in own.items() if nodes <= both and nodes not in other]
         for own, other in (sides, sides[::-1])
     ]
-    found, seen = [], set[frozenset[int]]()
+    changes, seen = [], set[frozenset[int]]()
     for nodes, one in left[0]:
         if nodes in seen:
             continue
@@ -234,8 +234,8 @@ def graph_changes(before: Sequence[Operator], after: Sequence[Operator]) -> list
             whole = whole.union(*(own for own, _ in (*left[0], *left[1]) if own & whole))
         groups = [[list(own.computes) for other, own in side if other <= whole] for side in left]
         seen |= {other for other, _ in left[0] if other <= whole}
-        found.append(GraphChange(one.module or one.name, groups[0], groups[1]))
-    return found
+        changes.append(GraphChange(one.module or one.name, groups[0], groups[1]))
+    return changes
 
 
 def elsewhere(states: Sequence[BisectedState], last_good: str, first_bad: str) -> list[tuple[str, str, float]]:

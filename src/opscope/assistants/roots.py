@@ -38,13 +38,13 @@ class Roots:
         if not text or "\0" in text or len(text) > _SHOWN:
             raise UsageError("not a path", where="path", hint=self._hint())
         try:
-            found = [one for one in self._meant(text) if self._holds(one)]
-            there = next((one for one in found if one.exists()), None)
+            paths = [one for one in self._meant(text) if self._holds(one)]
+            there = next((one for one in paths if one.exists()), None)
         except (OSError, ValueError, RuntimeError):  # a name that is too long, or links in a circle
             raise UsageError("not a path", where=text[:100], hint=self._hint()) from None
-        if not found:
+        if not paths:
             raise UsageError("outside of the directories of this server", where=text, hint=self._hint())
-        return there or found[0]
+        return there or paths[0]
 
     def side(self, text: str) -> str:
         """The trace, directory or bundle that a path means, with its variant where one is named.

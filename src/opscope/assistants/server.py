@@ -183,8 +183,8 @@ class _Server:
             return _refused(error)
         except Exception as error:  # noqa: BLE001 - a bug of ours must not end the server
             traceback.print_exc(file=sys.stderr)
-            told = f"a bug in opscope ({type(error).__name__}: {error}); the server printed where"
-            return _refused(OpscopeError(told, hint="report it; other tools are unaffected"))
+            text = f"a bug in opscope ({type(error).__name__}: {error}); the server printed where"
+            return _refused(OpscopeError(text, hint="report it; other tools are unaffected"))
         return _result(msgspec.to_builtins(answer), wrong=False)
 
     def _tool(self, name: str) -> Tool:

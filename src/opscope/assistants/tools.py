@@ -231,29 +231,29 @@ class FindingList(msgspec.Struct, frozen=True):
     ruled_out: list[Message]
 
 
-def list_bundles(asked: ListBundles, desk: Desk) -> ToolAnswer:
+def list_bundles(request: ListBundles, desk: Desk) -> ToolAnswer:
     """List the bundles (results of earlier measurements) below the directories of this server."""
-    homes = desk.roots.directories if asked.directory is None else (desk.roots.path(asked.directory),)
+    homes = desk.roots.directories if request.directory is None else (desk.roots.path(request.directory),)
     for home in homes:
         if not home.is_dir():
             raise NotFoundError("no such directory", where=home, hint="list_bundles without a directory lists all")
-    found, whole = _bundles(homes)
-    shown = [_bundle_entry(path) for path in found[asked.offset : asked.offset + asked.limit]]
-    more = _next_page("list_bundles", asked.offset + len(shown), len(found))
+    paths, whole = _bundles(homes)
+    shown = [_bundle_entry(path) for path in paths[request.offset : request.offset + request.limit]]
+    more = _next_page("list_bundles", request.offset + len(shown), len(paths))
     more += [] if whole else [f"stopped after {_MOST_DIRECTORIES:,} directories: name a directory"]
-    told = f"{counted_text(len(found), 'bundle')}, {len(shown)} shown"
-    return answered(told, BundleList(shown, len(found)), max(asked.limit, _INNER), more)
+    text = f"{counted_text(len(paths), 'bundle')}, {len(shown)} shown"
+    return answered(text, BundleList(shown, len(paths)), max(request.limit, _INNER), more)
 
 
 def _bundles(homes: tuple[Path, ...]) -> tuple[list[Path], bool]:
     """Directories of bundles, and whether all directories were looked at."""
-    found = set[Path]()
+    paths = set[Path]()
     for number, (directory, files) in enumerate(_directories(homes)):
         if number >= _MOST_DIRECTORIES:
-            return sorted(found), False
+            return sorted(paths), False
         if _MANIFEST in files:
-            found.add(directory)
-    return sorted(found), True
+            paths.add(directory)
+    return sorted(paths), True
 
 
 def _directories(homes: tuple[Path, ...]) -> Iterator[tuple[Path, list[str]]]:
@@ -282,26 +282,26 @@ def _bundle_entry(path: Path) -> FoundBundle:
     )
 
 
-def read_bundle(asked: ReadBundle, desk: Desk) -> ToolAnswer:
+def read_bundle(request: ReadBundle, desk: Desk) -> ToolAnswer:
     """Read a bundle: its summary (latency, speedup, bottleneck, advice), the analysis of a variant, or its findings."""
-    place = _side(desk, asked.path)
-    if asked.part == "analysis":
-        return _analysis(place, asked.limit)
-    if asked.part == "roofline":
-        return _roofline(place, asked.limit)
+    place = _side(desk, request.path)
+    if request.part == "analysis":
+        return _analysis(place, request.limit)
+    if request.part == "roofline":
+        return _roofline(place, request.limit)
     from opscope.api import content
 
-    _check_bundle(place, asked.part)
+    _check_bundle(place, request.part)
     shown = content(place)
-    if asked.part == "findings":
+    if request.part == "findings":
         ruled_out = [*shown.ruled_out, *(shown.shown.ruled_out if shown.shown else [])]
-        found = FindingList(place, shown.advice, ruled_out)
-        return answered(counted_text(len(found.findings), "finding"), found, asked.limit)
+        finding_list = FindingList(place, shown.advice, ruled_out)
+        return answered(counted_text(len(finding_list.findings), "finding"), finding_list, request.limit)
     from opscope.reports.combined.combined import BundlePart, combine
 
     (summary,) = combine([BundlePart(Path(place).name, place, shown)], [], []).bundles
     more = ["part analysis or findings, and find_operators, tell more of it"]
-    return answered(summary.headline, summary, asked.limit, more)
+    return answered(summary.headline, summary, request.limit, more)
 
 
 def _side(desk: Desk, text: str) -> str:
@@ -323,9 +323,9 @@ def _check_bundle(place: str, part: str) -> None:
         raise NotFoundError("not a bundle", where=place, hint=hint)
 
 
-def analyze_trace(asked: AnalyzeTrace, desk: Desk) -> ToolAnswer:
+def analyze_trace(request: AnalyzeTrace, desk: Desk) -> ToolAnswer:
     """Say where the time goes in a trace or a variant: latency, categories, operators, findings with next steps."""
-    return _analysis(_side(desk, asked.path), asked.limit, **_files(asked, desk), warmup=asked.warmup)
+    return _analysis(_side(desk, request.path), request.limit, **_files(request, desk), warmup=request.warmup)
 
 
 def _analysis(
@@ -333,99 +333,101 @@ def _analysis(
 ) -> ToolAnswer:
     from opscope.api import analyze
 
-    found = analyze(place, warmup=warmup, program=program, etrecord=etrecord)
+    result = analyze(place, warmup=warmup, program=program, etrecord=etrecord)
     more = ["find_operators lists operators by category, kind, backend, name, layer or share"]
-    more += ["read_bundle has roofline and ceilings as part roofline"] if found.roofline else []
-    shown = msgspec.structs.replace(found, operators=_longest_first(found.operators), roofline=None, ceilings=None)
-    return answered(found.answer, shown, limit, more)
+    more += ["read_bundle has roofline and ceilings as part roofline"] if result.roofline else []
+    shown = msgspec.structs.replace(result, operators=_longest_first(result.operators), roofline=None, ceilings=None)
+    return answered(result.answer, shown, limit, more)
 
 
 def _roofline(place: str, limit: int) -> ToolAnswer:
     from opscope.api import analyze
 
-    found = analyze(place)
-    told = "operators under the measured ceilings" if found.roofline else "no ceilings were measured"
-    return answered(told, BundleRoofline(place, found.roofline, found.ceilings), limit)
+    result = analyze(place)
+    text = "operators under the measured ceilings" if result.roofline else "no ceilings were measured"
+    return answered(text, BundleRoofline(place, result.roofline, result.ceilings), limit)
 
 
 def _longest_first(operators: list[Operator]) -> list[Operator]:
     return sorted(operators, key=lambda one: -one.share)
 
 
-def _files(asked: AnalyzeTrace, desk: Desk) -> dict[str, Path | None]:
-    given = {"program": asked.program, "etrecord": asked.etrecord}
+def _files(request: AnalyzeTrace, desk: Desk) -> dict[str, Path | None]:
+    given = {"program": request.program, "etrecord": request.etrecord}
     return {name: None if text is None else desk.roots.path(text) for name, text in given.items()}
 
 
-def find_operators(asked: FindOperators, desk: Desk) -> ToolAnswer:
+def find_operators(request: FindOperators, desk: Desk) -> ToolAnswer:
     """List operators of a trace or a variant, the longest first, by category, kind, backend, name, layer or share."""
     from opscope.api import analyze
 
-    place = _side(desk, asked.path)
-    found = analyze(place, warmup=asked.warmup, **_files(asked, desk))
-    wanted = _longest_first([one for one in found.operators if _fits(one, asked)])
+    place = _side(desk, request.path)
+    result = analyze(place, warmup=request.warmup, **_files(request, desk))
+    wanted = _longest_first([one for one in result.operators if _fits(one, request)])
     if not wanted:
-        raise _none_fits(found, place)
-    shown = wanted[asked.offset : asked.offset + asked.limit]
+        raise _none_fits(result, place)
+    shown = wanted[request.offset : request.offset + request.limit]
     share = min(1.0, sum(one.share for one in wanted))
-    listed = OperatorList(place, found.variant, found.headline_ns, len(wanted), share, shown)
-    told = f"{counted_text(len(wanted), 'operator')} with {share:.1%} of the latency, {len(shown)} shown"
-    more = _next_page("find_operators", asked.offset + len(shown), len(wanted))
-    return answered(told, listed, max(asked.limit, _INNER), more)
+    listed = OperatorList(place, result.variant, result.headline_ns, len(wanted), share, shown)
+    text = f"{counted_text(len(wanted), 'operator')} with {share:.1%} of the latency, {len(shown)} shown"
+    more = _next_page("find_operators", request.offset + len(shown), len(wanted))
+    return answered(text, listed, max(request.limit, _INNER), more)
 
 
-def _fits(one: Operator, asked: FindOperators) -> bool:
-    module = asked.module is None or one.module == asked.module or (one.module or "").startswith(f"{asked.module}.")
+def _fits(one: Operator, request: FindOperators) -> bool:
+    module = (
+        request.module is None or one.module == request.module or (one.module or "").startswith(f"{request.module}.")
+    )
     return (
         module
-        and asked.category in {None, one.category.value}
-        and asked.kind in {None, one.kind}
-        and (asked.backend is None or asked.backend.lower() == one.backend.lower())
-        and (asked.name is None or asked.name.lower() in one.name.lower())
-        and one.share >= asked.min_share
+        and request.category in {None, one.category.value}
+        and request.kind in {None, one.kind}
+        and (request.backend is None or request.backend.lower() == one.backend.lower())
+        and (request.name is None or request.name.lower() in one.name.lower())
+        and one.share >= request.min_share
     )
 
 
-def _none_fits(found: AnalysisResult, place: str) -> NotFoundError:
-    kinds, backends = ({getattr(one, name) for one in found.operators} for name in ("kind", "backend"))
+def _none_fits(result: AnalysisResult, place: str) -> NotFoundError:
+    kinds, backends = ({getattr(one, name) for one in result.operators} for name in ("kind", "backend"))
     hint = f"its kinds: {', '.join(sorted(kinds))}; its backends: {', '.join(sorted(backends))}"
     return NotFoundError("no operator fits", where=place, hint=hint)
 
 
-def compare(asked: Compare, desk: Desk) -> ToolAnswer:
+def compare(request: Compare, desk: Desk) -> ToolAnswer:
     """Compare two traces, bundles or variants: the verdict with its interval, and the operators that differ."""
     from opscope.workflows.analyze.analyses import compare_any
 
-    baseline, candidate = _side(desk, asked.baseline), _side(desk, asked.candidate)
-    found = compare_any(baseline, candidate, warmup=asked.warmup)
-    return answered(found.answer, found, asked.limit)
+    baseline, candidate = _side(desk, request.baseline), _side(desk, request.candidate)
+    found = compare_any(baseline, candidate, warmup=request.warmup)
+    return answered(found.answer, found, request.limit)
 
 
-def check(asked: CheckMeasured, desk: Desk) -> ToolAnswer:
+def check(request: CheckMeasured, desk: Desk) -> ToolAnswer:
     """Judge whether a candidate is slower than a baseline by more than a threshold lets through."""
     from opscope.workflows.analyze.gate import check_any, is_program
 
-    candidate, against = _side(desk, asked.candidate), _side(desk, asked.against)
+    candidate, against = _side(desk, request.candidate), _side(desk, request.against)
     program = next((one for one in (candidate, against) if is_program(one)), None)
     if program is not None:
         raise UsageError("a program, not a measurement", where=program, hint="profile it first, and check its bundle")
-    budget = None if asked.budget is None else desk.roots.path(asked.budget)
-    found = check_any(candidate, against, threshold=asked.threshold, budget=budget)
-    return answered(found.answer, found, asked.limit)
+    budget = None if request.budget is None else desk.roots.path(request.budget)
+    found = check_any(candidate, against, threshold=request.threshold, budget=budget)
+    return answered(found.answer, found, request.limit)
 
 
-def preflight(asked: PreflightProgram, desk: Desk) -> ToolAnswer:
+def preflight(request: PreflightProgram, desk: Desk) -> ToolAnswer:
     """Say what of a program will be accelerated, and what holds it back, without measuring."""
     from opscope.api import preflight as preflight_program
     from opscope.runtimes.registry import RUNTIMES
 
-    place = desk.roots.path(asked.program)
+    place = desk.roots.path(request.program)
     runtime = next((one for one in RUNTIMES if place.is_file() and one.holds(place)), None)
     if runtime is not None and runtime.preflight_runs and not desk.allow_run:
         hint = "start the server with --allow-run"
         raise UsageError(f"{runtime.title} runs the program to tell its shapes", where=place, hint=hint)
-    found = preflight_program(place)
-    return answered(found.answer, found, asked.limit)
+    result = preflight_program(place)
+    return answered(result.answer, result, request.limit)
 
 
 def _next_page(tool: str, seen: int, total: int) -> list[str]:
@@ -467,19 +469,19 @@ class ProfileProgram(msgspec.Struct, forbid_unknown_fields=True):
     limit: Limit = 10
 
 
-def count(asked: CountProgram, desk: Desk) -> ToolAnswer:
+def count(request: CountProgram, desk: Desk) -> ToolAnswer:
     """Count exactly what each operator of a program executes: instructions, bytes. Runs it under Valgrind."""
     from opscope.api import count as count_work
 
-    place = _program(desk, asked.program, bundles=True)
+    place = _program(desk, request.program, bundles=True)
     desk.tell("counting")
     with desk.stop.heard(), heard_by(lambda stage, detail: desk.tell(f"{stage} {detail}".strip())):
-        found = count_work(place, ablate=asked.ablate)
-    most = sorted(found.operators, key=lambda one: -one.instructions)
-    return answered(found.answer, msgspec.structs.replace(found, operators=most), asked.limit)
+        result = count_work(place, ablate=request.ablate)
+    most = sorted(result.operators, key=lambda one: -one.instructions)
+    return answered(result.answer, msgspec.structs.replace(result, operators=most), request.limit)
 
 
-def profile(asked: ProfileProgram, desk: Desk) -> ToolAnswer:
+def profile(request: ProfileProgram, desk: Desk) -> ToolAnswer:
     """Profile a program with CPU acceleration on and off into a new bundle, within a budget of seconds.
 
     Leave the machine alone meanwhile. A bundle that the budget left unfinished is finished with resume.
@@ -487,22 +489,22 @@ def profile(asked: ProfileProgram, desk: Desk) -> ToolAnswer:
     from opscope.api import Settings
     from opscope.api import profile as profile_model
 
-    place, out = _program(desk, asked.program), desk.roots.path(asked.out)
-    if asked.resume:
+    place, out = _program(desk, request.program), desk.roots.path(request.out)
+    if request.resume:
         _check_begun(out, desk)
     settings = Settings(
-        rounds=asked.rounds,
-        runs=asked.runs,
-        threads=asked.threads,
-        ablate=asked.ablate,
-        ceilings=None if asked.ceilings else False,
+        rounds=request.rounds,
+        runs=request.runs,
+        threads=request.threads,
+        ablate=request.ablate,
+        ceilings=None if request.ceilings else False,
         lock="fail",
     )
 
     def heard(done: int, total: int, repetition: Repetition | None) -> None:  # noqa: ARG001 - the protocol's
         desk.tell(f"{done} of {total} processes")
 
-    stopped = _Budget(asked.seconds, desk.stop)
+    stopped = _Budget(request.seconds, desk.stop)
     try:
         with (
             stopped.running(),
@@ -510,13 +512,13 @@ def profile(asked: ProfileProgram, desk: Desk) -> ToolAnswer:
             heard_by(lambda stage, detail: desk.tell(f"{stage} {detail}".strip())),
         ):
             content = profile_model(
-                place, settings=settings, out=out, resume=asked.resume, progress=heard, notify=desk.tell
+                place, settings=settings, out=out, resume=request.resume, progress=heard, notify=desk.tell
             ).content
     except (KeyboardInterrupt, InterruptedRunError):
         if not stopped.over:
             raise
-        content = _finished(out, asked.seconds)
-    return _summary(content, out, asked)
+        content = _finished(out, request.seconds)
+    return _summary(content, out, request)
 
 
 def _check_begun(out: Path, desk: Desk) -> None:
@@ -574,15 +576,15 @@ def _finished(out: Path, seconds: float) -> ReportContent:
     from opscope.api import content, report
     from opscope.bundle.bundle import is_bundle
 
-    found = content(out) if is_bundle(out) else None
-    if found is None or found.shown is None:
-        hint = "give more seconds" + ("" if found is None else ", with resume")
+    report_content = content(out) if is_bundle(out) else None
+    if report_content is None or report_content.shown is None:
+        hint = "give more seconds" + ("" if report_content is None else ", with resume")
         raise RunError(f"nothing was finished within {seconds:g} s", where=out, hint=hint)
     report(out)
-    return found
+    return report_content
 
 
-def _summary(content: ReportContent, out: Path, asked: ProfileProgram) -> ToolAnswer:
+def _summary(content: ReportContent, out: Path, request: ProfileProgram) -> ToolAnswer:
     from opscope.reports.combined.combined import BundlePart, combine
     from opscope.reports.content.content import missing
 
@@ -591,4 +593,4 @@ def _summary(content: ReportContent, out: Path, asked: ProfileProgram) -> ToolAn
     more = ["read_bundle and find_operators tell more of the bundle", *missing(content)[:3]]
     if pending:
         more.append(f"{pending} processes were not run: profile with resume=true goes on")
-    return answered(summary.headline, summary, asked.limit, more)
+    return answered(summary.headline, summary, request.limit, more)

@@ -149,12 +149,12 @@ class Bundle:
             content = file_bytes(file)
         except NotFoundError:
             return None
-        found = _checked(_decode_ceilings(content, file), self.manifest.variant(variant), file)
+        ceilings = _checked(_decode_ceilings(content, file), self.manifest.variant(variant), file)
         if not self.hashes_checked:
             # Ceilings are measured anew by later runs, so what counts is the manifest that lies beside them.
             stated = Bundle.open(self.path).manifest.ceilings_sha256.get(variant)
             self.check_hash(self.relative(file), hashlib.sha256(content).hexdigest(), stated)
-        return found
+        return ceilings
 
     def save_samples(self, variant: str, content: bytes, samples: SampleRun) -> None:
         """Keep what a variant computed of labelled inputs."""
@@ -202,9 +202,11 @@ class Bundle:
         """Make sure that the records of a variant's repetitions are as they were written: times without tracing too."""
         if self.hashes_checked:
             return
-        for found in self.record_hashes():
-            if found.changed and found.variant == variant:
-                problem = f"repetitions[{found.number}] was changed after it was measured: {found.difference}"
+        for record_hash in self.record_hashes():
+            if record_hash.changed and record_hash.variant == variant:
+                problem = (
+                    f"repetitions[{record_hash.number}] was changed after it was measured: {record_hash.difference}"
+                )
                 asked = shell_command(["opscope", "validate", str(self.path)])
                 hint = f"restore the manifest from a copy of the bundle or measure again; see `{asked}`"
                 raise InvalidBundleError(problem, where=self.path / MANIFEST, hint=hint)

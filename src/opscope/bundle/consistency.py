@@ -69,7 +69,10 @@ def _paths(manifest: Manifest) -> Iterator[tuple[str, str | None]]:
 def values_paths(manifest: Manifest) -> Iterator[tuple[str, str | None]]:
     """Every file with values of inputs that a plan states, with its place in the manifest."""
     yield "plan.values", manifest.plan.values
-    yield from ((f"plan.inputs_of.{name}.values", own.values) for name, own in manifest.plan.inputs_of.items())
+    yield from (
+        (f"plan.inputs_of.{name}.values", variant_inputs.values)
+        for name, variant_inputs in manifest.plan.inputs_of.items()
+    )
 
 
 def model_problems(manifest: Manifest) -> Iterator[Problem]:
@@ -177,16 +180,18 @@ def record_problems(manifest: Manifest) -> Iterator[tuple[str, Problem]]:
     attempts = Counter((repetition.place, repetition.attempt) for repetition in manifest.repetitions)
     for number, repetition in enumerate(manifest.repetitions):
         at, place = f"repetitions[{number}]", repetition.place
-        found = list(_own_problems(repetition, manifest, at))
+        problems = list(_own_problems(repetition, manifest, at))
         if place not in planned:
-            found.append(_problem(at, f"{_place(place)} is not in the plan"))
+            problems.append(_problem(at, f"{_place(place)} is not in the plan"))
         if directories[repetition.directory] > 1:
-            found.append(_problem(f"{at}.directory", f"{repetition.directory} belongs to another repetition too"))
+            problems.append(_problem(f"{at}.directory", f"{repetition.directory} belongs to another repetition too"))
         if repetition.ok and done[place] > 1:
-            found.append(_problem(at, f"{_place(place)} succeeded {done[place]} times"))
+            problems.append(_problem(at, f"{_place(place)} succeeded {done[place]} times"))
         if attempts[place, repetition.attempt] > 1:
-            found.append(_problem(f"{at}.attempt", f"{repetition.attempt} of {_place(place)} appears more than once"))
-        yield from ((repetition.variant, problem) for problem in found)
+            problems.append(
+                _problem(f"{at}.attempt", f"{repetition.attempt} of {_place(place)} appears more than once")
+            )
+        yield from ((repetition.variant, problem) for problem in problems)
 
 
 def _own_problems(repetition: Repetition, manifest: Manifest, at: str) -> Iterator[Problem]:
@@ -293,8 +298,8 @@ def record_hashes(manifest: Json) -> Iterator[RecordHash]:
     for number, record in enumerate(records if isinstance(records, list) else []):
         if isinstance(record, dict):
             stated, variant = record.get(FIELD), record.get("variant")
-            told = None if stated is None else str(stated)
-            yield RecordHash(number, variant if isinstance(variant, str) else "", _sha256(record), told)
+            text = None if stated is None else str(stated)
+            yield RecordHash(number, variant if isinstance(variant, str) else "", _sha256(record), text)
 
 
 def _sha256(record: Json) -> str:

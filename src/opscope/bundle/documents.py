@@ -136,17 +136,17 @@ def _note(value: Json, at: str, kinds: dict[str, set[str]], objects: set[str]) -
             _note(own, f"{at}[]", kinds, objects)
 
 
-def shape_problems(file: str, own: DocumentStructure, good: DocumentStructure) -> Iterator[Problem]:
+def shape_problems(file: str, structure: DocumentStructure, good: DocumentStructure) -> Iterator[Problem]:
     """How the fields of one kind of document differ from those of a known-good bundle."""
-    if own.schema != good.schema:
-        yield Problem(file, "schema", f"is {own.schema or 'absent'}; the good bundle has {good.schema or 'none'}")
-    for at in _only(good, own):
+    if structure.schema != good.schema:
+        yield Problem(file, "schema", f"is {structure.schema or 'absent'}; the good bundle has {good.schema or 'none'}")
+    for at in _only(good, structure):
         yield Problem(file, at, f"is missing; the good bundle has it ({_text(good.kinds[at])})")
-    for at in _only(own, good):
-        yield Problem(file, at, f"is not in the good bundle ({_text(own.kinds[at])})")
-    for at in sorted(set(own.kinds) & set(good.kinds)):
-        if not _alike(own.kinds[at], good.kinds[at]):
-            message = f"is {_text(own.kinds[at])}; in the good bundle {_text(good.kinds[at])}"
+    for at in _only(structure, good):
+        yield Problem(file, at, f"is not in the good bundle ({_text(structure.kinds[at])})")
+    for at in sorted(set(structure.kinds) & set(good.kinds)):
+        if not _alike(structure.kinds[at], good.kinds[at]):
+            message = f"is {_text(structure.kinds[at])}; in the good bundle {_text(good.kinds[at])}"
             yield Problem(file, at, message)
 
 

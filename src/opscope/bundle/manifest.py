@@ -228,12 +228,16 @@ class Plan(msgspec.Struct, frozen=True):
 
     def of(self, variant: str) -> Plan:
         """The plan with the calls and the inputs of a variant."""
-        own = self.inputs_of.get(variant)
-        if own is None:
+        variant_inputs = self.inputs_of.get(variant)
+        if variant_inputs is None:
             return self
-        calls = self.calls if own.calls is None else own.calls
+        calls = self.calls if variant_inputs.calls is None else variant_inputs.calls
         return msgspec.structs.replace(
-            self, calls=calls, inputs=own.inputs, values=own.values, values_sha256=own.values_sha256
+            self,
+            calls=calls,
+            inputs=variant_inputs.inputs,
+            values=variant_inputs.values,
+            values_sha256=variant_inputs.values_sha256,
         )
 
 
@@ -677,8 +681,8 @@ class Manifest(msgspec.Struct, frozen=True, tag_field="schema", tag="opscope.bun
     @property
     def other_models(self) -> list[Model]:
         """The programs behind the first one, each once, in the order of the variants."""
-        found = {model.program: model for model in self.programs.values() if model.program != self.model.program}
-        return list(found.values())
+        models = {model.program: model for model in self.programs.values() if model.program != self.model.program}
+        return list(models.values())
 
     def title(self, model: Model) -> str:
         """What a program is called: its name, with its runtime or the suffix of its file where only that tells it."""
@@ -715,14 +719,14 @@ class Manifest(msgspec.Struct, frozen=True, tag_field="schema", tag="opscope.bun
     def completed(self, variant: str, arm: TracingMode | None = None) -> list[Repetition]:
         """Repetitions of a variant in one arm that count, in order of round; None: those of :attr:`split_arm`."""
         arm = arm or self.split_arm
-        found = [rep for rep in self.repetitions if (rep.variant, rep.arm) == (variant, arm) and rep.ok]
-        return sorted(found, key=lambda rep: rep.round)
+        repetitions = [rep for rep in self.repetitions if (rep.variant, rep.arm) == (variant, arm) and rep.ok]
+        return sorted(repetitions, key=lambda rep: rep.round)
 
     def with_same_outputs(self, repetition: Repetition) -> list[Repetition]:
         """Repetitions of its variant that state the same hash of their outputs; none where it states no hash."""
         stated = repetition.output_sha256
-        own = [one for one in self.repetitions if one.variant == repetition.variant and one.ok]
-        return [one for one in own if stated is not None and one.output_sha256 == stated]
+        repetitions = [one for one in self.repetitions if one.variant == repetition.variant and one.ok]
+        return [one for one in repetitions if stated is not None and one.output_sha256 == stated]
 
     def has_common_round(self, one: str, other: str) -> bool:
         """Whether a round counts on both of two variants, so that they can be compared."""

@@ -342,11 +342,11 @@ def thread_counts(threads: ThreadCounts) -> tuple[int, ...]:
 
 def options_of(kind: type[msgspec.Struct]) -> dict[str, Option]:
     """The options of a type's fields, by their names, in their order; fields without one are left out."""
-    found: dict[str, Option] = {}
+    options: dict[str, Option] = {}
     for name, hint in get_type_hints(kind, include_extras=True).items():
         metas = get_args(hint)[1:] if get_origin(hint) is Annotated else ()
-        found.update((name, one.extra["option"]) for one in metas if isinstance(one, msgspec.Meta) and one.extra)
-    return found
+        options.update((name, one.extra["option"]) for one in metas if isinstance(one, msgspec.Meta) and one.extra)
+    return options
 
 
 COMPARED = {name: one for name, one in options_of(ExperimentSettings).items() if one.compared}

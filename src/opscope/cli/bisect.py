@@ -82,7 +82,7 @@ def command(
     place = out or default_directory(model, SystemClock().now())
     try:
         with run_progress(shown=not quiet) as progress:
-            found = bisect(
+            result = bisect(
                 model,
                 good=good,
                 bad=bad,
@@ -99,17 +99,17 @@ def command(
     except (KeyboardInterrupt, InterruptedRunError):
         hint = shell_command(["opscope", "bisect", model, "...", "--out", str(place), "--resume"])
         raise InterruptedRunError("interrupted; what was measured is kept", where=place, hint=hint) from None
-    write_json(found, json)
+    write_json(result, json)
     if not quiet and json != STANDARD_OUTPUT:
-        _tell(found, place)
-    if found.is_inconclusive:
+        _tell(result, place)
+    if result.is_inconclusive:
         raise InconclusiveError("no state can be named", where=place, hint="measure again alone, with more --rounds")
 
 
-def _tell(found: Bisection, place: Path) -> None:
+def _tell(bisection: Bisection, place: Path) -> None:
     from opscope.reports.bisection import bisection_document
     from opscope.reports.document.terminal import terminal_document
 
-    show(terminal_document(bisection_document(found)))
+    show(terminal_document(bisection_document(bisection)))
     say()
     say(f"report: {place / 'report.html'}")

@@ -150,7 +150,7 @@ def command(
     from opscope.machine.clock import SystemClock
 
     share = threshold_share(threshold)
-    told = GateOutputs(inconclusive == "pass", quiet, json, markdown, junit, annotations)
+    outputs = GateOutputs(inconclusive == "pass", quiet, json, markdown, junit, annotations)
     given: dict[str, object] = {"--out": out, "--config": config, **asked.words}
     if new is not None:
         _check_no_sides(candidate, against, new, store)
@@ -162,7 +162,7 @@ def command(
         from opscope.api import check_fleet
 
         fleet = check_fleet(new, store, where=where, threshold=share, budget=budget)
-        tell(fleet, fleet.evidence.store, told)
+        tell(fleet, fleet.evidence.store, outputs)
         return
     if candidate is None or against is None:
         raise UsageError(
@@ -210,7 +210,7 @@ def command(
         )
         count = warmup_count(warmup)
         report = check_any(candidate, against, threshold=share, budget=budget, force=force, warmup=count)
-    tell(report, candidate, told._replace(sides=(against, candidate)))
+    tell(report, candidate, outputs._replace(sides=(against, candidate)))
 
 
 def _counted(candidate: str, against: str, share: float | None) -> Decision[WorkEvidence]:
@@ -220,7 +220,7 @@ def _counted(candidate: str, against: str, share: float | None) -> Decision[Work
     return check_work(candidate, against, limit=share or 0.0)
 
 
-def _settings(config: Path | None, asked: GivenSettings) -> Settings:
+def _settings(config: Path | None, settings: GivenSettings) -> Settings:
     """How two programs are measured: as a file says, but for what the command line does."""
     from opscope.experiment.config_errors import typed_options
     from opscope.experiment.config_rules import read_settings
@@ -229,7 +229,7 @@ def _settings(config: Path | None, asked: GivenSettings) -> Settings:
     # A gate asks for a difference: ceilings tell nothing of it, and take seconds.
     base = Settings(ceilings=False) if config is None else read_settings(config)
     ceilings = base.ceilings or False
-    return typed_options(msgspec.structs.asdict(base) | {"ceilings": ceilings} | asked.given, Settings)
+    return typed_options(msgspec.structs.asdict(base) | {"ceilings": ceilings} | settings.given, Settings)
 
 
 def _check_no_sides(candidate: str | None, against: str | None, new: str, store: str | None) -> None:

@@ -79,17 +79,17 @@ def command(
         sve_bits=sve_bits,
         sme_bits=sme_bits,
     )
-    found = count(model, **msgspec.structs.asdict(request))
+    result = count(model, **msgspec.structs.asdict(request))
     if receipt is not None:
-        write_atomically(receipt, to_json(receipt_of(found, request)))
-    write_json(found, json)
+        write_atomically(receipt, to_json(receipt_of(result, request)))
+    write_json(result, json)
     if is_bundle(Path(model)):
-        keep_counts(model, found)
+        keep_counts(model, result)
     if not quiet and json != "-":
         from opscope.reports.document.terminal import terminal_document
         from opscope.reports.work import work_document
 
-        show(terminal_document(work_document(found)))
+        show(terminal_document(work_document(result)))
 
 
 def _verify(model: str, receipt: Path, *, quiet: bool) -> None:

@@ -70,20 +70,20 @@ def _tell_features(json: str | None) -> None:
     """Show what this CPU has, what can be switched off, and the ladder."""
     from opscope.api import features
 
-    found = features()
-    write_json(found, json)
+    report = features()
+    write_json(report, json)
     if json != "-":
-        _tell_groups(found)
+        _tell_groups(report)
 
 
-def _tell_groups(found: FeatureReport) -> None:
-    say(f"{found.arch}, as the ExecuTorch runtime on this machine sees it")
+def _tell_groups(report: FeatureReport) -> None:
+    say(f"{report.arch}, as the ExecuTorch runtime on this machine sees it")
     say()
-    for group in found.groups:
+    for group in report.groups:
         say(f"{group.name:<8} {'yes' if group.present else 'no':<4} {group.meaning}")
     say()
-    say(f"default of --ablate: {found.default or 'nothing can be switched off'}")
-    steps = " -> ".join(["all on", *(f"without {name}" for name in found.ladder)])
+    say(f"default of --ablate: {report.default or 'nothing can be switched off'}")
+    steps = " -> ".join(["all on", *(f"without {name}" for name in report.ladder)])
     say(f"--ladder: {steps}")
-    for state in found.mechanisms:
+    for state in report.mechanisms:
         say(f"--switch {state.name}: {'can be used' if state.available else f'no: {state.reason}'}")

@@ -47,7 +47,7 @@ def command(
     from opscope.api import export
     from opscope.cli.shared.progress import steps_shown
 
-    with steps_shown(shown=not quiet) as heard:
+    with steps_shown(shown=not quiet) as progress:
         done = export(
             model,
             dtype=dtype,
@@ -57,7 +57,7 @@ def command(
             tolerance=tolerance,
             overwrite=overwrite,
             slim_record=slim_record,
-            heard=heard,
+            heard=progress,
         )
     write_json(done.record, json)
     if not quiet and json != "-":

@@ -70,22 +70,22 @@ def command(
     if acknowledge is not None and (known is None or not acknowledge.strip()):
         hint = "--known known-changes.json --acknowledge 'new compiler, accepted'"
         raise UsageError("needs a note, and --known for the file that keeps it", where="--acknowledge", hint=hint)
-    found = stored_history(metric, store, by=by, where=where, since=since, known=known)
-    write_json(found, json)
+    result = stored_history(metric, store, by=by, where=where, since=since, known=known)
+    write_json(result, json)
     if html is not None:
         from opscope.core.tracebacks import page
         from opscope.fleet.reports.history import history_html
 
-        write(page("history.html", lambda: history_html(found)), html)
+        write(page("history.html", lambda: history_html(result)), html)
     if not quiet and STANDARD_OUTPUT not in {json, html}:
         from opscope.fleet.reports.history import history_summary
 
-        show(history_summary(found))
+        show(history_summary(result))
         if html is not None:
             say(f"page: {html}")
     if acknowledge is not None and known is not None:
-        added = acknowledge_changes(found, known, acknowledge)
+        added = acknowledge_changes(result, known, acknowledge)
         if not quiet and STANDARD_OUTPUT not in {json, html}:
             say(f"acknowledged: {added} in {known}")
     elif fail_on == "new":
-        check_new_changes(found)
+        check_new_changes(result)

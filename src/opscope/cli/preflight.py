@@ -26,13 +26,13 @@ def command(
     """
     from opscope.api import preflight
 
-    found = preflight(program, runtime=runtime)
-    write_json(found, json)
+    result = preflight(program, runtime=runtime)
+    write_json(result, json)
     if not quiet and json != "-":
         from opscope.reports.document.terminal import terminal_document
         from opscope.reports.preflight import preflight_document
 
-        show(terminal_document(preflight_document(found, _accelerated_here(program))))
+        show(terminal_document(preflight_document(result, _accelerated_here(program))))
 
 
 def _accelerated_here(program: str) -> str | None:
@@ -41,10 +41,10 @@ def _accelerated_here(program: str) -> str | None:
     from opscope.core.errors import OpscopeError
 
     try:
-        found = features(mechanisms=False)
+        report = features(mechanisms=False)
     except OpscopeError:
         return None
-    names = [group.name for group in found.groups if group.present]
+    names = [group.name for group in report.groups if group.present]
     if "sme" in names or not names:
         return None
     command = shell_command(["opscope", "profile", program])

@@ -120,8 +120,8 @@ def command(
             named=named,
         )
         write_json(checked.profiled.content, json)
-        told = GateOutputs(inconclusive == "pass", quiet or json == STANDARD_OUTPUT, None, markdown, junit)
-        _finish(checked, model, told)
+        outputs = GateOutputs(inconclusive == "pass", quiet or json == STANDARD_OUTPUT, None, markdown, junit)
+        _finish(checked, model, outputs)
         return
     hint = f"{shell_command(['opscope', 'profile', model])} --against OLD {{name}} ..."
     gate = {"--threshold": threshold, "--budget": budget, "--inconclusive": inconclusive}
@@ -136,14 +136,14 @@ def command(
     _check_complete(done)
 
 
-def _full_run(done: Profiled, settings: Settings, asked: GivenSettings) -> str:
+def _full_run(done: Profiled, settings: Settings, given_settings: GivenSettings) -> str:
     """The command for the same model in as many rounds as usual, with what was asked for beside the first look."""
     from opscope.workflows.measure.program_inputs import guessed_inputs
 
     manifest = done.content.manifest
-    told = guessed_inputs(done.path / manifest.model.program, manifest.plan, settings.input)
-    guessed = ["guess_inputs"] if told else []
-    kept = {*guessed, *asked.given} & set(ExperimentSettings.__struct_fields__)
+    texts = guessed_inputs(done.path / manifest.model.program, manifest.plan, settings.input)
+    guessed = ["guess_inputs"] if texts else []
+    kept = {*guessed, *given_settings.given} & set(ExperimentSettings.__struct_fields__)
     target = [] if settings.target == "auto" else ["--target", settings.target]
     return shell_command(["opscope", "profile", manifest.model.source, *target, *words_of(settings, sorted(kept))])
 
@@ -158,13 +158,13 @@ def _check_two_programs(model: str, against: str, settings: Settings) -> None:
         raise UsageError("both were measured before; profile runs programs", where="--against", hint=hint)
 
 
-def _finish(checked: ProgramCheck, model: str, told: GateOutputs) -> None:
+def _finish(checked: ProgramCheck, model: str, outputs: GateOutputs) -> None:
     """Tell of two programs, and end as the gate does."""
-    shown = not told.quiet and STANDARD_OUTPUT not in {told.markdown, told.junit}
+    shown = not outputs.quiet and STANDARD_OUTPUT not in {outputs.markdown, outputs.junit}
     if shown:
         _tell(checked.profiled)
         say()
-    tell(checked.decision, model, told)
+    tell(checked.decision, model, outputs)
 
 
 def _profile(model: str, settings: Settings, out: Path, *, resume: bool, quiet: bool, named: set[str]) -> Profiled:

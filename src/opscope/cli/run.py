@@ -180,12 +180,12 @@ def _tell(done: RunReport) -> None:
         say()
         say(f"report: {report_directory(Path(result.path)) / 'report.html'}")
     for evidence in done.evidence:
-        told = (
+        text = (
             f"failed: {evidence.failure}"
             if evidence.failure
             else f"{counted_text(evidence.kernels, 'kernel')} registered"
         )
-        say(f"{evidence.experiment} {evidence.variant}: {told}; {evidence.log}")
+        say(f"{evidence.experiment} {evidence.variant}: {text}; {evidence.log}")
 
 
 def _line(compared: Comparison) -> str:
@@ -193,10 +193,10 @@ def _line(compared: Comparison) -> str:
     from opscope.reports.document.blocks import verdict_text
     from opscope.reports.document.messages import grade_text
 
-    found = compared.end_to_end
+    end_to_end = compared.end_to_end
     sides = f"{compared.candidate.label} against {compared.baseline.label}"
-    grade = f" (measurement quality: {grade_text(found.grade)})" if found.grade else ""
-    return f"{sides}: {speedup_text(found)}, {found.reason or verdict_text(found.verdict)}{grade}"
+    grade = f" (measurement quality: {grade_text(end_to_end.grade)})" if end_to_end.grade else ""
+    return f"{sides}: {speedup_text(end_to_end)}, {end_to_end.reason or verdict_text(end_to_end.verdict)}{grade}"
 
 
 def _check_complete(done: RunReport, config: Path) -> None:

@@ -231,21 +231,23 @@ def verify(store: StoreOption = None, json: JsonOption = None, quiet: QuietOptio
     from opscope.core.errors import InvalidBundleError
     from opscope.core.units import counted_text, size_text
 
-    found = verify_store(store)
-    write_json(found, json)
+    result = verify_store(store)
+    write_json(result, json)
     if not quiet and json != "-":
-        for fault in found.faults:
+        for fault in result.faults:
             lost = f" ({counted_text(len(fault.bundles), 'bundle')})" if fault.bundles else ""
             say(f"{fault.path}: {fault.problem}{lost}")
-        held = f"{counted_text(found.bundles, 'bundle')}, {counted_text(found.files, 'file')}, {size_text(found.size)}"
-        say(f"{held}; {counted_text(len(found.leftovers), 'leftover')}")
-        if found.unanchored:
-            commits = counted_text(found.unanchored, "commit")
+        held = (
+            f"{counted_text(result.bundles, 'bundle')}, {counted_text(result.files, 'file')}, {size_text(result.size)}"
+        )
+        say(f"{held}; {counted_text(len(result.leftovers), 'leftover')}")
+        if result.unanchored:
+            commits = counted_text(result.unanchored, "commit")
             say(f"{commits} newer than the anchor: their command was interrupted or is still running; nothing is lost")
-    if found.faults:
-        problem = f"{counted_text(len(found.faults), 'file')} missing or damaged: {found.faults[0].path}"
+    if result.faults:
+        problem = f"{counted_text(len(result.faults), 'file')} missing or damaged: {result.faults[0].path}"
         hint = "restore the files from a copy, or add the bundles to a new store"
-        raise InvalidBundleError(problem, where=found.store, hint=hint)
+        raise InvalidBundleError(problem, where=result.store, hint=hint)
 
 
 @app.command()

@@ -231,13 +231,13 @@ def _replacement(path: Path, may_replace: Callable[[Path, Path], None] | None) -
 def _replaceable(path: Path) -> os.stat_result | None:
     """The file that will be replaced; None where there is none, or what has no content of its own."""
     try:
-        found = path.lstat()
+        status = path.lstat()
     except FileNotFoundError:
         return None
-    if not stat.S_ISREG(found.st_mode) and not stat.S_ISDIR(found.st_mode):
+    if not stat.S_ISREG(status.st_mode) and not stat.S_ISDIR(status.st_mode):
         return None
     os.close(os.open(path, os.O_WRONLY))  # replacing asks only the directory whether it may
-    return found
+    return status
 
 
 @contextlib.contextmanager

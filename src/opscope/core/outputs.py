@@ -81,13 +81,13 @@ def check_ours(path: Path, *, follow: bool = True) -> None:
         if follow and path.is_block_device():
             raise OverwriteError("opscope never writes to a block device", where=path, hint="name a file")
         try:
-            found = path.stat() if follow else path.lstat()
+            status = path.stat() if follow else path.lstat()
         except FileNotFoundError:
             return
-        if stat.S_ISDIR(found.st_mode):
+        if stat.S_ISDIR(status.st_mode):
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
-        if stat.S_ISREG(found.st_mode):
-            proved = found.st_size == 0 or mark_of(path) not in {None, RECORD} or _is_remembered(path)
+        if stat.S_ISREG(status.st_mode):
+            proved = status.st_size == 0 or mark_of(path) not in {None, RECORD} or _is_remembered(path)
         else:
             proved = follow
     if not proved:
@@ -164,11 +164,11 @@ def _is_part(file: Path) -> bool:
 
 def _identities(path: Path) -> set[object]:
     """What tells a file from all others: its real path, and its number on its device where it is there."""
-    found: set[object] = {os.path.realpath(path)}
+    identities: set[object] = {os.path.realpath(path)}
     if path.exists():
         there = path.stat()
-        found.add((there.st_dev, there.st_ino))
-    return found
+        identities.add((there.st_dev, there.st_ino))
+    return identities
 
 
 def _ledger() -> Path | None:

@@ -107,8 +107,8 @@ def failure_of(name: str, error: Exception) -> PartFailure | None:
 
 
 def _reason(error: Exception) -> str:
-    told = " ".join(_ADDRESS.sub("0x...", str(error)).split())
-    shown = told if len(told) <= _LONGEST else f"{told[:_LONGEST]}..."
+    text = " ".join(_ADDRESS.sub("0x...", str(error)).split())
+    shown = text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."
     return f"{type(error).__name__}: {shown}" if shown else type(error).__name__
 
 

@@ -38,8 +38,8 @@ class PlugIn(NamedTuple):
 
     def failed(self, how: str, error: BaseException) -> str:
         """That it failed, as a sentence without a full stop."""
-        told = " ".join(str(error).split())[:_LONGEST]
-        return f"{self.title} {how}: {type(error).__name__}{f': {told}' if told else ''}"
+        text = " ".join(str(error).split())[:_LONGEST]
+        return f"{self.title} {how}: {type(error).__name__}{f': {text}' if text else ''}"
 
 
 def plug_ins(group: str) -> tuple[PlugIn, ...]:
@@ -62,11 +62,11 @@ def _installed(group: str, _paths: tuple[str, ...]) -> tuple[PlugIn, ...]:
 def _loaded(point: EntryPoint) -> PlugIn:
     dist = getattr(point, "dist", None)
     package = dist.name if dist is not None else point.value.partition(":")[0].partition(".")[0]
-    found = PlugIn(package, point.name, point.value)
+    plug_in = PlugIn(package, point.name, point.value)
     try:
-        return found._replace(loaded=point.load())
+        return plug_in._replace(loaded=point.load())
     except Exception as error:  # noqa: BLE001 - loading runs code of any package
-        return found._replace(problem=found.failed("cannot be loaded", error))
+        return plug_in._replace(problem=plug_in.failed("cannot be loaded", error))
 
 
 @lru_cache(maxsize=4)

@@ -55,7 +55,7 @@ def escaped(text: str) -> str:
 
 def unescaped(text: str) -> str:
     """The text that :func:`escaped` was given; what is not an escape stays as it is."""
-    return _ESCAPE.sub(lambda found: _MEANT.get(found[1]) or chr(int(found[1][1:], 16)), text)
+    return _ESCAPE.sub(lambda match: _MEANT.get(match[1]) or chr(int(match[1][1:], 16)), text)
 
 
 _MEANT = {"\\": "\\", "n": "\n", "r": "\r", "t": "\t"}

@@ -48,10 +48,10 @@ def read_own(raw: object, file: Path) -> Experiments:
     if config.until is not None and variants and not _has_pairs(variants):
         hint = 'name them in comparisons, or give a variant role = "baseline"'
         raise wrong(file, "until", "no variant has a baseline to compare with", hint)
-    found = [_experiment(config, file, model, place, variants) for model in models for place in places]
-    pairs = [pair for experiment in found for pair in _comparisons(config, experiment)]
+    experiments = [_experiment(config, file, model, place, variants) for model in models for place in places]
+    pairs = [pair for experiment in experiments for pair in _comparisons(config, experiment)]
     out = file.parent / config.out if config.out else Path(DEFAULT_OUT) / file.stem
-    return Experiments(file, out, tuple(_uniquely_named(found, file)), tuple(pairs))
+    return Experiments(file, out, tuple(_uniquely_named(experiments, file)), tuple(pairs))
 
 
 def read_settings(file: Path) -> Settings:
@@ -86,7 +86,9 @@ class _Place(NamedTuple):
 def _places(config: Config) -> list[_Place]:
     """Every place of a file, in its order."""
     if isinstance(config.devices, dict):
-        return [_Place(own.target, name) for name, own in config.devices.items()] or [_Place(DEFAULT_TARGET)]
+        return [_Place(device_config.target, name) for name, device_config in config.devices.items()] or [
+            _Place(DEFAULT_TARGET)
+        ]
     devices = dict.fromkeys(config.devices)
     targets = _targets(config) or [DEFAULT_TARGET]
     if not devices:
@@ -97,7 +99,7 @@ def _places(config: Config) -> list[_Place]:
 def _targets(config: Config) -> list[str]:
     """Every target that a file names."""
     if isinstance(config.devices, dict) and config.devices:
-        return [own.target for own in config.devices.values()]
+        return [device_config.target for device_config in config.devices.values()]
     return [config.target] if config.target else list(config.targets)
 
 
@@ -411,17 +413,17 @@ def _stems(variants: Sequence[PlannedVariant], model: str) -> list[str]:
 
 def _comparisons(config: Config, experiment: Experiment) -> list[PlannedComparison]:
     """Every pair that the file asks for, at each thread count that both sides have when it names neither."""
-    found = []
+    comparisons = []
     for pair in config.comparisons:
         baselines, candidates = (_named(experiment, name) for name in (pair.baseline, pair.candidate))
         alone = len(baselines) == len(candidates) == 1
-        found += [
+        comparisons += [
             PlannedComparison((experiment.name, b.name), (experiment.name, c.name))
             for b in baselines
             for c in candidates
             if alone or b.threads == c.threads
         ]
-    return found
+    return comparisons
 
 
 def _named(experiment: Experiment, name: str) -> list[PlannedVariant]:
@@ -430,11 +432,11 @@ def _named(experiment: Experiment, name: str) -> list[PlannedVariant]:
     return exact or [variant for variant in experiment.variants if variant.group == name]
 
 
-def _uniquely_named(found: list[Experiment], file: Path) -> list[Experiment]:
+def _uniquely_named(experiments: list[Experiment], file: Path) -> list[Experiment]:
     """The experiments, when each has a directory of its own."""
-    names = [experiment.name for experiment in found]
+    names = [experiment.name for experiment in experiments]
     twice = next((name for number, name in enumerate(names) if name in names[:number]), None)
     if twice:
         hint = "models need different file names, and a target can occur once per file; named devices can share it"
         raise wrong(file, "models", f"two experiments would be called {twice}", hint)
-    return found
+    return experiments

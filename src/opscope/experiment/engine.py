@@ -134,10 +134,10 @@ def _repeat(bundle: Bundle, target: RunTarget, clock: TimeSource, check: TraceCh
     directory, attempt = bundle.attempt_directory(place)
     before, started, began = _conditions(target, bundle), clock.now(), clock.monotonic()
     job = planned_job(bundle.manifest, bundle.path, variant, traced=place.arm is TracingMode.TRACED)
-    own = target.of(variant.name)
-    outcome = own.execute(job, directory)
+    run_target = target.of(variant.name)
+    outcome = run_target.execute(job, directory)
     seconds = clock.monotonic() - began
-    trace = directory / own.capabilities().trace
+    trace = directory / run_target.capabilities().trace
     inferences, failure = _judge(outcome, job, lambda: _read(check, trace, bundle.relative(trace)))
     sha256 = sha256_of(trace) if trace.exists() else None
     if failure and failure.kind is FailureKind.STORAGE:
@@ -176,9 +176,9 @@ def _keep_outputs_once(bundle: Bundle, repetition: Repetition) -> None:
     if not repetition.ok:
         return
     first = next(iter(bundle.manifest.with_same_outputs(repetition)), repetition)
-    kept, own = (bundle.path / one.directory / OUTPUTS for one in (first, repetition))
-    if kept != own and kept.is_file() and own.is_file() and sha256_of(kept) == sha256_of(own):
-        own.unlink()
+    kept, path = (bundle.path / one.directory / OUTPUTS for one in (first, repetition))
+    if kept != path and kept.is_file() and path.is_file() and sha256_of(kept) == sha256_of(path):
+        path.unlink()
 
 
 def _left(directory: Path, trace: Path) -> dict[str, str]:

@@ -60,12 +60,12 @@ _LENGTH = r"len|num (frames|samples)"
 
 
 def with_dimensions(
-    inputs: Sequence[NamedValue], asked: Sequence[AskedInput | None], sizes: Mapping[str, int]
+    inputs: Sequence[NamedValue], asked_inputs: Sequence[AskedInput | None], sizes: Mapping[str, int]
 ) -> list[AskedInput | None]:
     """Inputs, with the sizes of those whose symbols all have a number.
 
-    ``inputs``: by their names, as a program declares them; ``asked``: what was asked for, in this order, or None;
-    ``sizes``: of symbols, by their names.
+    ``inputs``: by their names, as a program declares them; ``asked_inputs``: what was asked for, in this order, or
+    None; ``sizes``: of symbols, by their names.
 
     Raises UsageError: no input has such a symbol.
     """
@@ -75,7 +75,7 @@ def with_dimensions(
         if name not in symbols:
             hint = did_you_mean(name, sorted(symbols)) if symbols else "give sizes with --input NAME=TYPE[SIZE,...]"
             raise UsageError(f"no input has a dynamic size {name!r}", where="--dim", hint=hint)
-    found = [*asked, *[None] * (len(inputs) - len(asked))]
+    found = [*asked_inputs, *[None] * (len(inputs) - len(asked_inputs))]
     for place, value in tensors.items():
         if any(value.symbols) and {*value.symbols} <= {"", *sizes} and _lacks_sizes(found[place]):
             shape = [sizes.get(symbol, size) for symbol, size in zip(value.symbols, value.sizes, strict=True)]
@@ -85,18 +85,18 @@ def with_dimensions(
 
 def guessed(
     inputs: Sequence[NamedValue],
-    asked: Sequence[AskedInput | None],
+    asked_inputs: Sequence[AskedInput | None],
     sizes: Mapping[str, int],
     rows: Mapping[str, int],
     usual: UsualSizes = USUAL_SIZES[0],
 ) -> list[AskedInput | None]:
     """Inputs, with a guess of all open sizes and of the values of integers that nobody asked for.
 
-    ``asked`` stands in the order of the inputs; ``sizes`` are those of symbols, as far as they were given; ``rows`` of
-    the table that an input is an index into, by its name; ``usual`` what to take for sizes of which no name says how
-    large.
+    ``asked_inputs`` stands in the order of the inputs; ``sizes`` are those of symbols, as far as they were given;
+    ``rows`` of the table that an input is an index into, by its name; ``usual`` what to take for sizes of which no name
+    says how large.
     """
-    found = [*asked, *[None] * (len(inputs) - len(asked))]
+    found = [*asked_inputs, *[None] * (len(inputs) - len(asked_inputs))]
     tensors = {place: value for place, (_, value) in enumerate(inputs) if isinstance(value, PlannedTensor)}
     known = _sizes_of_symbols(list(tensors.values()), sizes, usual)
     shapes = {place: _shape(value, known, usual) for place, value in tensors.items()}
@@ -113,7 +113,7 @@ def guessed(
     return found
 
 
-def input_words(inputs: Sequence[NamedValue], asked: Sequence[AskedInput | None]) -> list[str]:
+def input_words(inputs: Sequence[NamedValue], asked_inputs: Sequence[AskedInput | None]) -> list[str]:
     """What ``--input`` is followed by for each input: what is asked for, else all that the program declares."""
     return [
         one.source
@@ -121,17 +121,17 @@ def input_words(inputs: Sequence[NamedValue], asked: Sequence[AskedInput | None]
         else _source(own, own[1].sizes, "")
         if isinstance(own[1], PlannedTensor)
         else "default"
-        for own, one in zip(inputs, asked, strict=True)
+        for own, one in zip(inputs, asked_inputs, strict=True)
     ]
 
 
-def _lacks_sizes(asked: AskedInput | None) -> bool:
+def _lacks_sizes(asked_input: AskedInput | None) -> bool:
     """Whether nothing was asked for that has sizes of its own."""
-    if asked is None:
+    if asked_input is None:
         return True
-    if isinstance(asked.wish, TensorRecipe):
-        return asked.wish.shape is None
-    return isinstance(asked.wish, bool | int | float)
+    if isinstance(asked_input.wish, TensorRecipe):
+        return asked_input.wish.shape is None
+    return isinstance(asked_input.wish, bool | int | float)
 
 
 def _is_float(value: PlannedTensor) -> bool:

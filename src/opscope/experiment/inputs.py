@@ -168,11 +168,11 @@ def read_input_file(path: Path) -> list[AskedInput | None]:
 
 def by_position(path: Path, arrays: Mapping[str, Array]) -> list[AskedInput | None]:
     """The arrays of a file as inputs, in the order of a program's where they are numbered."""
-    asked = {name: AskedInput(f"{name} of {path.name}", array, name) for name, array in arrays.items()}
+    asked_inputs = {name: AskedInput(f"{name} of {path.name}", array, name) for name, array in arrays.items()}
     places = {name: _NAMED.match(name) for name in arrays}
     if not all(places.values()):
-        return list(asked.values())
-    numbered = {int(match[1]): asked[name] for name, match in places.items() if match}
+        return list(asked_inputs.values())
+    numbered = {int(match[1]): asked_inputs[name] for name, match in places.items() if match}
     if max(numbered, default=0) > _MOST_INPUTS:
         raise TraceFormatError(f"arr_{max(numbered)} is the input of no program", where=path)
     return [
@@ -181,17 +181,17 @@ def by_position(path: Path, arrays: Mapping[str, Array]) -> list[AskedInput | No
     ]
 
 
-def placed(asked: Sequence[AskedInput | None], names: Sequence[str]) -> list[AskedInput | None]:
+def placed(asked_inputs: Sequence[AskedInput | None], names: Sequence[str]) -> list[AskedInput | None]:
     """What is asked for, in the order of a program's inputs; a UsageError for a name that is none, or named twice.
 
     What has no name stands in the order of the inputs, as do arrays of names that no input has. ``names`` are those of
     the inputs, as a person says them; empty texts where the program states none.
     """
-    arrays = all(one is None or isinstance(one.wish, np.ndarray) for one in asked)
-    if arrays and not all(one is None or one.name in names for one in asked):
-        return [one._replace(name="") if one else None for one in asked]
-    found = [one for one in asked if one is None or not one.name]
-    for one in asked:
+    arrays = all(one is None or isinstance(one.wish, np.ndarray) for one in asked_inputs)
+    if arrays and not all(one is None or one.name in names for one in asked_inputs):
+        return [one._replace(name="") if one else None for one in asked_inputs]
+    found = [one for one in asked_inputs if one is None or not one.name]
+    for one in asked_inputs:
         if one is None or not one.name:
             continue
         if one.name not in names:
@@ -207,17 +207,17 @@ def placed(asked: Sequence[AskedInput | None], names: Sequence[str]) -> list[Ask
     return found
 
 
-def made_inputs(declared: Sequence[Value], asked: Sequence[AskedInput | None], seed: int) -> MadeInputs:
+def made_inputs(declared: Sequence[Value], asked_inputs: Sequence[AskedInput | None], seed: int) -> MadeInputs:
     """The inputs of all calls, as asked where something was asked, else as the program declares them."""
-    if len(asked) > len(declared):
+    if len(asked_inputs) > len(declared):
         kinds = ", ".join(map(described, declared)) or "none"
-        problem = f"{len(asked)} inputs are given, the program takes {len(declared)}: {kinds}"
+        problem = f"{len(asked_inputs)} inputs are given, the program takes {len(declared)}: {kinds}"
         raise UsageError(problem, where="--input", hint="inputs of several methods follow one another")
-    if not any(asked) and all(isinstance(value, PlannedTensor) for value in declared):
+    if not any(asked_inputs) and all(isinstance(value, PlannedTensor) for value in declared):
         return MadeInputs([], {})
-    given = [*asked, *[None] * (len(declared) - len(asked))]
+    given = [*asked_inputs, *[None] * (len(declared) - len(asked_inputs))]
     planned = [_planned(number, value, wish) for number, (value, wish) in enumerate(zip(declared, given, strict=True))]
-    return MadeInputs(planned, _arrays(planned, given, seed) if any(asked) else {})
+    return MadeInputs(planned, _arrays(planned, given, seed) if any(asked_inputs) else {})
 
 
 def described(value: Value) -> str:
@@ -243,37 +243,37 @@ def _open_sizes(value: PlannedTensor) -> list[str]:
     return [symbol or str(size) for symbol, size in zip(value.symbols, value.sizes, strict=True)]
 
 
-def _planned(number: int, value: Value, asked: AskedInput | None) -> PlannedInput:
+def _planned(number: int, value: Value, asked_input: AskedInput | None) -> PlannedInput:
     if isinstance(value, PlannedTensor):
-        return _planned_tensor(number, value, asked)
+        return _planned_tensor(number, value, asked_input)
     if isinstance(value, bool | int | float):
-        return _planned_scalar(number, value, asked)
+        return _planned_scalar(number, value, asked_input)
     if value is None:
-        if asked is not None and asked.wish is not None:
+        if asked_input is not None and asked_input.wish is not None:
             hint = "give none, or export the program with an example for it"
-            raise _unfit(number, f"is {asked.source}, the program was exported for none", hint)
-        return PlannedInput(None, "none", source=asked.source if asked else "")
+            raise _unfit(number, f"is {asked_input.source}, the program was exported for none", hint)
+        return PlannedInput(None, "none", source=asked_input.source if asked_input else "")
     kind = "a text" if isinstance(value, str) else "a list"
     raise _unfit(number, f"is {kind}, which ExecuTorch's runtime does not accept", "export with tensors and numbers")
 
 
-def _planned_scalar(number: int, value: bool | float, asked: AskedInput | None) -> PlannedInput:
+def _planned_scalar(number: int, value: bool | float, asked_input: AskedInput | None) -> PlannedInput:
     """A number or truth value: the runtime accepts the one of the export only."""
-    wish = value if asked is None else asked.wish
+    wish = value if asked_input is None else asked_input.wish
     wish = wish.item() if isinstance(wish, np.ndarray) and wish.ndim == 0 else wish
     alike = isinstance(wish, bool | int | float) and isinstance(wish, bool) == isinstance(value, bool)
     if not alike or not math.isclose(float(wish), float(value), rel_tol=1e-6):  # type: ignore[arg-type]
-        said = asked.source if asked else ""
+        said = asked_input.source if asked_input else ""
         problem = f"is {said}, the program was exported for {described(value)} and accepts no other"
         hint = "use default, export the program for that value, or make it a tensor"
         raise _unfit(number, problem, hint)
-    return PlannedInput(None, type(value).__name__, value, asked.source if asked else "")
+    return PlannedInput(None, type(value).__name__, value, asked_input.source if asked_input else "")
 
 
-def _planned_tensor(number: int, value: PlannedTensor, asked: AskedInput | None) -> PlannedInput:
-    if asked is None:
+def _planned_tensor(number: int, value: PlannedTensor, asked_input: AskedInput | None) -> PlannedInput:
+    if asked_input is None:
         return PlannedInput(list(value.sizes), value.dtype.name)
-    dtype, shape = _asked_tensor(number, value, asked)
+    dtype, shape = _asked_tensor(number, value, asked_input)
     if dtype != value.dtype.name:
         problem = f"has the number type {dtype}, the program takes {described(value)}"
         raise _unfit(number, problem, f"convert it to {value.dtype.name}")
@@ -281,11 +281,11 @@ def _planned_tensor(number: int, value: PlannedTensor, asked: AskedInput | None)
         fixed = "which is fixed" if value.dynamism is Dynamism.STATIC else "at most"
         problem = f"has the sizes [{','.join(map(str, shape))}], the program takes {described(value)}, {fixed}"
         raise _unfit(number, problem, "give these sizes, or export the program with dynamic_shapes")
-    return PlannedInput(list(shape), dtype, source=asked.source)
+    return PlannedInput(list(shape), dtype, source=asked_input.source)
 
 
-def _asked_tensor(number: int, value: PlannedTensor, asked: AskedInput) -> tuple[str, tuple[int, ...]]:
-    wish = asked.wish
+def _asked_tensor(number: int, value: PlannedTensor, asked_input: AskedInput) -> tuple[str, tuple[int, ...]]:
+    wish = asked_input.wish
     if isinstance(wish, TensorRecipe) and wish.shape is not None:
         return wish.dtype or value.dtype.name, wish.shape
     if isinstance(wish, np.ndarray):
@@ -294,10 +294,10 @@ def _asked_tensor(number: int, value: PlannedTensor, asked: AskedInput) -> tuple
         return "bfloat16" if wide else wish.dtype.name, wish.shape
     if wish is not None:
         if value.dynamism is Dynamism.UNBOUNDED:
-            problem = f"is {asked.source} without sizes, but the sizes of {described(value)} are dynamic"
-            raise _unfit(number, problem, f"give the sizes first: TYPE[SIZE,...]={asked.source}")
+            problem = f"is {asked_input.source} without sizes, but the sizes of {described(value)} are dynamic"
+            raise _unfit(number, problem, f"give the sizes first: TYPE[SIZE,...]={asked_input.source}")
         return value.dtype.name, value.sizes
-    raise _unfit(number, f"is {asked.source}, the program takes the tensor {described(value)}", "give a tensor")
+    raise _unfit(number, f"is {asked_input.source}, the program takes the tensor {described(value)}", "give a tensor")
 
 
 def _fits(shape: Sequence[int], value: PlannedTensor) -> bool:
@@ -317,15 +317,15 @@ def _unfit(number: int, problem: str, hint: str) -> UsageError:
     return UsageError(f"input {number} {problem}", where="--input", hint=hint)
 
 
-def _arrays(planned: Sequence[PlannedInput], asked: Sequence[AskedInput | None], seed: int) -> dict[int, Array]:
+def _arrays(planned: Sequence[PlannedInput], asked_inputs: Sequence[AskedInput | None], seed: int) -> dict[int, Array]:
     """Values of all tensors; those that nobody asked for are what the seed gives without any wish."""
     tensors = {number: Tensor(one.shape, one.dtype) for number, one in enumerate(planned) if one.shape is not None}
     drawn = dict(zip(tensors, random_inputs(list(tensors.values()), seed), strict=True))
-    return {number: _values(asked[number], drawn[number], (seed, number)) for number in tensors}
+    return {number: _values(asked_inputs[number], drawn[number], (seed, number)) for number in tensors}
 
 
-def _values(asked: AskedInput | None, drawn: Array, seed: tuple[int, int]) -> Array:
-    wish = asked.wish if asked else None
+def _values(asked_input: AskedInput | None, drawn: Array, seed: tuple[int, int]) -> Array:
+    wish = asked_input.wish if asked_input else None
     if isinstance(wish, np.ndarray):
         return wish
     if isinstance(wish, TensorRecipe):

@@ -68,8 +68,8 @@ class Experiment(ExperimentSettings, frozen=True, kw_only=True):
     def first_model(self) -> PlannedModel:
         """That of the first variant, or of the experiment where none is listed."""
         listed = self.models_by_variant.values()
-        own = [one for one in listed if one.model == self.model]
-        return own[0] if own else PlannedModel(self.model, self.runtime)
+        models = [one for one in listed if one.model == self.model]
+        return models[0] if models else PlannedModel(self.model, self.runtime)
 
     @property
     def all_models(self) -> tuple[PlannedModel, ...]:

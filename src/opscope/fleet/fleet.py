@@ -114,13 +114,13 @@ def fleet_report(
         return _reported(Path(out), stored_fleet(store, where=where), formats)
 
 
-def _reported(out: Path, found: FleetResult, formats: Sequence[str]) -> list[Path]:
+def _reported(out: Path, result: FleetResult, formats: Sequence[str]) -> list[Path]:
     from opscope.fleet.reports.fleet import fleet_html, fleet_markdown
 
     contents = {
-        "html": lambda: page(f"{NAME}.html", lambda: fleet_html(found)),
-        "md": lambda: page(f"{NAME}.md", lambda: fleet_markdown(found)),
-        "json": lambda: to_json(found),
+        "html": lambda: page(f"{NAME}.html", lambda: fleet_html(result)),
+        "md": lambda: page(f"{NAME}.md", lambda: fleet_markdown(result)),
+        "json": lambda: to_json(result),
     }
     return write_outputs({out / f"{NAME}.{form}": contents[form]() for form in formats})
 
@@ -160,13 +160,13 @@ def _followed(
     last = f"last(bundle ORDER BY {ORDER}) AS newest"
     sql = f"SELECT variant, {last}, {lists} FROM {newest} GROUP BY {same} HAVING newest IN (SELECT unnest(?))"  # noqa: S608 - same
     known = {(run.bundle, run.variant): run for run in counted}
-    found = {}
+    series = {}
     bundles = sorted({run.bundle for run in counted})
     for variant, bundle, begun, placed, latencies in ask(place, sql, (*chosen.values, bundles)).rows:
         run = known.get((bundle, variant))
         if run is not None:
-            found[run.bundle, variant] = RunSeries(run.model, run.device, variant, latencies, begun, placed)
-    return found
+            series[run.bundle, variant] = RunSeries(run.model, run.device, variant, latencies, begun, placed)
+    return series
 
 
 def _with_changes(

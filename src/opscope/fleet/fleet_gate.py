@@ -84,10 +84,10 @@ def check_fleet(
         UsageError: the date, the filter or the budget file is wrong, or an entry of it chooses no series.
         OpscopeError: of the kind that fits when there is no store that can be read.
     """
-    found, where = date_of(since, "--new", "--new "), filter_text(where)
+    moment, where = date_of(since, "--new", "--new "), filter_text(where)
     budgets = FleetBudgets() if budget is None else read_fleet_budgets(Path(budget))
     place = place_of(store)
-    series, without, untrusted = _series(place, run_filter(where), found)
+    series, without, untrusted = _series(place, run_filter(where), moment)
     if not series and untrusted:
         hint = f"they are graded do_not_trust: {QUIETER}"
         raise UntrustedError(f"no new run of {untrusted} series is trustworthy", where=place.address, hint=hint)
@@ -95,8 +95,8 @@ def check_fleet(
         what = "no run was added since then" if without else "no stored run matches"
         hint = "`opscope store list` shows the stored runs and when they were added"
         raise NotFoundError(what, where=f"{place.address} {where}".strip(), hint=hint)
-    gone = _vanished(place, run_filter(where), found)
-    terms = FleetTerms(place.address, found.isoformat(), threshold, budgets, str(budget), without, untrusted, gone)
+    gone = _vanished(place, run_filter(where), moment)
+    terms = FleetTerms(place.address, moment.isoformat(), threshold, budgets, str(budget), without, untrusted, gone)
     decision = decide(series, terms)
     return shown_as(FleetGateResult, fleet_gate(series, terms, decision, _origins(place, series, decision)))
 
@@ -194,22 +194,22 @@ def _origins(
     if not numbers:
         return {}
     runs = _runs(place, {f"{series[n].bundle}#{series[n].subject.variant}": n for n in numbers})
-    found, sides = {}, {}
+    steps, sides = {}, {}
     for n in numbers:
         values = np.array([latency for _, latency in runs[n]])
         step = newest_rise(values, segments(values), math.exp(decision.families.series.runs.level[n]))
         if step is None:
             continue
-        found[n] = step
+        steps[n] = step
         places = [run for run, _ in runs[n]]
         sides[n] = places[: step.earliest][-_SIDE:], places[step.latest :][:_SIDE]
-    if not found:
+    if not steps:
         return {}
     facts = facts_of_runs(place, [run.bundle for before, after in sides.values() for run in (*before[-1:], after[0])])
     parts = _parts(place, series, sides)
     return {
         n: (step, _origin(series[n].subject.variant, sides[n], _ago(step, len(runs[n])), facts, parts[n]))
-        for n, step in found.items()
+        for n, step in steps.items()
     }
 
 
@@ -238,11 +238,11 @@ def _runs(place: StoreLocation, chosen: Mapping[str, int]) -> dict[int, list[tup
         f"FROM runs r JOIN ({keys}) k ON {same} WHERE r.latency_ns > 0 AND r.{TRUSTED} "
         "ORDER BY r.placed, r.created, r.bundle"
     )
-    found: dict[int, list[tuple[RunPlace, float]]] = {}
+    runs: dict[int, list[tuple[RunPlace, float]]] = {}
     for key, latency, bundle, created, placed, *versions in ask(place, sql, [list(chosen)]).rows:
         began, added = (one.isoformat(timespec="seconds") if one else "" for one in (created, placed))
-        found.setdefault(chosen[key], []).append((RunPlace(bundle, began, added, *versions), latency))
-    return found
+        runs.setdefault(chosen[key], []).append((RunPlace(bundle, began, added, *versions), latency))
+    return runs
 
 
 def _parts(

@@ -280,11 +280,11 @@ def check_history(
     path, _, name = str(candidate).partition("#")
     if not is_bundle(Path(path)):
         raise UsageError("only a bundle can be judged against a history", where=path, hint="give a bundle")
-    found = read_found(Path(path))
-    variant = _variant(found, name)
-    analysis = found.analyses[variant.name]
+    bundle = read_found(Path(path))
+    variant = _variant(bundle, name)
+    analysis = bundle.analyses[variant.name]
     place = place_of(store)
-    rows = _runs(place, _alike(found.manifest, variant, analysis.latency.source, text, chosen), found)
+    rows = _runs(place, _alike(bundle.manifest, variant, analysis.latency.source, text, chosen), bundle)
     if not rows:
         hint = "`opscope store list` shows what is stored; `store:device=NAME` uses runs under another device name"
         hint += "; runs graded do_not_trust do not count"
@@ -296,24 +296,26 @@ def check_history(
         path=f"{HISTORY}{text} in {place.address}",
         headline_ns=sum(latencies) / len(latencies),
     )
-    own = ComparedSide(label=variant.name, path=found.source, headline_ns=analysis.latency.median_ns)
-    model = found.manifest.model_of(variant.name)
+    compared_side = ComparedSide(label=variant.name, path=bundle.source, headline_ns=analysis.latency.median_ns)
+    model = bundle.manifest.model_of(variant.name)
     same = [row for row in rows if row[2] == model.sha256]
     operators = _operators(place, same, str(rows[0][3]))
     before = Predecessors(side, latencies, bundles, operators, len(rows) - len(same))
     limit = DEFAULT_THRESHOLD if threshold is None else threshold
-    decision = history_gate(analysis, found.processes(variant.name), own, before, threshold=limit, model=model.name)
+    decision = history_gate(
+        analysis, bundle.processes(variant.name), compared_side, before, threshold=limit, model=model.name
+    )
     return shown_as(GateResult, decision)
 
 
-def _variant(found: AnalysedBundle, name: str) -> Variant:
-    manifest = found.manifest
+def _variant(bundle: AnalysedBundle, name: str) -> Variant:
+    manifest = bundle.manifest
     variant = manifest.variant(name) if name else usual_variant(manifest)
     if variant is None:
         hint = did_you_mean(name, (one.name for one in manifest.variants))
-        raise NotFoundError(f"the bundle has no variant {name!r}", where=found.source, hint=hint)
-    if variant.name not in found.analyses:
-        raise NotFoundError(f"no repetition of {variant.name} succeeded", where=found.source)
+        raise NotFoundError(f"the bundle has no variant {name!r}", where=bundle.source, hint=hint)
+    if variant.name not in bundle.analyses:
+        raise NotFoundError(f"no repetition of {variant.name} succeeded", where=bundle.source)
     return variant
 
 
@@ -336,10 +338,10 @@ def _alike(manifest: Manifest, variant: Variant, arm: str, text: str, chosen: Ru
     return chosen
 
 
-def _runs(place: StoreLocation, chosen: RunFilter, found: AnalysedBundle) -> Sequence[tuple[Any, ...]]:
+def _runs(place: StoreLocation, chosen: RunFilter, bundle: AnalysedBundle) -> Sequence[tuple[Any, ...]]:
     """Bundle, latency, program and variant of the runs that fit and can be trusted, oldest first; without itself."""
-    itself = ask(place, "SELECT bundle FROM bundles WHERE origin = ?", [origin_of(found.manifest)]).rows
-    own = {row[0] for row in itself} | {found.bundle}
+    itself = ask(place, "SELECT bundle FROM bundles WHERE origin = ?", [origin_of(bundle.manifest)]).rows
+    own = {row[0] for row in itself} | {bundle.bundle}
     sql = f"SELECT bundle, latency_ns, program_sha256, variant FROM runs {chosen.where} AND {TRUSTED} ORDER BY {ORDER}"  # noqa: S608 - names of ours; values are bound
     rows = [row for row in ask(place, sql, chosen.values).rows if row[0] not in own and row[1]]
     return rows[-chosen.last :] if chosen.last else rows
@@ -349,10 +351,10 @@ def _operators(
     place: StoreLocation, rows: Sequence[tuple[Any, ...]], variant: str
 ) -> dict[tuple[str, int | None, int | None, str], dict[str, float]]:
     """Times of the operators of some runs, by place and bundle."""
-    found: dict[tuple[str, int | None, int | None, str], dict[str, float]] = {}
+    operators: dict[tuple[str, int | None, int | None, str], dict[str, float]] = {}
     if rows:
         where = "WHERE variant = ? AND bundle IN (SELECT unnest(?))"
         sql = f"SELECT method, instruction, position, name, bundle, time_ns FROM operators {where}"  # noqa: S608 - same
         for *at, bundle, time_ns in ask(place, sql, (variant, [row[0] for row in rows])).rows:
-            found.setdefault((at[0], at[1], at[2], at[3]), {})[bundle] = float(time_ns)
-    return found
+            operators.setdefault((at[0], at[1], at[2], at[3]), {})[bundle] = float(time_ns)
+    return operators

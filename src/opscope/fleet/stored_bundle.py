@@ -73,11 +73,11 @@ def bundles_in(path: Path) -> list[Path]:
         return [path]
     if not path.exists():
         raise NotFoundError("no such file or directory", where=path, hint="give bundles, or directories of them")
-    found = sorted(_below(path, {path.resolve()})) if path.is_dir() else []
-    if not found:
+    paths = sorted(_below(path, {path.resolve()})) if path.is_dir() else []
+    if not paths:
         hint = "give what `opscope profile`, `opscope run` or `opscope aie --out` wrote, or a directory of such"
         raise NotFoundError("not a bundle, and none below", where=path, hint=hint)
-    return found
+    return paths
 
 
 def content_id(path: Path) -> str:
@@ -105,11 +105,11 @@ def ready(
         path = Path(source)
         if not is_bundle(path):
             return _of_tiles(path, given)
-        found, traced = read_found(path, recompute=recompute), recompute
-        if source in checked and not recompute and found.manifest.opscope == __version__:
-            _check_figures(found, read_found(path, recompute=True), path)
+        bundle, traced = read_found(path, recompute=recompute), recompute
+        if source in checked and not recompute and bundle.manifest.opscope == __version__:
+            _check_figures(bundle, read_found(path, recompute=True), path)
             traced = True
-        return _ready(found, path, given)._replace(traced=traced)
+        return _ready(bundle, path, given)._replace(traced=traced)
     except OpscopeError as error:
         return Skipped(source, str(error), error.hint)
     except RecursionError:
@@ -159,13 +159,13 @@ def read_found(path: Path, *, recompute: bool = False) -> AnalysedBundle:
     return AnalysedBundle(name, str(path), manifest, analyses, comparisons)
 
 
-def _check_figures(found: AnalysedBundle, traced: AnalysedBundle, path: Path) -> None:
+def _check_figures(bundle: AnalysedBundle, traced: AnalysedBundle, path: Path) -> None:
     """Refuse a bundle whose figures are not those of its traces."""
     for name, one in traced.analyses.items():
-        stated = found.analyses.get(name)
+        stated = bundle.analyses.get(name)
         if stated is None or not _alike(_figures(stated), _figures(one)):
             raise TraceFormatError(f"the analysis of {name} is not what its traces give", where=path, hint=_REWRITE)
-    speedups = [[one.end_to_end.speedup for one in own.comparisons] for own in (found, traced)]
+    speedups = [[one.end_to_end.speedup for one in analysed_bundle.comparisons] for analysed_bundle in (bundle, traced)]
     if not _alike(*speedups):
         raise TraceFormatError("a comparison is not what its traces give", where=path, hint=_REWRITE)
 
@@ -184,10 +184,10 @@ def _alike(stated: Sequence[float | None], traced: Sequence[float | None]) -> bo
     )
 
 
-def _ready(found: AnalysedBundle, path: Path, given: BundleLabels) -> Ready:
-    manifest = found.manifest
+def _ready(bundle: AnalysedBundle, path: Path, given: BundleLabels) -> Ready:
+    manifest = bundle.manifest
     entry = StoreEntry(
-        bundle=found.bundle,
+        bundle=bundle.bundle,
         origin=origin_of(manifest),
         repetitions=sum(1 for repetition in manifest.repetitions if repetition.ok),
         model=manifest.model.name,
@@ -197,20 +197,20 @@ def _ready(found: AnalysedBundle, path: Path, given: BundleLabels) -> Ready:
         added=_now(),
         source=str(path),
     )
-    return Ready(entry, bundle_rows(found, given))
+    return Ready(entry, bundle_rows(bundle, given))
 
 
 def _of_tiles(path: Path, given: BundleLabels) -> Ready:
     file = path / ANALYSIS
     try:
-        found = from_json(file.read_bytes(), TilesAnalysis)
+        analysis = from_json(file.read_bytes(), TilesAnalysis)
         written = datetime.fromtimestamp(file.stat().st_mtime, timezone.utc).isoformat(timespec="seconds")
     except OSError as error:
         raise NotFoundError("neither a bundle nor an AI Engine result", where=path) from error
     except msgspec.MsgspecError as error:
         raise TraceFormatError(f"not a result that this opscope reads: {error}", where=file) from error
     name = content_id(path)
-    rows = tile_rows(found, name, str(path), given, written)
+    rows = tile_rows(analysis, name, str(path), given, written)
     _, model, device, variant = rows["runs"][0][:4]
     entry = StoreEntry(
         bundle=name,
@@ -302,13 +302,13 @@ def _held_analyses(path: Path, manifest: Manifest) -> dict[str, Analysis] | None
 def _held_comparisons(path: Path, manifest: Manifest, analyses: dict[str, Analysis]) -> list[StoredComparison] | None:
     """Comparisons with the baseline that the bundle holds; None when one is missing."""
     wanted = [pair for pair in compared_pairs(manifest) if analyses.keys() >= set(pair)]
-    found = []
+    comparisons = []
     for (baseline, candidate), name in zip(wanted, comparison_files(wanted), strict=True):
         one = _document(path / name, StoredComparison)
         if one is None or (one.baseline.label, one.candidate.label) != (baseline, candidate):
             return None
-        found.append(one)
-    return found
+        comparisons.append(one)
+    return comparisons
 
 
 def _document(file: Path, kind: type[_Document]) -> _Document | None:

@@ -193,8 +193,8 @@ def query_store(sql: str, store: str | Path | None = None, *, as_of: str | None 
         OpscopeError: of the kind that fits when the store cannot be read.
     """
     place = place_of(store)
-    found = ask(place, sql) if as_of is None else ask_snapshot(place, log.snapshot(place, as_of), sql)
-    return QueryResult(found, place.address)
+    answer = ask(place, sql) if as_of is None else ask_snapshot(place, log.snapshot(place, as_of), sql)
+    return QueryResult(answer, place.address)
 
 
 @contextmanager
@@ -264,10 +264,10 @@ def verify_store(store: str | Path | None = None) -> StoreCheckResult:
     return shown_as(StoreCheckResult, verify(place_of(store)))
 
 
-def _named(found: Sequence[Path], skipped: list[Skipped]) -> dict[str, Path]:
+def _named(paths: Sequence[Path], skipped: list[Skipped]) -> dict[str, Path]:
     """Bundles by their hashes; of two paths with the same content the first."""
     named: dict[str, Path] = {}
-    for path in found:
+    for path in paths:
         try:
             name = content_id(path)
         except OpscopeError as error:

@@ -206,8 +206,8 @@ class Device:
 
     def _words(self, command: GuardedCommand) -> list[str]:
         pinned = ["taskset", f"{sum(1 << cpu for cpu in command.affinity):x}"] if command.affinity else []
-        told = [f"{name}={value}" for name, value in command.variables.items()]
-        words = [*(["env", *told] if told else []), *command.process.prefix, *pinned, *command.words]
+        texts = [f"{name}={value}" for name, value in command.variables.items()]
+        words = [*(["env", *texts] if texts else []), *command.process.prefix, *pinned, *command.words]
         return ["sh", "-c", self._start, "opscope-run", command.libraries, *words] if command.foreign else words
 
     def _status(self, code: int | None, command: GuardedCommand) -> ExitStatus:
@@ -247,10 +247,10 @@ class Device:
     def _explained(self, error: DeviceError, own: str) -> DeviceError:
         """The error, with what the device's storage has to do with it."""
         with contextlib.suppress(DeviceError):
-            found = self.storage()
+            storage = self.storage()
             remove(self._shell, self.base, [own])
-            room = "" if found.free is None else f", {found.free >> 20} MiB free"
-            reason = error.problem if found.writable else found.said or error.problem
+            room = "" if storage.free is None else f", {storage.free >> 20} MiB free"
+            reason = error.problem if storage.writable else storage.said or error.problem
             problem = f"cannot keep files in {self.base} on the device{room}: {reason}"
             return DeviceError(problem, where=self.name, hint=_STORE_HINT)
         return error
@@ -303,14 +303,14 @@ _SIGNALS, _NO_DIRECTORY = 128, 125
 def _files(process: RemoteProcess, timeout: float) -> list[str]:
     """Names of files that a guarded command tells of at its end."""
     end = time.monotonic() + timeout
-    found: list[str] = []
-    while len(found) < _MOST_FILES:
+    files: list[str] = []
+    while len(files) < _MOST_FILES:
         line = process.read_line(max(0.0, end - time.monotonic()))
         if line is None:
-            return found
+            return files
         if line.startswith(_FILE):
-            found.append(line.removeprefix(_FILE))
-    return found
+            files.append(line.removeprefix(_FILE))
+    return files
 
 
 OWN = "opscope"

@@ -61,11 +61,11 @@ def find_emulator() -> Emulator:
     match = _VERSION.search(done.stdout)
     if match is None:
         raise MissingDependencyError("it does not report a QEMU version", where=command[0], hint=_INSTALL)
-    found = Emulator(command, (int(match[1]), int(match[2])), match[0].removeprefix("version "))
-    if found.version < WRONG_BEFORE:
-        problem = f"QEMU {found.text} computes int8 convolutions with SME incorrectly"
+    emulator = Emulator(command, (int(match[1]), int(match[2])), match[0].removeprefix("version "))
+    if emulator.version < WRONG_BEFORE:
+        problem = f"QEMU {emulator.text} computes int8 convolutions with SME incorrectly"
         raise MissingDependencyError(problem, where=command[0], hint=_INSTALL)
-    return found
+    return emulator
 
 
 class EmulatedMachine(ThisMachine):

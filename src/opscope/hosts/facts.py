@@ -69,8 +69,8 @@ def _line(told: Mapping[str, str], name: str) -> str | None:
 
 
 def _whole(told: Mapping[str, str], name: str) -> int | None:
-    found = re.fullmatch(r"\d{1,18}", _line(told, name) or "")
-    return int(found[0]) if found else None
+    match = re.fullmatch(r"\d{1,18}", _line(told, name) or "")
+    return int(match[0]) if match else None
 
 
 def _numbers(told: Mapping[str, str], name: str) -> list[int]:

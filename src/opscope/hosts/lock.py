@@ -121,15 +121,15 @@ class DeviceLock:
         self._beside = beside
         mode = "beside" if beside else "alone"
         self._process = self._shell.spawn(["sh", "-c", LOCK, "opscope-lock", self._own, mode, self._ticket])
-        told = self._process.read_line(_ANSWER_SECONDS)
-        verdict, _, rest = (told or "").partition(" ")
+        text = self._process.read_line(_ANSWER_SECONDS)
+        verdict, _, rest = (text or "").partition(" ")
         if verdict in {"taken", "beside"}:
             self.holder = rest if verdict == "beside" else None
             self._leave()
             return
         lost = self._process
         try:
-            if told is None:
+            if text is None:
                 lost.wait(0.0)
             raise self._not_taken(verdict, rest)
         finally:
@@ -225,7 +225,7 @@ class MachineHold:
 
     def beside(self) -> list[str]:
         """Who measured there at the same time, as far as is known by now."""
-        return [told.removeprefix("by ") for told in self._lock.beside()] if self._lock else []
+        return [text.removeprefix("by ") for text in self._lock.beside()] if self._lock else []
 
     def record(self) -> LockRecord:
         """What the manifest says of it, as far as is known by now."""

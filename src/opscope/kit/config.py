@@ -199,13 +199,13 @@ def _side(side: ExperimentKey, path: str, placed: list[_Placed], file: Path) -> 
     if one is None:
         hint = did_you_mean(side.experiment, timing)
         raise wrong(file, f"{path}.experiment", f"no timing experiment {shown(side.experiment)}", hint)
-    found = [variant for variant in one.variants if side.threads in (variant.threads, None)]
-    if len(found) != 1:
+    variants = [variant for variant in one.variants if side.threads in (variant.threads, None)]
+    if len(variants) != 1:
         counts = ", ".join(str(variant.threads) for variant in one.variants)
         raise wrong(
             file, f"{path}.threads", f"{shown(side.threads)} is not allowed; {side.experiment} runs with {counts}"
         )
-    return one, found[0]
+    return one, variants[0]
 
 
 def _roles(comparisons: tuple[PlannedComparison, ...]) -> dict[str, Role]:

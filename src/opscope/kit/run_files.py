@@ -117,15 +117,15 @@ def _statistics(rows: pl.DataFrame, model: str) -> bytes:
     )
     each = nodes.agg(*(((pl.col(name) * 1000).sum() // of.first()).alias(name) for name in ("duration", "self_time")))
     times = pl.col("duration").sum(), pl.col("self_time").sum(), pl.len().cast(pl.Int64).alias("count")
-    found = each.group_by("type", "backend", maintain_order=True).agg(*times)
+    frame = each.group_by("type", "backend", maintain_order=True).agg(*times)
     columns = [
         *_identity(model, "type"),
         pl.col("count"),
         decimal(pl.col("duration"), _PICO).alias("total_ms"),
         decimal(pl.col("duration") // pl.col("count"), _PICO).alias("avg_ms"),
-        _percent(found),
+        _percent(frame),
     ]
-    return found.sort("duration", descending=True, maintain_order=True).select(columns).write_csv().encode()
+    return frame.sort("duration", descending=True, maintain_order=True).select(columns).write_csv().encode()
 
 
 def _type() -> pl.Expr:
@@ -204,73 +204,73 @@ def run_files(
     ``model`` is what the files are called after, and the path of the program; ``created`` when the run began; ``pairs``
     are candidates with their baselines.
     """
-    (stem, program), results = model, [_result(own) for own in experiments]
+    (stem, program), results = model, [_result(output) for output in experiments]
     manifest = {"generated_at": created, "config": None, "model": program, "results": results}
-    summary = {"model": program, "generated_at": created, "runs": [_run(own) for own in experiments]}
-    found = {
+    summary = {"model": program, "generated_at": created, "runs": [_run(output) for output in experiments]}
+    files = {
         "manifest.json": _json(manifest),
         "metrics.json": _json({"results": results}),
         "analysis_summary.json": _json(_analysis_summary(program, experiments)),
         f"{stem}_pipeline_summary.json": _json(summary),
         f"{stem}_pipeline_summary.md": _markdown(stem, created, experiments).encode(),
     }
-    for own in experiments:
-        found[_robust_name(own)] = _json(_robust_stats(own))
-        found |= {own.file(f"_{name}.csv"): table for name, table in _operator_tables(own).items()}
+    for output in experiments:
+        files[_robust_name(output)] = _json(_robust_stats(output))
+        files |= {output.file(f"_{name}.csv"): table for name, table in _operator_tables(output).items()}
     for candidate, baseline in pairs:
-        found[f"{candidate.stem}_comparison.csv"] = _comparison(candidate, baseline)
-    return found
+        files[f"{candidate.stem}_comparison.csv"] = _comparison(candidate, baseline)
+    return files
 
 
 def _json(value: Json) -> bytes:
     return msgspec.json.format(msgspec.json.encode(value), indent=2) + b"\n"
 
 
-def _robust_name(own: KitOutput) -> str:
-    return own.file(f"{TIMELINE.removesuffix('.csv')}_robust_stats.json")
+def _robust_name(output: KitOutput) -> str:
+    return output.file(f"{TIMELINE.removesuffix('.csv')}_robust_stats.json")
 
 
 def _ms(ns: float | None) -> float | None:
     return None if ns is None else ns / 1e6
 
 
-def _result(own: KitOutput) -> Json:
-    latency = own.latency
+def _result(output: KitOutput) -> Json:
+    latency = output.latency
     metrics = {
         "runs": latency.n,
-        "threads": own.key.threads,
+        "threads": output.key.threads,
         "latency_ms": [_ms(sample) for sample in latency.samples_ns],
         "median_ms": _ms(latency.median_ns),
         "min_ms": _ms(latency.min_ns),
         "max_ms": _ms(latency.max_ns),
-        "etdump": own.trace,
+        "etdump": output.trace,
         "log": None,
     }
-    return {"experiment": own.key.experiment, "metrics": metrics}
+    return {"experiment": output.key.experiment, "metrics": metrics}
 
 
-def _run(own: KitOutput) -> Json:
-    latency = own.latency
+def _run(output: KitOutput) -> Json:
+    latency = output.latency
     return {
-        "experiment": own.key.experiment,
-        "threads": own.key.threads,
+        "experiment": output.key.experiment,
+        "threads": output.key.threads,
         "mode": "timing",
         "status": "ok",
-        "paths": {"etdump": own.trace, "timeline_all": own.file(TIMELINE), "timeline_run0": own.file(RUN0)},
+        "paths": {"etdump": output.trace, "timeline_all": output.file(TIMELINE), "timeline_run0": output.file(RUN0)},
         "metrics": {
             "median_ms": _ms(latency.median_ns),
             "mean_ms": _ms(latency.mean_ns),
             "cv_percent": None if latency.cv is None else 100 * latency.cv,
-            "robust_stats_path": _robust_name(own),
+            "robust_stats_path": _robust_name(output),
         },
-        "runs": own.runs,
-        "warmup": own.warmup,
+        "runs": output.runs,
+        "warmup": output.warmup,
     }
 
 
-def _robust_stats(own: KitOutput) -> Json:
+def _robust_stats(output: KitOutput) -> Json:
     """Of all measured inferences, and of those within the fences of Tukey."""
-    latency = own.latency
+    latency = output.latency
     samples = np.asarray(latency.samples_ns, np.float64) / 1e6
     low, high = np.percentile(samples, (25, 75))
     lower, upper = float(low - _FENCE * (high - low)), float(high + _FENCE * (high - low))
@@ -293,7 +293,7 @@ def _robust_stats(own: KitOutput) -> Json:
         "robust_stats": _spread(samples[inside]) if inside.any() else whole,
         "latencies_ms": samples.tolist(),
         "run_indices": list(range(len(samples))),
-        "name": own.key.text,
+        "name": output.key.text,
     }
 
 
@@ -309,37 +309,37 @@ def _spread(samples: np.ndarray[Any, np.dtype[np.float64]]) -> Json:
     }
 
 
-def _operators(own: KitOutput) -> list[Operator]:
+def _operators(output: KitOutput) -> list[Operator]:
     """Without the framework's own time and that of the calls of delegates and kernels, the longest first."""
-    found = [operator for operator in own.analysis.operators if operator.position is not None]
-    return sorted(found, key=lambda operator: -operator.traced_ns)
+    operators = [operator for operator in output.analysis.operators if operator.position is not None]
+    return sorted(operators, key=lambda operator: -operator.traced_ns)
 
 
-def _categories(own: KitOutput) -> dict[Category, float]:
+def _categories(output: KitOutput) -> dict[Category, float]:
     """Milliseconds of operators in an inference."""
     found: dict[Category, float] = defaultdict(float)
-    for operator in _operators(own):
+    for operator in _operators(output):
         found[operator.category] += operator.traced_ns / 1e6
     return dict(sorted(found.items(), key=lambda item: -item[1]))
 
 
-def _operator_tables(own: KitOutput) -> dict[str, bytes]:
-    latency, runs = own.latency, own.latency.n
+def _operator_tables(output: KitOutput) -> dict[str, bytes]:
+    latency, runs = output.latency, output.latency.n
     mean = latency.mean_ns / 1e6
     operators: list[dict[str, Any]] = []
-    for (name, category), alike in _grouped(own, lambda operator: operator.name).items():
+    for (name, category), alike in _grouped(output, lambda operator: operator.name).items():
         each, calls = sum(one.traced_ns for one in alike) / 1e6, sum(one.calls for one in alike)
         times = {"total_ms": each * runs, "avg_ms": each, "pct_of_e2e": 100 * each / mean}
         operators.append({"operator": name, "category": category, **times, "event_count": round(calls * runs)})
     operators.sort(key=lambda row: -row["avg_ms"])
     categories: list[dict[str, Any]] = []
-    for category, each in _categories(own).items():
+    for category, each in _categories(output).items():
         name = _TABLES[category]
         times = {"total_ms": each * runs, "avg_ms": each, "pct_of_e2e": 100 * each / mean}
         kinds = sum(row["category"] == name for row in operators)
         categories.append({"category": name, **times, "operator_count": kinds})
     end = {
-        "model_name": own.stem,
+        "model_name": output.stem,
         "num_runs": runs,
         "total_ms": sum(latency.samples_ns) / 1e6,
         "avg_ms": mean,
@@ -351,10 +351,10 @@ def _operator_tables(own: KitOutput) -> dict[str, bytes]:
     return {name: _table(rows) for name, rows in {**tables, "other_top_ops": others}.items() if rows}
 
 
-def _grouped(own: KitOutput, name: Callable[[Operator], str]) -> dict[tuple[str, str], list[Operator]]:
+def _grouped(output: KitOutput, name: Callable[[Operator], str]) -> dict[tuple[str, str], list[Operator]]:
     """Operators of one name and category, as the kit's tables call it."""
     groups: dict[tuple[str, str], list[Operator]] = defaultdict(list)
-    for operator in _operators(own):
+    for operator in _operators(output):
         groups[name(operator), _TABLES[operator.category]].append(operator)
     return groups
 
@@ -390,11 +390,11 @@ def _table(rows: Sequence[dict[str, Any]]) -> bytes:
 
 def _analysis_summary(program: str, experiments: Sequence[KitOutput]) -> Json:
     totals: dict[str, float] = defaultdict(float)
-    for own in experiments:
-        for category, each in _categories(own).items():
+    for output in experiments:
+        for category, each in _categories(output).items():
             totals[category.value] += each
-    record = next((found.etrecord for own in experiments if (found := own.analysis.program)), None)
-    kernels = [operator.kernel for own in experiments for operator in _operators(own) if operator.kernel]
+    record = next((info.etrecord for output in experiments if (info := output.analysis.program)), None)
+    kernels = [operator.kernel for output in experiments for operator in _operators(output) if operator.kernel]
     return {
         "run_dir": ".",
         "model": program,
@@ -402,29 +402,31 @@ def _analysis_summary(program: str, experiments: Sequence[KitOutput]) -> Json:
         "etdump_count": len(experiments),
         "category_totals_ms": dict(totals),
         "kernel_hints": dict(Counter(kernel.rpartition("__")[2].partition("_")[0] for kernel in kernels)),
-        "per_etdump": [_per_etdump(own) for own in experiments],
+        "per_etdump": [_per_etdump(output) for output in experiments],
         "csv_dir": ".",
-        "csv_files": [own.file(end) for own in experiments for end in (TIMELINE, STATS)],
+        "csv_files": [output.file(end) for output in experiments for end in (TIMELINE, STATS)],
         "operator_details": _details(experiments[0]) if experiments else [],
     }
 
 
-def _per_etdump(own: KitOutput) -> Json:
+def _per_etdump(output: KitOutput) -> Json:
     return {
-        "experiment": own.key.text,
-        "etdump": own.trace,
-        "categories_ms": {category.value: each for category, each in _categories(own).items()},
-        "rows": len(_operators(own)),
-        "csv_timeline": own.file(RUN0),
-        "csv_stats": own.file(STATS),
-        "operator_details": _details(own),
+        "experiment": output.key.text,
+        "etdump": output.trace,
+        "categories_ms": {category.value: each for category, each in _categories(output).items()},
+        "rows": len(_operators(output)),
+        "csv_timeline": output.file(RUN0),
+        "csv_stats": output.file(STATS),
+        "operator_details": _details(output),
     }
 
 
-def _details(own: KitOutput) -> list[Json]:
+def _details(output: KitOutput) -> list[Json]:
     """Operators by type: those of one name but for its number."""
-    found = []
-    for (name, _), alike in _grouped(own, lambda operator: operator.name.rpartition(" #")[0] or operator.name).items():
+    details = []
+    for (name, _), alike in _grouped(
+        output, lambda operator: operator.name.rpartition(" #")[0] or operator.name
+    ).items():
         total, calls = sum(one.traced_ns for one in alike) / 1e6, sum(one.calls for one in alike)
         kernels = list(dict.fromkeys(one.kernel for one in alike if one.kernel))
         detail = {
@@ -434,20 +436,20 @@ def _details(own: KitOutput) -> list[Json]:
             "count": int(calls) if calls % 1 == 0 else calls,
             "total_ms": total,
         }
-        found.append({**detail, "kernel_hint": kernels[0]} if len(kernels) == 1 else detail)
-    return sorted(found, key=lambda detail: -detail["total_ms"])
+        details.append({**detail, "kernel_hint": kernels[0]} if len(kernels) == 1 else detail)
+    return sorted(details, key=lambda detail: -detail["total_ms"])
 
 
 def _markdown(stem: str, created: str, experiments: Sequence[KitOutput]) -> str:
     lines = [f"# Pipeline Summary: {stem}", "", f"- Generated: {created}", "", "## Timing Results"]
     lines.append("| Experiment | Threads | Runs | Warmup | Median (ms) | Mean (ms) | CV (%) | Robust Stats |")
     lines.append("|---|---|---|---|---|---|---|---|")
-    for own in experiments:
-        latency = own.latency
+    for output in experiments:
+        latency = output.latency
         cells = [
-            *(own.key.experiment, own.key.threads, own.runs, own.warmup),
+            *(output.key.experiment, output.key.threads, output.runs, output.warmup),
             *(f"{latency.median_ns / 1e6:.2f}", f"{latency.mean_ns / 1e6:.2f}"),
-            *(None if latency.cv is None else f"{100 * latency.cv:.2f}", f"`{_robust_name(own)}`"),
+            *(None if latency.cv is None else f"{100 * latency.cv:.2f}", f"`{_robust_name(output)}`"),
         ]
         lines.append(f"| {' | '.join('n/a' if cell is None else str(cell) for cell in cells)} |")
     return "\n".join([*lines, ""])

@@ -80,15 +80,15 @@ def kit_side(directory: Path, name: str | None, warmup: Warmup, files: ProgramFi
 
 def _chosen(run: KitRun) -> KitExperiment:
     candidates = [run.experiment(pair.candidate) for pair in run.comparisons]
-    found = next((experiment for experiment in (*candidates, *run.experiments) if experiment.trace), None)
-    if found is None:
+    kit_experiment = next((experiment for experiment in (*candidates, *run.experiments) if experiment.trace), None)
+    if kit_experiment is None:
         reasons = [warning.message for e in run.experiments for warning in e.warnings]
         raise NotFoundError(
             f"none of its {counted_text(len(run.experiments), 'experiment')} left a trace",
             where=run.directory,
             hint="; ".join(reasons[:3]) or "run the kit with a runner that has event tracing",
         )
-    return found
+    return kit_experiment
 
 
 def experiment_side(
@@ -137,8 +137,8 @@ def _checked(run: KitRun, experiment: KitExperiment, trace: TraceRead) -> list[T
     median = _median(trace.table)
     wrong = [_stated(experiment, stated, median) for stated in experiment.stated]
     other = experiment.files.timeline if experiment.files.etdump else None
-    found = [warning for warning in wrong if warning is not None]
-    return [*found, *(_timeline(run, experiment, other, median) if other else [])]
+    warnings = [warning for warning in wrong if warning is not None]
+    return [*warnings, *(_timeline(run, experiment, other, median) if other else [])]
 
 
 def _median(table: EventTable) -> float:
@@ -172,14 +172,17 @@ def _timeline(run: KitRun, experiment: KitExperiment, file: str, median: float) 
     except TraceFormatError as error:
         hint = "opscope analysed the .etdump; delete or rewrite the timeline"
         return [TraceWarning("kit_timeline_damaged", f"{file} cannot be read: {error.problem}", hint)]
-    found = [warning for warning in table.warnings if warning.code.startswith("kit_percentages")]
+    warnings = [warning for warning in table.warnings if warning.code.startswith("kit_percentages")]
     own = _median(table)
     if _agree(own, median):
-        return found
+        return warnings
     message = (
         f"the timeline {file} has a median of {time_text(own)} for {experiment.key}, its .etdump {time_text(median)}"
     )
-    return [*found, TraceWarning("kit_timeline_differs", message, "they come from different runs; trust the .etdump")]
+    return [
+        *warnings,
+        TraceWarning("kit_timeline_differs", message, "they come from different runs; trust the .etdump"),
+    ]
 
 
 class _Outcome(NamedTuple):
@@ -236,13 +239,13 @@ def _kernel_logs(run: KitRun) -> list[KernelSummary]:
     from opscope.analysis.preflight.contents import summarise_kernels
     from opscope.core.system.memory import file_bytes
 
-    found = []
+    summaries = []
     for experiment in run.experiments:
         file = experiment.files.kernel_log
         if experiment.kernels is not None and file is not None:
             sha256 = hashlib.sha256(file_bytes(Path(run.directory) / file)).hexdigest()
-            found.append(summarise_kernels(experiment.kernels, file, sha256))
-    return found
+            summaries.append(summarise_kernels(experiment.kernels, file, sha256))
+    return summaries
 
 
 def is_timed(experiment: KitExperiment) -> bool:
@@ -382,13 +385,13 @@ def kit_sources(directory: Path, label: str | None) -> list[KernelSource]:
 def _of_experiment(experiment: KitExperiment, directory: Path) -> KernelSource | None:
     files = experiment.files
     if experiment.kernels is not None and files.kernel_log:
-        found = log_source(experiment.kernels, experiment.listed.experiment, str(directory / files.kernel_log))
+        source = log_source(experiment.kernels, experiment.listed.experiment, str(directory / files.kernel_log))
     elif experiment.kernel_rows and files.kernels:
         lines = [(row.kernel.whole, row.category, row.registrations) for row in experiment.kernel_rows]
-        found = registered_source(lines, experiment.listed.experiment, str(directory / files.kernels))
+        source = registered_source(lines, experiment.listed.experiment, str(directory / files.kernels))
     else:
         return None
-    return of_variant(found, _variant(experiment))
+    return of_variant(source, _variant(experiment))
 
 
 def kit_kernels(run: KitRun, analyses: Mapping[str, Analysis], comparisons: Sequence[Comparison]) -> KernelView:

@@ -96,16 +96,16 @@ def _without_trace(timed: Iterable[KitExperiment]) -> list[Problem]:
 
 def _empty(sides: Iterable[Side]) -> list[Problem]:
     """Traces without an inference, or with one that took no time."""
-    found = []
+    problems = []
     for side in sides:
         durations = np.asarray(side.table.inference_times().duration)
         if not len(durations):
-            found.append(Problem(side.path, "", "holds no inference"))
+            problems.append(Problem(side.path, "", "holds no inference"))
         elif not durations.all():
-            found.append(
+            problems.append(
                 Problem(side.path, "", f"{counted_text(int((durations == 0).sum()), 'inference')} took no time")
             )
-    return found
+    return problems
 
 
 def _warning_problems(warnings: Sequence[tuple[str, TraceWarning]], codes: Sequence[str]) -> list[Problem]:

@@ -148,7 +148,7 @@ def _changed(path: Path) -> float:
 def fingerprint(library: Path) -> str:
     """Size and time of a library's file, by which another build of the same version is told from it."""
     try:
-        found = library.stat()
+        status = library.stat()
     except OSError:
         return ""
-    return f"{found.st_size} bytes of {found.st_mtime_ns}"
+    return f"{status.st_size} bytes of {status.st_mtime_ns}"

@@ -88,10 +88,10 @@ def firmware() -> str | None:
     return found or None
 
 
-def host_digest(told: str) -> str | None:
+def host_digest(text: str) -> str | None:
     """A hash of what a machine says of itself, see :func:`host`; None without a number: its name could be guessed."""
-    name, _, number = told.strip().partition("\n")
-    return digest(told.strip().encode()) if name and number else None
+    name, _, number = text.strip().partition("\n")
+    return digest(text.strip().encode()) if name and number else None
 
 
 def digest(content: bytes) -> str:

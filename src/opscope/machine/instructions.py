@@ -298,8 +298,8 @@ def _moved_of_list(name: str, text: str, lengths: VectorLengths, *, one: bool) -
     if first[1] == "v":
         whole = int(first[3] or 1) * size
         return len(registers) * (size if one or re.fullmatch(r"ld[1234]r", name) else whole)
-    told = _ELEMENT.match(name)
-    each = _WORD[told[1]] if told else size
+    match = _ELEMENT.match(name)
+    each = _WORD[match[1]] if match else size
     if re.match(r"ld1r[qo]", name):
         return 16 if name[4] == "q" else 32
     if re.match(r"ld1rs?[bhwd]", name):

@@ -95,8 +95,8 @@ def within(cpus: int | None, quota: float | None) -> int | None:
 
 def cpu_quota(root: Path = Path("/")) -> float | None:
     """The time of processors that control groups grant this process, in processors; None where nothing is known to."""
-    told = text_of(root / "proc/self/cgroup")
-    places = [place for line in told.splitlines() for place in _places(line, root / "sys/fs/cgroup")]
+    text = text_of(root / "proc/self/cgroup")
+    places = [place for line in text.splitlines() for place in _places(line, root / "sys/fs/cgroup")]
     lines = (" ".join(text_of(place / name) for name in names) for place in places for names in _QUOTAS)
     return quota_of("\n".join(lines))
 
@@ -115,7 +115,7 @@ def _places(line: str, mounts: Path) -> list[Path]:
     return [base / part for base in bases for part in (inner, *inner.parents)]
 
 
-def quota_of(told: str) -> float | None:
+def quota_of(text: str) -> float | None:
     """The smallest quota of several control groups, in processors; None when none has one."""
-    pairs = re.findall(r"^(\d{1,18}) (\d{1,18})$", told, re.MULTILINE)
+    pairs = re.findall(r"^(\d{1,18}) (\d{1,18})$", text, re.MULTILINE)
     return min((int(time) / int(period) for time, period in pairs if int(time) and int(period)), default=None)

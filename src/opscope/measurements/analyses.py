@@ -56,9 +56,9 @@ def accuracy_of(baseline: Side, candidate: Side) -> Accuracy | None:
             return None
         which = "baseline" if baseline.bundle is None else "candidate"
         return not_compared(f"the {which} is not a bundle, so its outputs are unknown", _PROFILE)
-    found = _of_samples(baseline, candidate, baseline.bundle, candidate.bundle)
-    if found is not None or _one_program(baseline, candidate):
-        return found
+    accuracy = _of_samples(baseline, candidate, baseline.bundle, candidate.bundle)
+    if accuracy is not None or _one_program(baseline, candidate):
+        return accuracy
     return _of_timed(baseline, candidate)
 
 
@@ -87,8 +87,8 @@ def _of_samples(baseline: Side, candidate: Side, one: Bundle, other: Bundle) -> 
     if left_run is None or right_run is None:
         return None
     if left_run.inputs_sha256 != right_run.inputs_sha256:
-        told = [f"{counted_text(own.count, 'input')} of {own.source}" for own in (left_run, right_run)]
-        reason = f"the labelled inputs differ: {told[0]} in the baseline, {told[1]} in the candidate"
+        texts = [f"{counted_text(own.count, 'input')} of {own.source}" for own in (left_run, right_run)]
+        reason = f"the labelled inputs differ: {texts[0]} in the baseline, {texts[1]} in the candidate"
         return not_compared(reason, "profile both programs with the same --inputs")
     found = [_samples(side) for side in (baseline, candidate)]
     for name, own in zip(("baseline", "candidate"), found, strict=True):
@@ -145,8 +145,8 @@ def _of_timed(baseline: Side, candidate: Side) -> Accuracy:
 
 def same_inputs(baseline: Side, candidate: Side) -> bool:
     """Whether nothing is known against it that two variants of one bundle were given the same values."""
-    own = baseline.bundle.manifest.plan.inputs_of if baseline.bundle else {}
-    return not any(side.label in own and own[side.label].unlike for side in (baseline, candidate))
+    variant_inputs = baseline.bundle.manifest.plan.inputs_of if baseline.bundle else {}
+    return not any(side.label in variant_inputs and variant_inputs[side.label].unlike for side in (baseline, candidate))
 
 
 class _Inputs(NamedTuple):
@@ -170,8 +170,8 @@ def _inputs(side: Side) -> _Inputs | str:
     first = bundle.manifest.completed(side.label)[0].measurement if bundle else None
     if bundle is None or first is None:
         return "no process reported them"
-    plan, own = bundle.manifest.plan.of(side.label), bundle.manifest.plan.inputs_of.get(side.label)
-    unlike = own.unlike if own else None
+    plan, variant_inputs = bundle.manifest.plan.of(side.label), bundle.manifest.plan.inputs_of.get(side.label)
+    unlike = variant_inputs.unlike if variant_inputs else None
     types, values = [tensor.dtype for tensor in first.inputs], [one.value for one in plan.inputs if one.shape is None]
     if bundle.manifest.environment.runs_build:
         return "the runner is not opscope's"
@@ -261,29 +261,30 @@ def analysis_of(side: Side) -> Analysis:
     from opscope.analysis.findings.message import part_warning
 
     with failures_heard() as failures:
-        found = _analysis_of(side)
+        analysis = _analysis_of(side)
     if not failures:
-        return found
-    told = dict.fromkeys([*found.trace.warnings, *map(part_warning, failures)])
-    return msgspec.structs.replace(found, trace=msgspec.structs.replace(found.trace, warnings=list(told)))
+        return analysis
+    told = dict.fromkeys([*analysis.trace.warnings, *map(part_warning, failures)])
+    return msgspec.structs.replace(analysis, trace=msgspec.structs.replace(analysis.trace, warnings=list(told)))
 
 
-def analysis_within(bundle: Bundle, found: Analysis) -> Analysis:
+def analysis_within(bundle: Bundle, analysis: Analysis) -> Analysis:
     """An analysis as a derived file of a bundle holds it: its paths begin at the bundle's directory."""
-    trace = msgspec.structs.replace(found.trace, path=bundle.inside(found.trace.path))
-    program = found.program
+    trace = msgspec.structs.replace(analysis.trace, path=bundle.inside(analysis.trace.path))
+    program = analysis.program
     if program is not None:
         record = None if program.etrecord is None else bundle.inside(program.etrecord)
         program = msgspec.structs.replace(program, path=bundle.inside(program.path), etrecord=record)
-    return msgspec.structs.replace(found, trace=trace, program=program)
+    return msgspec.structs.replace(analysis, trace=trace, program=program)
 
 
-def comparison_within(bundle: Bundle, found: Comparison) -> Comparison:
+def comparison_within(bundle: Bundle, comparison: Comparison) -> Comparison:
     """A comparison as a derived file of a bundle holds it; a side of another bundle is named from this one on."""
     baseline, candidate = (
-        msgspec.structs.replace(side, path=bundle.inside(side.path)) for side in (found.baseline, found.candidate)
+        msgspec.structs.replace(side, path=bundle.inside(side.path))
+        for side in (comparison.baseline, comparison.candidate)
     )
-    return msgspec.structs.replace(found, baseline=baseline, candidate=candidate)
+    return msgspec.structs.replace(comparison, baseline=baseline, candidate=candidate)
 
 
 def _analysis_of(side: Side) -> Analysis:
@@ -292,42 +293,44 @@ def _analysis_of(side: Side) -> Analysis:
 
     source = TraceSource(side.path, side.format, side.files)
     name = side.variant.name if side.variant else None
-    found = analyse(side.table, source, name, side.known, side.calls, side.phases, disturbed=withheld_because(side))
+    analysis = analyse(side.table, source, name, side.known, side.calls, side.phases, disturbed=withheld_because(side))
     if side.bundle and side.bundle.manifest.target.emulated:
         # What its times would say is left out, since an emulated CPU's say nothing.
         from opscope.analysis.quality.quality_machine import EMULATED, ON_THE_DEVICE
         from opscope.core.table import TraceWarning
 
-        told = TraceWarning("emulated_cpu", EMULATED, ON_THE_DEVICE)
-        trace = msgspec.structs.replace(found.trace, warnings=[told, *found.trace.warnings])
-        found = msgspec.structs.replace(found, trace=trace, findings=[])
+        warning = TraceWarning("emulated_cpu", EMULATED, ON_THE_DEVICE)
+        trace = msgspec.structs.replace(analysis.trace, warnings=[warning, *analysis.trace.warnings])
+        analysis = msgspec.structs.replace(analysis, trace=trace, findings=[])
     if side.bundle is None:
-        return found
+        return analysis
     from opscope.bundle.kernel_evidence import EVIDENCE
 
     if not (side.bundle.path / EVIDENCE).exists():
-        return found
+        return analysis
     from opscope.measurements.counted_calls import with_kernels
 
-    return part("kernels of operators", lambda: with_kernels(found, side), found)
+    return part("kernels of operators", lambda: with_kernels(analysis, side), analysis)
 
 
 def comparison_of(baseline: Side, candidate: Side) -> Comparison:
     """The comparison of two sides; variants of one bundle are paired by round."""
     with failures_heard() as failures:
-        found = _comparison_of(baseline, candidate)
-    return msgspec.structs.replace(found, notes=[*found.notes, *(failure.sentence for failure in failures)])
+        comparison = _comparison_of(baseline, candidate)
+    return msgspec.structs.replace(comparison, notes=[*comparison.notes, *(failure.sentence for failure in failures)])
 
 
 def comparisons_of(pairs: Sequence[tuple[Side, Side]], why_not: list[str]) -> list[Comparison]:
     """The comparison of each pair of a report, as far as there is one."""
-    return [found for pair in pairs if (found := _comparison_known(*pair, why_not)) is not None]
+    return [comparison for pair in pairs if (comparison := _comparison_known(*pair, why_not)) is not None]
 
 
 def _comparison_known(baseline: Side, candidate: Side, why_not: list[str]) -> Comparison | None:
     named = f"the comparison of {candidate.label} with {baseline.label}"
     try:
-        return explained(named, lambda: comparison_of(baseline, candidate), lambda own: why_not.append(own.sentence))
+        return explained(
+            named, lambda: comparison_of(baseline, candidate), lambda failure: why_not.append(failure.sentence)
+        )
     except RunError as error:
         why_not.append(f"{named}: unknown because {error.problem}")
         return None
@@ -452,12 +455,12 @@ def _differences(baseline: Side, candidate: Side) -> list[str]:
     if baseline.bundle is None or candidate.bundle is None:
         return []
     left, right = baseline.bundle.manifest, candidate.bundle.manifest
-    found = measured_apart(baseline, candidate)
+    differences = measured_apart(baseline, candidate)
     if left.environment.cpu != right.environment.cpu or left.environment.features != right.environment.features:
-        found.append("the two sides ran on different CPUs")
+        differences.append("the two sides ran on different CPUs")
     if left.environment.versions != right.environment.versions:
-        found.append("the two sides ran with different versions of the software")
-    return found
+        differences.append("the two sides ran with different versions of the software")
+    return differences
 
 
 def _only(side: Side, rounds: list[int], wanted: set[int]) -> Side:

@@ -47,13 +47,17 @@ def _as_far_as_known(side: Side, attributed: Callable[[], Side]) -> Side:
 
 
 def _with_named_program(side: Side, program: Path, etrecord: Path | None, *, verified: bool) -> Side:
-    named, found, etrecord, problem = runtime_attributing(side.format, program).attributed(side, program, etrecord)
-    if found.conflict:
-        raise MismatchError(f"the trace belongs to another program: {found.conflict}", where=program, hint=_OTHER)
+    named, attributions, etrecord, problem = runtime_attributing(side.format, program).attributed(
+        side, program, etrecord
+    )
+    if attributions.conflict:
+        raise MismatchError(
+            f"the trace belongs to another program: {attributions.conflict}", where=program, hint=_OTHER
+        )
     phases = side.phases or runtime_of(program).phases(program)
     called = set(named.table.inference_times().method.texts)
     named = named._replace(phases={method: phase for method, phase in phases.items() if method in called})
-    return _attributed(named, found, _info(program, etrecord, problem, verified=verified), problem)
+    return _attributed(named, attributions, _info(program, etrecord, problem, verified=verified), problem)
 
 
 def with_bundled_program(side: Side) -> Side:
@@ -75,15 +79,17 @@ def _with_recorded_program(side: Side, bundle: Bundle, recorded: Model) -> Side:
     try:
         if _hash_of(program) != recorded.sha256:
             raise MismatchError("it is not the program that ran", where=program)
-        named, found, etrecord, problem = runtime_attributing(side.format, program).attributed(side, program, etrecord)
+        named, attributions, etrecord, problem = runtime_attributing(side.format, program).attributed(
+            side, program, etrecord
+        )
     except InvalidBundleError:
         raise
     except OpscopeError as error:
-        told = bundle.without_place(str(error))
-        return _warned(side, "program_unusable", f"operators are known by name only: {told}")
-    if found.conflict:
-        return _warned(side, "program_unusable", f"operators are known by name only: {found.conflict}")
-    return _attributed(named, found, _info(program, etrecord, problem, verified=True), problem)
+        text = bundle.without_place(str(error))
+        return _warned(side, "program_unusable", f"operators are known by name only: {text}")
+    if attributions.conflict:
+        return _warned(side, "program_unusable", f"operators are known by name only: {attributions.conflict}")
+    return _attributed(named, attributions, _info(program, etrecord, problem, verified=True), problem)
 
 
 def _check_hashes(bundle: Bundle, recorded: Model) -> None:
@@ -104,24 +110,24 @@ def _info(program: Path, etrecord: Path | None, problem: OpscopeError | None, *,
     )
 
 
-def _attributed(side: Side, found: Attributions, info: ProgramInfo, problem: OpscopeError | None) -> Side:
+def _attributed(side: Side, attributions: Attributions, info: ProgramInfo, problem: OpscopeError | None) -> Side:
     """A side with what its program says; ``problem`` is why the record of the export could not be used."""
-    warnings = [_call_warning(call.instruction, call.problem) for call in found.calls if call.problem]
+    warnings = [_call_warning(call.instruction, call.problem) for call in attributions.calls if call.problem]
     warnings += [
         TraceWarning(
             "dynamic_shapes",
             f"the shapes of {method!r} differ between calls and its inputs were not recorded: costs are unknown",
             "profile the model into a bundle, which records the shapes of its inputs",
         )
-        for method in found.unknown_shapes
+        for method in attributions.unknown_shapes
     ]
     ceilings, missing = _ceilings(side)
-    known = ProgramKnowledge(info, found, ceilings)
+    known = ProgramKnowledge(info, attributions, ceilings)
     done = side._replace(table=side.table.with_warnings(*warnings, *missing), known=known)
     if problem is None:
         return done
-    told = side.bundle.without_place(str(problem)) if side.bundle else str(problem)
-    return _warned(done, "record_unusable", f"layers and source lines are unknown: {told}")
+    text = side.bundle.without_place(str(problem)) if side.bundle else str(problem)
+    return _warned(done, "record_unusable", f"layers and source lines are unknown: {text}")
 
 
 def _ceilings(side: Side) -> tuple[Ceilings | None, list[TraceWarning]]:
@@ -129,12 +135,12 @@ def _ceilings(side: Side) -> tuple[Ceilings | None, list[TraceWarning]]:
     if side.bundle is None or side.variant is None:
         return None, []
     try:
-        found = side.bundle.ceilings(side.variant.name)
+        ceilings = side.bundle.ceilings(side.variant.name)
     except InvalidBundleError:
         raise
     except OpscopeError as error:
         return None, [_ceilings_warning(side.bundle.without_place(str(error)))]
-    return (None, [_ceilings_warning(found.reason)]) if isinstance(found, NoCeilings) else (found, [])
+    return (None, [_ceilings_warning(ceilings.reason)]) if isinstance(ceilings, NoCeilings) else (ceilings, [])
 
 
 def _ceilings_warning(reason: str) -> TraceWarning:

@@ -142,7 +142,11 @@ def _ladders(
 
 
 def _problems(ladders: Sequence[VariantLadder]) -> list[str]:
-    return [f"{own.variant}: calls are not attributed to operators: {own.problem}" for own in ladders if own.problem]
+    return [
+        f"{ladder.variant}: calls are not attributed to operators: {ladder.problem}"
+        for ladder in ladders
+        if ladder.problem
+    ]
 
 
 def _inputs(
@@ -181,14 +185,14 @@ def _comparisons(manifest: Manifest, sides: Mapping[str, Side], notes: list[str]
     # Kernels are asked what acceleration does to them; of two programs nothing was switched.
     if manifest.target.emulated or manifest.programs:
         return {}
-    found = {}
+    comparisons = {}
     for baseline, candidate in compared_pairs(manifest):
         if baseline in sides and candidate in sides:
             try:
-                found[candidate] = comparison_of(sides[baseline], sides[candidate])
+                comparisons[candidate] = comparison_of(sides[baseline], sides[candidate])
             except OpscopeError as error:
                 notes.append(f"{candidate} is not compared with {baseline}: {error}")
-    return found
+    return comparisons
 
 
 def _features(manifest: Manifest, variant: Variant) -> frozenset[str] | None:

@@ -132,17 +132,17 @@ def _features(left: Environment, right: Environment) -> list[str]:
         ", ".join(sorted(set(a) - set(b)))
         for a, b in ((left.features, right.features), (right.features, left.features))
     ]
-    told = [f"only {name} has {own}" for name, own in zip(("the baseline", "the candidate"), only, strict=True) if own]
-    return [f"the CPUs' features differ: {', '.join(told)}"]
+    texts = [f"only {name} has {own}" for name, own in zip(("the baseline", "the candidate"), only, strict=True) if own]
+    return [f"the CPUs' features differ: {', '.join(texts)}"]
 
 
 def _variants(left: Variant, right: Variant) -> list[str]:
-    found = []
+    variants = []
     if left.threads is not None and right.threads is not None and left.threads != right.threads:
-        found.append(_differs("number of threads", left.threads, right.threads))
+        variants.append(_differs("number of threads", left.threads, right.threads))
     if left.affinity != right.affinity:
-        found.append(_differs("CPU pinning", _cpus(left.affinity), _cpus(right.affinity)))
-    return found
+        variants.append(_differs("CPU pinning", _cpus(left.affinity), _cpus(right.affinity)))
+    return variants
 
 
 def _off(variant: Variant | None) -> str | None:

@@ -49,9 +49,9 @@ def join_calls(
     parts = copies or {}
     sizes = [[parts.get(place, 1) for place in places] for places in traced]
     if [sum(own) for own in sizes] != [len(own) for own in counted]:
-        told = "the trace has delegates of {} operators, the counter saw {}"
+        text = "the trace has delegates of {} operators, the counter saw {}"
         totals = [sum(own) for own in sizes], [len(own) for own in counted]
-        return told.format(*(", ".join(map(str, side)) or "none" for side in totals))
+        return text.format(*(", ".join(map(str, side)) or "none" for side in totals))
     joined = {}
     for places, own, each in zip(traced, sizes, counted, strict=True):
         following = iter(each)
@@ -68,12 +68,12 @@ def _together(parts: Sequence[OperatorCalls]) -> OperatorCalls:
 
 def copies_of(operators: Iterable[Operator]) -> dict[OperatorKey, int]:
     """How many copies XNNPACK makes for each concatenation among operators that are attributed to a program's nodes."""
-    found = {}
+    copies = {}
     for row in operators:
         counts = [int(kind.removeprefix(CONCATENATE)) for kind in row.computes if kind.startswith(CONCATENATE)]
         if counts and row.instruction is not None and row.position is not None:
-            found[OperatorKey(row.method, row.instruction, row.position)] = sum(counts)
-    return found
+            copies[OperatorKey(row.method, row.instruction, row.position)] = sum(counts)
+    return copies
 
 
 def _delegates(table: EventTable) -> list[list[OperatorKey]]:
@@ -127,8 +127,8 @@ def with_kernels(analysis: Analysis, side: Side) -> Analysis:
 def _with_kernel(row: Operator, calls: Mapping[OperatorKey, OperatorCalls]) -> Operator:
     """An operator with the kernels that computed it; those that only laid data out are left out."""
     key = operator_key(row)
-    own = calls.get(key) if key else None
-    names = [name for name in own.calls if not _packs(name)] if own else []
+    operator_calls = calls.get(key) if key else None
+    names = [name for name in operator_calls.calls if not _packs(name)] if operator_calls else []
     return msgspec.structs.replace(row, kernel=", ".join(names)) if names else row
 
 

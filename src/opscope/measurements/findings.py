@@ -50,8 +50,8 @@ def _findings_of(
     from opscope.measurements.quality import withheld_because
 
     evidence = {
-        name: rule_evidence(side.table, own, side.known, side.calls, withheld_because(side))
-        for name, own in analyses.items()
+        name: rule_evidence(side.table, analysis, side.known, side.calls, withheld_because(side))
+        for name, analysis in analyses.items()
         for side in (sides[name],)
     }
     groups = [(shown.findings, shown.ruled_out)]
@@ -82,15 +82,17 @@ def _findings_of(
     return merged(groups, place_times(shown.operators))
 
 
-def by_threads(own: Variant | None, variants: Sequence[Variant], found: Mapping[str, _Found]) -> dict[int, _Found]:
+def by_threads(variant: Variant | None, variants: Sequence[Variant], found: Mapping[str, _Found]) -> dict[int, _Found]:
     """What was found of a variant and of those that differ from it in threads alone, by their number, its own first.
 
     Empty where that is not known, as in reports of other tools' directories.
     """
-    if own is None or own.threads is None or own.name not in found:
+    if variant is None or variant.threads is None or variant.name not in found:
         return {}
-    alike = [one for one in variants if msgspec.structs.replace(one, name=own.name, threads=own.threads) == own]
-    known: dict[int, _Found] = {own.threads: found[own.name]}
+    alike = [
+        one for one in variants if msgspec.structs.replace(one, name=variant.name, threads=variant.threads) == variant
+    ]
+    known: dict[int, _Found] = {variant.threads: found[variant.name]}
     for one in alike:
         if one.threads is not None and one.name in found:
             known.setdefault(one.threads, found[one.name])

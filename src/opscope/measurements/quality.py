@@ -49,11 +49,11 @@ def _quality_of(
 
     first = comparisons[0] if comparisons else None
     measured: dict[str, tuple[Latency, Untraced | None]] = {}
-    for name, own in analyses.items():
-        timing = Untraced(own.latency, own.tracing) if own.traced else None
-        measured |= timed_by_method(name, own.traced or own.latency, timing, own.methods)
-    told = [comparison.outputs for comparison in comparisons]
-    compared = [outputs for outputs in (*told, *agreements) if outputs is not None]
+    for name, analysis in analyses.items():
+        timing = Untraced(analysis.latency, analysis.tracing) if analysis.traced else None
+        measured |= timed_by_method(name, analysis.traced or analysis.latency, timing, analysis.methods)
+    output_agreements = [comparison.outputs for comparison in comparisons]
+    compared = [outputs for outputs in (*output_agreements, *agreements) if outputs is not None]
     problem = next((outputs.problem for outputs in compared if not outputs.agree), None)
     evidence = evidence_of(
         measured,
@@ -113,16 +113,16 @@ def _calls_of(name: str, manifest: Manifest, variant: str) -> VariantCalls:
     repetitions = manifest.completed(variant, TracingMode.TIMED) or manifest.completed(variant)
     measured = [repetition.measurement for repetition in repetitions if repetition.measurement]
     first = manifest.plan.warmup or 0
-    told = [
+    process_calls = [
         ProcessCalls(
-            wall_ns=own.wall_ns[first:],
-            off_cpu_ns=own.off_cpu_ns[first:],
-            usage=own.usage,
+            wall_ns=measurement.wall_ns[first:],
+            off_cpu_ns=measurement.off_cpu_ns[first:],
+            usage=measurement.usage,
         )
-        for own in measured
-        if own.off_cpu_ns is not None and own.off_cpu_ns[first:]
+        for measurement in measured
+        if measurement.off_cpu_ns is not None and measurement.off_cpu_ns[first:]
     ]
-    return VariantCalls(name, told, unrecorded=len(repetitions) - len(told))
+    return VariantCalls(name, process_calls, unrecorded=len(repetitions) - len(process_calls))
 
 
 def circumstances(manifest: Manifest) -> Circumstances:

@@ -48,7 +48,11 @@ def readable_sides(bundle: Bundle) -> tuple[Bundle, dict[str, Side]]:
     those of the untraced calls, which have no split.
     """
     read, sides = _readable_sides(bundle)
-    bugs = [own.failure.message for own in read.manifest.failures() if own.failure and own.is_unread]
+    bugs = [
+        repetition.failure.message
+        for repetition in read.manifest.failures()
+        if repetition.failure and repetition.is_unread
+    ]
     if sides or not bugs or read.manifest.left_out.trace:
         return read, sides
     left_out = msgspec.structs.replace(read.manifest.left_out, trace=bugs[0])
@@ -121,9 +125,9 @@ def _trace(bundle: Bundle, repetition: Repetition) -> TraceRead:
     from opscope.readers.registry import read_trace
 
     file = str(repetition.trace)
-    found = read_trace(bundle.path / file)
-    bundle.check_hash(file, found.content_sha256, repetition.trace_sha256)
-    return found
+    trace_read = read_trace(bundle.path / file)
+    bundle.check_hash(file, trace_read.content_sha256, repetition.trace_sha256)
+    return trace_read
 
 
 def _of_calls(repetition: Repetition, reason: str) -> EventTable:
@@ -207,8 +211,8 @@ def control_pairs(manifest: Manifest) -> list[tuple[str, str]]:
     """Variants without and with the mechanism that switches features, both with all of them, at each thread count."""
     pairs = []
     for control in manifest.with_role(Role.CONTROL):
-        own = manifest.beside(control.name)
-        beside = [v for v in own if v.threads == control.threads and v.switch and not v.cleared]
+        variants = manifest.beside(control.name)
+        beside = [v for v in variants if v.threads == control.threads and v.switch and not v.cleared]
         pairs += [(control.name, variant.name) for variant in beside[:1]]
     return pairs
 
@@ -227,14 +231,20 @@ def calls_of(manifest: Manifest, variant: str, warmup: int) -> CallTimes | None:
     if not walls[TracingMode.TIMED]:
         return None
     return CallTimes(
-        untraced={number: own.wall_ns for number, own in walls[TracingMode.TIMED].items()},
-        traced={number: own.wall_ns for number, own in walls[TracingMode.TRACED].items()},
+        untraced={number: measurement.wall_ns for number, measurement in walls[TracingMode.TIMED].items()},
+        traced={number: measurement.wall_ns for number, measurement in walls[TracingMode.TRACED].items()},
         warmup=warmup,
-        load_ns={number: own.load_ns for number, own in walls[TracingMode.TIMED].items() if own.load_ns is not None},
+        load_ns={
+            number: measurement.load_ns
+            for number, measurement in walls[TracingMode.TIMED].items()
+            if measurement.load_ns is not None
+        },
         order=tuple(manifest.plan.of(variant).calls),
         rounds=tuple(repetition.round for repetition in manifest.completed(variant)),
         off_cpu={
-            number: own.off_cpu_ns for number, own in walls[TracingMode.TIMED].items() if own.off_cpu_ns is not None
+            number: measurement.off_cpu_ns
+            for number, measurement in walls[TracingMode.TIMED].items()
+            if measurement.off_cpu_ns is not None
         },
     )
 

@@ -47,9 +47,9 @@ def _check_settings(tables: Sequence[EventTable], path: Path) -> None:
     for method, work in (item for table in tables for item in table.work.items()):
         if known.setdefault(method, work) != work:
             parts = [dict.fromkeys(one.setting.split()) for one in (known[method], work)]
-            told = " and ".join(" ".join(one for one in parts[n] if one not in parts[1 - n]) for n in (0, 1))
+            text = " and ".join(" ".join(one for one in parts[n] if one not in parts[1 - n]) for n in (0, 1))
             raise MismatchError(
-                f"its files are of different models or settings: {told}", where=path, hint="analyse them one by one"
+                f"its files are of different models or settings: {text}", where=path, hint="analyse them one by one"
             )
 
 

@@ -250,12 +250,12 @@ def replace_modules(root: nn.Module, kind: type[nn.Module], make: Callable[[nn.M
     Returns:
         How many were replaced.
     """
-    found = [
+    modules = [
         (parent, name, child)
         for parent in list(root.modules())
         for name, child in parent.named_children()
         if isinstance(child, kind)
     ]
-    for parent, name, child in found:
+    for parent, name, child in modules:
         setattr(parent, name, make(child))
-    return len(found)
+    return len(modules)

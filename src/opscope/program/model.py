@@ -90,8 +90,8 @@ class ModelMethod:
         self.plan = replace(plan, name=called) if called else plan
         self.graphs: dict[int, XnnGraph] = {g.delegate: g.graph for g in model.graphs if g.method == plan.name}
         record = model.record
-        found = [graph for graph in record.graphs if graph.method == plan.name] if record else []
-        self.origins = Origins(found[0]) if found else None
+        graphs = [graph for graph in record.graphs if graph.method == plan.name] if record else []
+        self.origins = Origins(graphs[0]) if graphs else None
         handles = record.instruction_handles if record else {}
         self.handles = {number: own for (name, number), own in handles.items() if name == plan.name}
         own = None if model.outside is None else model.outside.reasons

@@ -90,20 +90,20 @@ class Origins:
 
     def of_node(self, node: XnnNode, dims: tuple[int, ...]) -> OperatorOrigin | None:
         """The origin of a payload's node whose output has this shape; None when its handle leads nowhere."""
-        found = self._by_handle.get(node.debug_handle, ())
-        if not found:
+        nodes = self._by_handle.get(node.debug_handle, ())
+        if not nodes:
             return None
-        fitting = [edge for edge in found if fits_kind(node.kind, edge)]
+        fitting = [edge for edge in nodes if fits_kind(node.kind, edge)]
         sized = [edge for edge in fitting if self._has_size(edge, dims)]
-        return self._origin((sized or fitting or found)[0], node.debug_handle)
+        return self._origin((sized or fitting or nodes)[0], node.debug_handle)
 
     def of_handles(self, handles: Iterable[int], called: str = "") -> OperatorOrigin | None:
         """The origin of a portable operator."""
         for handle in handles:
-            found = self._by_handle.get(handle, ())
-            named = [edge for edge in found if aten_operator(edge.target) == aten_operator(called)]
-            if found:
-                return self._origin((named or found)[0], handle)
+            nodes = self._by_handle.get(handle, ())
+            named = [edge for edge in nodes if aten_operator(edge.target) == aten_operator(called)]
+            if nodes:
+                return self._origin((named or nodes)[0], handle)
         return None
 
     def fused(self, carried: set[int], listed: Sequence[int]) -> dict[int, list[str]]:
@@ -129,10 +129,10 @@ class Origins:
         return None
 
     def _node_conflict(self, node: XnnNode, dims: tuple[int, ...]) -> str | None:
-        found = self._by_handle.get(node.debug_handle, ())
-        fitting = [edge for edge in found if fits_kind(node.kind, edge)]
+        nodes = self._by_handle.get(node.debug_handle, ())
+        fitting = [edge for edge in nodes if fits_kind(node.kind, edge)]
         if not fitting:
-            recorded = ", ".join(edge.target for edge in found) or "nothing"
+            recorded = ", ".join(edge.target for edge in nodes) or "nothing"
             return f"a {node.kind} has debug handle {node.debug_handle}, which is recorded for {recorded}"
         if not any(self._has_size(edge, dims) for edge in fitting):
             return f"the {node.kind} of debug handle {node.debug_handle} has different sizes than recorded"
@@ -159,8 +159,8 @@ def fits_kind(kind: str, edge: EdgeNode) -> bool:
 
 def own_line(frames: Sequence[SourceLine]) -> SourceLine | None:
     """The innermost line that is not torch's own; the innermost of all where there is none."""
-    own = [frame for frame in frames if not any(part in frame.file for part in _LIBRARY)]
-    return own[-1] if own else frames[-1] if frames else None
+    lines = [frame for frame in frames if not any(part in frame.file for part in _LIBRARY)]
+    return lines[-1] if lines else frames[-1] if frames else None
 
 
 def _producer(edge: EdgeNode, makers: dict[str, EdgeNode], carried: set[int]) -> int | None:

@@ -130,8 +130,8 @@ def _check_end(cells: pl.DataFrame, path: Path) -> None:
     wanted = pl.int_range(cells.height - 1, -1, -1, eager=True)
     if not left.eq_missing(wanted).all():
         last = left[-1] if cells.height else None
-        told = f"truncated: {last:,} rows are missing" if last else f"damaged: {LEFT_COLUMN} does not match its rows"
-        raise TraceFormatError(told, where=path, hint=_AGAIN)
+        text = f"truncated: {last:,} rows are missing" if last else f"damaged: {LEFT_COLUMN} does not match its rows"
+        raise TraceFormatError(text, where=path, hint=_AGAIN)
 
 
 def _csv_clock(cells: pl.DataFrame, path: Path) -> Clock:

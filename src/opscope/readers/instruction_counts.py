@@ -89,25 +89,25 @@ def read_qemu_log(lines: Iterable[bytes], marks: Mapping[int, str]) -> ExecutedP
                 counts[key] += 1
         elif line.startswith(b"IN:"):
             words, place = [], 0
-        elif told := _INSTRUCTION.match(line):
-            place = place or int(told[1], 16)
-            words.append(int(told[2], 16))
+        elif match := _INSTRUCTION.match(line):
+            place = place or int(match[1], 16)
+            words.append(int(match[2], 16))
             translated[place] = tuple(words)
     return ExecutedParts([*found, _blocks(counts, known)], triggers, frozenset(known[key] for key in marked))
 
 
 def _blocks(counts: Counter[bytes], known: dict[bytes, ExecutedBlock]) -> Counter[ExecutedBlock]:
-    found: Counter[ExecutedBlock] = Counter()
+    blocks: Counter[ExecutedBlock] = Counter()
     for key, times in counts.items():
-        found[known[key]] += times
-    return found
+        blocks[known[key]] += times
+    return blocks
 
 
 def _block(key: bytes, translated: dict[int, tuple[int, ...]]) -> ExecutedBlock:
-    told = _STATE.match(key)
-    if told is None or (address := int(told[2], 16)) not in translated:
+    match = _STATE.match(key)
+    if match is None or (address := int(match[2], 16)) not in translated:
         raise TraceFormatError(f"the QEMU log has no instructions for the block {key.decode('ascii', 'replace')}")
-    return ExecutedBlock(address, translated[address], int(told[1], 16))
+    return ExecutedBlock(address, translated[address], int(match[1], 16))
 
 
 _OBJECT = re.compile(rb"(c?)ob=\((\d+)\)(?: (.+))?")

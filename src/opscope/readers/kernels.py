@@ -177,8 +177,8 @@ def parse_kernel_log(data: bytes) -> KernelLog:
 
 
 def _entry(text: str, number: int) -> KernelEntry | None:
-    found = _KERNEL.match(text)
-    rest = _REST.match(found["rest"]) if found else None
-    if not found or not rest:
+    match = _KERNEL.match(text)
+    rest = _REST.match(match["rest"]) if match else None
+    if not match or not rest:
         return None
-    return KernelEntry(parse_kernel(found["kernel"]), found["category"], number, rest["function"], rest["source"])
+    return KernelEntry(parse_kernel(match["kernel"]), match["category"], number, rest["function"], rest["source"])

@@ -34,14 +34,14 @@ def export_document(record: ExportRecord, directory: str) -> Document:
     blocks = [block for one in record.methods for block in _method(one)]
     versions = ", ".join(f"{name} {found}" for name, found in record.versions.items())
     usable = "; the .etrecord reads back and matches" if record.etrecord_problem is None else ""
-    told = [Sentence(f"loads and runs{usable}; {versions}", Tone.DIM)]
+    sentences = [Sentence(f"loads and runs{usable}; {versions}", Tone.DIM)]
     if record.etrecord_problem is not None:
-        told.append(Sentence(f"warning: layers and source lines will be unknown: {record.etrecord_problem}"))
+        sentences.append(Sentence(f"warning: layers and source lines will be unknown: {record.etrecord_problem}"))
     if record.stages:
-        told.append(Sentence(stages_line(record.stages), Tone.DIM))
-    told += [Sentence(line) for one in record.methods for line in _unrolled(one)]
+        sentences.append(Sentence(stages_line(record.stages), Tone.DIM))
+    sentences += [Sentence(line) for one in record.methods for line in _unrolled(one)]
     path = f"{directory}/{record.program.name}"
-    return Document(path, f"{path}, {size_text(record.program.size)}", [*blocks, *told], [])
+    return Document(path, f"{path}, {size_text(record.program.size)}", [*blocks, *sentences], [])
 
 
 def _method(one: MethodExport) -> list[Block]:
@@ -58,16 +58,16 @@ def _method(one: MethodExport) -> list[Block]:
     return [signature, *map(Sentence, lines), _portable(one.delegation)]
 
 
-def delegation_line(found: Delegation) -> str:
+def delegation_line(delegation: Delegation) -> str:
     """What was delegated, in one sentence."""
-    operators = counted_text(found.operators, "operator")
-    text = f"delegated: {operators} in {counted_text(found.calls, 'XNNPACK call')}"
-    if not found.calls:
+    operators = counted_text(delegation.operators, "operator")
+    text = f"delegated: {operators} in {counted_text(delegation.calls, 'XNNPACK call')}"
+    if not delegation.calls:
         text = "delegated: nothing"
-    elif found.share is not None:
-        text += f", {share_text(found.share)} of {macs_text(found.macs)}"
-    stayed = f"; {counted_text(found.portable_operators, 'portable operator')}"
-    unknown = f"; the work of {found.unknown} is unknown" if found.unknown else ""
+    elif delegation.share is not None:
+        text += f", {share_text(delegation.share)} of {macs_text(delegation.macs)}"
+    stayed = f"; {counted_text(delegation.portable_operators, 'portable operator')}"
+    unknown = f"; the work of {delegation.unknown} is unknown" if delegation.unknown else ""
     return f"{text}{stayed}{unknown}"
 
 
@@ -97,19 +97,19 @@ def _steps(layer: UnrolledLayer) -> str:
     return "dynamic steps" if layer.steps is None else counted_text(layer.steps, "step")
 
 
-def agreement_line(other: str, found: OutputAgreement) -> str:
+def agreement_line(other: str, agreement: OutputAgreement) -> str:
     """How far the outputs are from others, in one sentence."""
-    if found.max_rel_error is None:
-        return f"outputs do not compare with {other}: {plain(found.problem or '', 200)}"
-    word = "agree" if found.agree else "do NOT agree"
-    return f"outputs {word} with {other}: error {found.max_rel_error:.1e}, tolerance {found.tolerance:.0e}"
+    if agreement.max_rel_error is None:
+        return f"outputs do not compare with {other}: {plain(agreement.problem or '', 200)}"
+    word = "agree" if agreement.agree else "do NOT agree"
+    return f"outputs {word} with {other}: error {agreement.max_rel_error:.1e}, tolerance {agreement.tolerance:.0e}"
 
 
-def _portable(found: Delegation) -> TableBlock:
-    rest = found.portable[_MOST_ROWS:]
+def _portable(delegation: Delegation) -> TableBlock:
+    rest = delegation.portable[_MOST_ROWS:]
     more = Closing(counted_text(len(rest), "more kind"), {"count": sum(group.work.operators for group in rest)})
     return table(
-        found.portable[:_MOST_ROWS],
+        delegation.portable[:_MOST_ROWS],
         column("not delegated", Format.NAME, lambda group: group.operator),
         column("count", Format.COUNT, lambda group: group.work.operators),
         column("why", Format.TEXT, lambda group: group.reason.text),

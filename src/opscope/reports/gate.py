@@ -191,25 +191,25 @@ def slowdown_answer(decision: Decision[Any], name: str, where: str = "") -> str:
 
 def comparison_text(decision: Decision[ComparisonEvidence]) -> GateText:
     """What a decision on two sides, or on a run and its history, says."""
-    found, first = decision.evidence, decision.criteria[0]
-    name = found.model or "the candidate"
+    evidence, first = decision.evidence, decision.criteria[0]
+    name = evidence.model or "the candidate"
     failed = failing(decision)
     where = f"{counted_text(len(failed), 'limit')} of the budget" if failed and failed[0] is not first else ""
     grade = decision.quality.grade.value if decision.quality else "not judged"
     return GateText(
         answer=slowdown_answer(decision, name, where),
-        sentence=_comparison_sentence(found, first),
-        subject=found.model or found.candidate.label,
-        sections=lambda most: [_slower_section(found, most), *_unmatched_sections(found.unmatched)],
-        sides=_sides(found),
+        sentence=_comparison_sentence(evidence, first),
+        subject=evidence.model or evidence.candidate.label,
+        sections=lambda most: [_slower_section(evidence, most), *_unmatched_sections(evidence.unmatched)],
+        sides=_sides(evidence),
         where=f" in {where}" if where else "",
         properties={
-            "baseline": found.baseline.path,
-            "candidate": found.candidate.path,
+            "baseline": evidence.baseline.path,
+            "candidate": evidence.candidate.path,
             "threshold": f"{first.limit:g}",
             "slowdown": "withheld" if first.measured is None else f"{first.measured:.6g}",
-            "design": found.end_to_end.design,
-            "arm": found.end_to_end.arm,
+            "design": evidence.end_to_end.design,
+            "arm": evidence.end_to_end.arm,
             "grade": grade,
         },
     )
@@ -221,21 +221,21 @@ def _word(decision: Decision[Any], where: str = "") -> str:
     return f"{decision.outcome.value}{where}{' (allowed to pass)' if excused else ''}"
 
 
-def _comparison_sentence(found: ComparisonEvidence, first: Criterion) -> str:
-    latency = time_text(found.end_to_end.candidate_ns)
+def _comparison_sentence(evidence: ComparisonEvidence, first: Criterion) -> str:
+    latency = time_text(evidence.end_to_end.candidate_ns)
     if first.measured is None:
-        return f"{latency}, no ratio to the baseline: {found.end_to_end.reason}"
-    speed = f"{latency}, speedup {speedup_text(found.end_to_end)}"
+        return f"{latency}, no ratio to the baseline: {evidence.end_to_end.reason}"
+    speed = f"{latency}, speedup {speedup_text(evidence.end_to_end)}"
     return f"{speed}, slowdown {measured_text(first)}, threshold {share_text(first.limit)}"
 
 
 def _sides(evidence: ComparisonEvidence) -> TableBlock:
-    found, sides = evidence.end_to_end, (evidence.baseline, evidence.candidate)
+    end_to_end, sides = evidence.end_to_end, (evidence.baseline, evidence.candidate)
     paths = _told_apart(*(side.path for side in sides))
-    counted = "runs or processes" if found.design == DESIGN else "processes"
-    head = ("side", "path", f"latency ({found.arm}, {found.design})", counted)
-    times = [time_text(ns) for ns in (found.baseline_ns, found.candidate_ns)]
-    counts = map(str, (found.baseline_processes, found.candidate_processes))
+    counted = "runs or processes" if end_to_end.design == DESIGN else "processes"
+    head = ("side", "path", f"latency ({end_to_end.arm}, {end_to_end.design})", counted)
+    times = [time_text(ns) for ns in (end_to_end.baseline_ns, end_to_end.candidate_ns)]
+    counts = map(str, (end_to_end.baseline_processes, end_to_end.candidate_processes))
     return words_table(head, zip(("baseline", "candidate"), paths, times, counts, strict=True), texts=2)
 
 
@@ -247,13 +247,13 @@ def _told_apart(baseline: str, candidate: str) -> tuple[str, str]:
     return "/".join(sides[0][shared:]), "/".join(sides[1][shared:])
 
 
-def _slower_section(found: ComparisonEvidence, most: int) -> Section:
-    least = LEAST_LOSS * found.end_to_end.candidate_ns
-    shown = [change for change in found.slower if -change.saved_ns >= least][:most]
+def _slower_section(evidence: ComparisonEvidence, most: int) -> Section:
+    least = LEAST_LOSS * evidence.end_to_end.candidate_ns
+    shown = [change for change in evidence.slower if -change.saved_ns >= least][:most]
     if not shown:
         nothing = f"No operator is detectably slower by {share_text(LEAST_LOSS)} of the latency or more."
         return Section("Operators that became slower", [Sentence(nothing, wide=True)])
-    rest = found.slower[len(shown) :]
+    rest = evidence.slower[len(shown) :]
     more = f"{len(rest)} more lost {time_text(-sum(c.saved_ns for c in rest))} together." if rest else ""
     rows = table(
         shown,

@@ -123,8 +123,8 @@ def _operators(ladder: VariantLadder) -> TableBlock:
     )
 
 
-def _answer_of(number: int, own: OperatorLadder) -> str:
-    return _answer(own.steps[number])
+def _answer_of(number: int, ladder: OperatorLadder) -> str:
+    return _answer(ladder.steps[number])
 
 
 def _answer(step: LevelAnswer) -> str:
@@ -140,7 +140,11 @@ def _sections(view: KernelView) -> Iterator[Section]:
             yield Section(_pair_line(view, pair), [Bullets(lists)])
     for ladder in view.ladders:
         problem = f"Calls are not attributed to operators: {ladder.problem}." if ladder.problem else ""
-        steps = [(own, step, number == 0) for own in ladder.operators for number, step in enumerate(own.steps)]
+        steps = [
+            (operator_ladder, step, number == 0)
+            for operator_ladder in ladder.operators
+            for number, step in enumerate(operator_ladder.steps)
+        ]
         yield Section(
             f"Answers of {_ladder_heading(ladder)}", [Sentence(problem), _steps(steps, emulated=ladder.emulated)]
         )

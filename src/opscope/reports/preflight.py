@@ -41,13 +41,13 @@ def preflight_document(preflight: Preflight, here: str | None = None) -> Documen
     """Whether each method will be accelerated, and what its work is."""
     rules = preflight.partition_rules or preflight.acceleration_rules
     runtime = next((one for one in RUNTIMES if rules.startswith(one.title)), EXPORTER)
-    told = [f"note: {preflight.ran}" if preflight.ran else "", here or ""]
+    texts = [f"note: {preflight.ran}" if preflight.ran else "", here or ""]
     parts = [Section(one.name, _method(one)) for one in preflight.methods]
     return Document(
         title=preflight.path,
         heading=f"{preflight.path} ({runtime.suffix.removeprefix('.')})",
         answer="; ".join(headline(method, elsewhere=here is not None) for method in preflight.methods),
-        blocks=[*(parts[0].blocks if len(parts) == 1 else parts), *(Sentence(one, Tone.DIM) for one in told)],
+        blocks=[*(parts[0].blocks if len(parts) == 1 else parts), *(Sentence(one, Tone.DIM) for one in texts)],
         sections=[],
     )
 
@@ -92,11 +92,11 @@ def partition_line(method: MethodPreflight) -> str:
     return f"{', '.join([*parts, *_others(method)])}; {counted_text(partition.portable_operators, 'portable operator')}"
 
 
-def forecast_line(found: Forecast) -> str:
+def forecast_line(forecast: Forecast) -> str:
     """Which part will take most of the time, in one sentence."""
-    parts = {row.part: row for row in found.parts}
-    first = parts[found.bottleneck]
-    before = max(found.parts, key=lambda row: row.share)
+    parts = {row.part: row for row in forecast.parts}
+    first = parts[forecast.bottleneck]
+    before = max(forecast.parts, key=lambda row: row.share)
     text = f"on a CPU with {_KNOWN}, {first.part.value} would dominate ({share_text(first.share_accelerated)})"
     if before.part is not first.part:
         text += f"; without, {before.part.value} would ({share_text(before.share)})"
@@ -177,8 +177,8 @@ def _verdict(group: MatrixGroup) -> str:
 def _portable(method: MethodPreflight) -> TableBlock:
     rest = method.portable[_MOST_ROWS:]
     counts: dict[str, Value] = {
-        "count": sum(own.work.operators for own in rest),
-        "bytes": size_text(sum(own.work.bytes for own in rest)),
+        "count": sum(portable_group.work.operators for portable_group in rest),
+        "bytes": size_text(sum(portable_group.work.bytes for portable_group in rest)),
     }
     return table(
         method.portable[:_MOST_ROWS],
@@ -194,9 +194,9 @@ def _why(group: PortableGroup) -> str:
     return f"{group.reason.text} ({group.reason.evidence})" if group.reason.evidence else group.reason.text
 
 
-def _forecast(found: Forecast) -> TableBlock:
+def _forecast(forecast: Forecast) -> TableBlock:
     return table(
-        found.parts,
+        forecast.parts,
         column("predicted time, nominal rates", Format.TEXT, lambda row: row.part.value),
         column("without SME", Format.SHARE, lambda row: row.share),
         column("with SME", Format.SHARE, lambda row: row.share_accelerated),

@@ -94,15 +94,15 @@ def _trust(content: ReportContent, trust: str, *, emulated: bool) -> Iterator[tu
         yield networks, Tone.BAD
     if not emulated:
         yield quality_line(content.quality, reasons_told=one_process_a_side(content))
-    for told in switch_messages(content):
-        yield f"{sentence(told)}.", Tone.DIM
+    for message in switch_messages(content):
+        yield f"{sentence(message)}.", Tone.DIM
 
 
 def quality_line(quality: Quality | None, *, reasons_told: bool = False) -> tuple[str, Tone]:
     """The grade with its worst reasons; red where it says not to trust."""
-    told = quality_sentence(quality, reasons_told=reasons_told)
+    text = quality_sentence(quality, reasons_told=reasons_told)
     bad = quality is not None and quality.grade is Grade.DO_NOT_TRUST
-    return f"{told}." if told else "", Tone.BAD if bad else Tone.PLAIN
+    return f"{text}." if text else "", Tone.BAD if bad else Tone.PLAIN
 
 
 def _sections(content: ReportContent, kernels: KernelSection | None, *, first: bool) -> Iterator[Section]:
@@ -133,9 +133,9 @@ def _split_sections(content: ReportContent, shown: Analysis) -> Iterator[Section
 
 
 def _made(name: str, make: Callable[[], Section | None]) -> Iterator[Section]:
-    found = part(name, make, None)
-    if found is not None:
-        yield found
+    section = part(name, make, None)
+    if section is not None:
+        yield section
 
 
 def html(content: ReportContent) -> str:

@@ -42,7 +42,7 @@ _CLASS_NAMES = {
 
 def work_document(work: Work) -> Document:
     """What a model executes in one inference, and how much of it the operators need."""
-    told = [
+    texts = [
         *([f"inputs: {', '.join(work.inputs)}"] if work.inputs else []),
         f"counted by {work.counter}: {work.processor}; one thread",
         _rest(work.rest),
@@ -58,7 +58,7 @@ def work_document(work: Work) -> Document:
             *([Section("Features off", [_others(work)])] if work.others else []),
             Section("Instructions by class", [class_table(work)]),
             Section("Operators", [operator_table(work)]),
-            *(Sentence(one, Tone.DIM) for one in told),
+            *(Sentence(one, Tone.DIM) for one in texts),
         ],
         sections=[],
     )
@@ -72,11 +72,11 @@ def _rest(rest: RestWork) -> str:
 def _products(work: Work) -> str:
     """How many multiplications were executed for those that the model needs."""
     needed = sum(one.macs or 0 for one in work.operators)
-    own = [one for one in work.operators if one.held_macs]
-    if not needed or not own:
+    operators = [one for one in work.operators if one.held_macs]
+    if not needed or not operators:
         return ""
-    held, used = sum(one.mac_capacity for one in own), sum(one.held_macs or 0 for one in own)
-    share = share_text(sum(one.macs or 0 for one in own) / needed)
+    held, used = sum(one.mac_capacity for one in operators), sum(one.held_macs or 0 for one in operators)
+    share = share_text(sum(one.macs or 0 for one in operators) / needed)
     return (
         f"{share} of {count_text(needed)} multiply-accumulates run in fused, dot or outer product instructions, "
         f"filling {share_text(used / held)} of their {count_text(held)} lanes"
@@ -85,26 +85,30 @@ def _products(work: Work) -> str:
 
 def _tiles(work: Work) -> list[str]:
     """What the matrix unit did, and operators that matter whose tiles are filled badly."""
-    own = [one for one in work.operators if one.tile_capacity]
-    held = sum(one.tile_capacity for one in own)
+    counted_operators = [one for one in work.operators if one.tile_capacity]
+    held = sum(one.tile_capacity for one in counted_operators)
     if not held:
         return []
-    whole = [one for one in own if one.on_tiles]
+    whole = [one for one in counted_operators if one.on_tiles]
     used, needed = (sum(one.macs or 0 for one in operators) for operators in (whole, work.operators))
     starts, products = (
-        sum(counts) for counts in ((one.streaming_starts for one in own), (one.outer_products for one in own))
+        sum(counts)
+        for counts in (
+            (one.streaming_starts for one in counted_operators),
+            (one.outer_products for one in counted_operators),
+        )
     )
     executed = counted_text(products, "outer product", ",")
     entered = f"{executed}, streaming mode entered {counted_text(starts, 'time', ',')}"
     if not used:
         return [f"SME: {entered}; tile fill unknown"]
     filled = share_text(used / sum(one.tile_capacity for one in whole))
-    told = f"SME ran {share_text(used / needed)} of the multiply-accumulates, tiles filled to {filled}: {entered}"
+    text = f"SME ran {share_text(used / needed)} of the multiply-accumulates, tiles filled to {filled}: {entered}"
     padded = [one for one in whole if one.tile_capacity > _MATTERS * held and _is_padded(one)]
     padded.sort(key=lambda one: (one.macs or 0) - one.tile_capacity)
     rest = len(padded) - _MOST_PADDED
     more = [f"And {counted_text(rest, 'more operator')} with as much padding."] if rest > 0 else []
-    return [told, *map(_padding, padded[:_MOST_PADDED]), *more]
+    return [text, *map(_padding, padded[:_MOST_PADDED]), *more]
 
 
 def _is_padded(one: CountedOperator) -> bool:
@@ -175,7 +179,8 @@ def _key(one: CountedOperator) -> tuple[str, int, int]:
 def _ratio(work: Work, key: tuple[str, int, int]) -> str:
     """Instructions with all features of the last step off, over those with them."""
     counts = [
-        next((own.instructions for own in one.operators if _key(own) == key), 0) for one in (work, work.others[-1])
+        next((operator.instructions for operator in one.operators if _key(operator) == key), 0)
+        for one in (work, work.others[-1])
     ]
     return ratio_text(counts[1] / counts[0]) if all(counts) else ""
 
@@ -191,41 +196,41 @@ def _filled(one: CountedOperator) -> float | None:
 
 def work_gate_text(decision: Decision[WorkEvidence]) -> GateText:
     """What a decision on work says."""
-    found, first = decision.evidence, decision.criteria[0]
+    evidence, first = decision.evidence, decision.criteria[0]
     change = signed_share_text(first.measured or 0.0) if first.measured else "equal"
     words = {Verdict.SLOWER: "executes more", Verdict.FASTER: "executes less"}
-    counts = [count_text(side.instructions) for side in (found.baseline, found.candidate)]
+    counts = [count_text(side.instructions) for side in (evidence.baseline, evidence.candidate)]
     sides = [
         (name, side.model, count_text(side.instructions), str(side.operators))
-        for name, side in (("baseline", found.baseline), ("candidate", found.candidate))
+        for name, side in (("baseline", evidence.baseline), ("candidate", evidence.candidate))
     ]
     return GateText(
         answer=f"the candidate {words.get(first.verdict or Verdict.NO_DIFFERENCE, 'executes the same')} ({change})",
-        sentence=f"work {change}, exact: {counts[1]} instructions, {counts[0]} in the baseline; {_unchanged(found)}",
-        subject=found.candidate.model,
-        sections=lambda most: _changed_sections(found, most),
+        sentence=f"work {change}, exact: {counts[1]} instructions, {counts[0]} in the baseline; {_unchanged(evidence)}",
+        subject=evidence.candidate.model,
+        sections=lambda most: _changed_sections(evidence, most),
         sides=words_table(("side", "model", "instructions", "operators"), sides, texts=2),
         properties={
-            "baseline": found.baseline.model,
-            "candidate": found.candidate.model,
-            "baseline_instructions": str(found.baseline.instructions),
-            "candidate_instructions": str(found.candidate.instructions),
+            "baseline": evidence.baseline.model,
+            "candidate": evidence.candidate.model,
+            "baseline_instructions": str(evidence.baseline.instructions),
+            "candidate_instructions": str(evidence.candidate.instructions),
         },
-        notes=[f"counted by {found.counter}: {found.processor}; work, not time"],
+        notes=[f"counted by {evidence.counter}: {evidence.processor}; work, not time"],
     )
 
 
 def work_and_time_text(decision: Decision[WorkAndTimeEvidence]) -> GateText:
     """What a decision on work and on time says: both verdicts, each with its figures."""
     whole: Decision[Any] = decision
-    found, (first, *others) = decision.evidence, decision.criteria
-    work = work_gate_text(msgspec.structs.replace(whole, evidence=found.work, criteria=[first]))
-    time = comparison_text(msgspec.structs.replace(whole, evidence=found.time, criteria=others))
+    evidence, (first, *others) = decision.evidence, decision.criteria
+    work = work_gate_text(msgspec.structs.replace(whole, evidence=evidence.work, criteria=[first]))
+    time = comparison_text(msgspec.structs.replace(whole, evidence=evidence.time, criteria=others))
     return time._replace(
         answer=f"work {_brief(first)}; time: {_time_verdict(others[0])}",
         sentence=f"{work.sentence}. Time: {time.sentence}",
         sections=lambda most: [*work.sections(most), *time.sections(most)],
-        properties={**time.properties, **{key: told for key, told in work.properties.items() if "instructions" in key}},
+        properties={**time.properties, **{key: text for key, text in work.properties.items() if "instructions" in key}},
         notes=work.notes,
     )
 
@@ -240,17 +245,17 @@ def _time_verdict(criterion: Criterion) -> str:
     return verdict if criterion.measured is None else f"{verdict}, {measured_text(criterion)}"
 
 
-def _unchanged(found: WorkEvidence) -> str:
-    whole = found.equal + len(found.changed)
-    return f"{found.equal} of {counted_text(whole, 'operator')} equal to the instruction"
+def _unchanged(evidence: WorkEvidence) -> str:
+    whole = evidence.equal + len(evidence.changed)
+    return f"{evidence.equal} of {counted_text(whole, 'operator')} equal to the instruction"
 
 
-def _changed_sections(found: WorkEvidence, most: int) -> list[Section]:
-    if not found.changed:
+def _changed_sections(evidence: WorkEvidence, most: int) -> list[Section]:
+    if not evidence.changed:
         return []
-    rest = len(found.changed) - most
+    rest = len(evidence.changed) - most
     rows = table(
-        found.changed[:most],
+        evidence.changed[:most],
         column("operator", Format.NAME, lambda one: TableCell(one.label, one.kind, None)),
         column("baseline", Format.FIGURE, lambda one: "" if one.baseline is None else count_text(one.baseline)),
         column("candidate", Format.FIGURE, lambda one: "" if one.candidate is None else count_text(one.candidate)),

@@ -49,13 +49,17 @@ def _inputs(side: Side, model: ProgramModel) -> dict[str, GivenInputs]:
     numbers = _numbers(side.bundle, side.variant.name)
     if not called:
         return dict.fromkeys(model.methods, GivenInputs(shapes, numbers))
-    found: dict[str, GivenInputs] = {}
+    given_inputs: dict[str, GivenInputs] = {}
     for method in called:
-        own = model.called(method)
-        count = sum(isinstance(own.plan.values[number], PlannedTensor) for number in own.plan.inputs) if own else 0
-        found[method] = GivenInputs(shapes[:count], numbers[:count])
+        model_method = model.called(method)
+        count = (
+            sum(isinstance(model_method.plan.values[number], PlannedTensor) for number in model_method.plan.inputs)
+            if model_method
+            else 0
+        )
+        given_inputs[method] = GivenInputs(shapes[:count], numbers[:count])
         shapes, numbers = shapes[count:], numbers[count:]
-    return found
+    return given_inputs
 
 
 def _numbers(bundle: Bundle, variant: str) -> list[int | None]:
@@ -67,8 +71,8 @@ def _numbers(bundle: Bundle, variant: str) -> list[int | None]:
         return []
     bundle.check_hash(plan.values, sha256_of(bundle.path / plan.values), plan.values_sha256)
     arrays = list(read_arrays(bundle.path / plan.values).values())
-    found: list[int | None] = [None] * len(tensors)
+    numbers: list[int | None] = [None] * len(tensors)
     for place in places:
         if place < len(arrays) and arrays[place].size == 1:
-            found[place] = int(arrays[place].item())
-    return found
+            numbers[place] = int(arrays[place].item())
+    return numbers

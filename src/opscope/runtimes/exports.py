@@ -48,7 +48,7 @@ def recorded_phases(program: Path) -> dict[str, Phase]:
     """What calls of methods do for a language model, as the record beside a program says; empty without one."""
     record = record_of_export(program)
     rows = [one.method for one in record.methods] if record else []
-    return {own.name: found for own in rows if own.tokens and (found := phase_of(own.name, own.tokens))}
+    return {method.name: phase for method in rows if method.tokens and (phase := phase_of(method.name, method.tokens))}
 
 
 def exported_file(path: Path) -> ExportedFile:

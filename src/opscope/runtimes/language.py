@@ -83,27 +83,27 @@ class LanguageModel(NamedTuple):
         Raises:
             UsageError: the name is of no phase, or the cache is too small for it.
         """
-        found = phase_of(name)
-        if found is None or found.position is None or found.tokens is None or _makes_several(found):
+        phase = phase_of(name)
+        if phase is None or phase.position is None or phase.tokens is None or _makes_several(phase):
             hint = "name phases: prefill_128 reads 128 tokens, decode_at_500 makes the token at position 500"
             raise UsageError(f"a language model has no phase {name!r}", where="--methods", hint=hint)
-        needed = found.position + found.tokens
-        if self.shared and found.cache is None:
-            found = msgspec.structs.replace(found, cache=self.allocated or max(self.places, needed))
-        if self.allocated and found.cache != self.allocated:
-            problem = f"the program allocates {self.allocated:,} places for its cache, not {found.cache:,}"
+        needed = phase.position + phase.tokens
+        if self.shared and phase.cache is None:
+            phase = msgspec.structs.replace(phase, cache=self.allocated or max(self.places, needed))
+        if self.allocated and phase.cache != self.allocated:
+            problem = f"the program allocates {self.allocated:,} places for its cache, not {phase.cache:,}"
             raise UsageError(problem, where="--methods", hint="leave out the size of the cache")
-        if found.tokens not in self.counts:
+        if phase.tokens not in self.counts:
             hint = f"it takes {range_text(f'{self.counts[0]:,}', f'{self.counts[-1]:,}')} in one call"
             raise UsageError(f"the program does not take the tokens of {name}", where="--methods", hint=hint)
-        if not self.shared and found.cache is not None:
+        if not self.shared and phase.cache is not None:
             hint = "leave out the size of the cache: it is that of the tokens before the call"
             raise UsageError("the model allocates no cache", where="--methods", hint=hint)
-        if found.cache is not None and needed > found.cache:
-            larger = phase_name(msgspec.structs.replace(found, cache=needed))
-            hint = f"it has {found.cache:,}, from 0" if self.allocated else f"for example {larger}"
+        if phase.cache is not None and needed > phase.cache:
+            larger = phase_name(msgspec.structs.replace(phase, cache=needed))
+            hint = f"it has {phase.cache:,}, from 0" if self.allocated else f"for example {larger}"
             raise UsageError(f"the cache of {name} has too few places", where="--methods", hint=hint)
-        return found
+        return phase
 
     def named(self, name: str) -> list[NamedValue]:
         """The inputs of a phase, with their sizes."""

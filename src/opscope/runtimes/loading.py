@@ -47,8 +47,8 @@ def loading_problem(what: str) -> str | None:
         return None
     lines = [line.strip() for line in done.stderr.splitlines() if line.strip()]
     # An error without a message says nothing: what the package itself complained of stands first.
-    told = lines[:1] if lines and ":" not in lines[-1] else lines[-1:]
-    return told[0] if told else f"its process exited with code {done.returncode}"
+    texts = lines[:1] if lines and ":" not in lines[-1] else lines[-1:]
+    return texts[0] if texts else f"its process exited with code {done.returncode}"
 
 
 if __name__ == "__main__":

@@ -264,8 +264,8 @@ def run_once(
     named = [(one.name, one) for one in signature.inputs]
     problem = ""
     for usual in USUAL_SIZES:
-        asked = guessed(named, [], {}, limits, usual)
-        made = made_inputs([value for _, value in named], asked, 0)
+        asked_inputs = guessed(named, [], {}, limits, usual)
+        made = made_inputs([value for _, value in named], asked_inputs, 0)
         with tempfile.TemporaryDirectory(prefix="opscope-") as place:
             directory, values = Path(place), None
             if made.arrays:
@@ -274,7 +274,7 @@ def run_once(
             job = Job(str(program), AS_IT_IS, 1, 0, _ONCE_SECONDS, inputs=tuple(made.planned), values=values)
             outcome = target.execute(job, directory)
             if outcome.failure is None:
-                return read(directory), ", ".join(input_words(named, asked))
+                return read(directory), ", ".join(input_words(named, asked_inputs))
             problem = problem or outcome.failure.message
     raise RunError(f"{title} cannot run it: {problem}", where=program)
 

@@ -29,15 +29,15 @@ def runtime_of(model: str | Path, named: str | None = None) -> Runtime:
 
     ``named`` is one that was asked for: a UsageError says that there is none, or that it does not take the program.
     """
-    own = _runtime_of(Path(model))
-    if named is None or named == own.name:
-        return own
+    runtime = _runtime_of(Path(model))
+    if named is None or named == runtime.name:
+        return runtime
     asked = next((one for one in RUNTIMES if one.name == named), None)
     if asked is None:
         hint = did_you_mean(named, [one.name for one in RUNTIMES])
         raise UsageError(f"there is no runtime {named!r}", where="runtime", hint=hint)
-    if own.suffix not in asked.takes:
-        hint = f"it takes {', '.join((*asked.suffixes, *asked.takes))}; leave it out for {own.title}"
+    if runtime.suffix not in asked.takes:
+        hint = f"it takes {', '.join((*asked.suffixes, *asked.takes))}; leave it out for {runtime.title}"
         raise UsageError(f"{asked.title} does not run {model}", where="runtime", hint=hint)
     return asked
 
@@ -48,8 +48,8 @@ def title_of(named: str | None, program: str | Path) -> str:
 
 
 def _runtime_of(place: Path) -> Runtime:
-    if place.is_file() and (found := next((one for one in RUNTIMES if one.holds(place)), None)):
-        return found
+    if place.is_file() and (runtime := next((one for one in RUNTIMES if one.holds(place)), None)):
+        return runtime
     if (program := program_of(place)) != place:
         return _runtime_of(program)
     return next((one for one in RUNTIMES if place.suffix in one.suffixes), EXPORTER)
@@ -73,8 +73,8 @@ def runtime_of_format(name: str) -> Runtime | None:
 
 def runtime_attributing(trace_format: str, program: Path) -> Runtime:
     """The runtime that attributes a trace with a program: that of the program, where it is read without the trace."""
-    own = runtime_of_format(trace_format)
-    return own if own and not own.has_model else _reading(program)
+    runtime = runtime_of_format(trace_format)
+    return runtime if runtime and not runtime.has_model else _reading(program)
 
 
 def read_model(program: Path, record: Path | None = None) -> ProgramModel:

@@ -267,8 +267,8 @@ class Runtime:
 
     def tensor_names(self, program: Path) -> tuple[list[str], list[str]]:
         """Names of the tensors that the first signature takes and gives, as the file has them."""
-        own = self.signatures(program)[0]
-        inputs, outputs = ([one.name for one in side] for side in (own.inputs, own.outputs))
+        signature = self.signatures(program)[0]
+        inputs, outputs = ([one.name for one in side] for side in (signature.inputs, signature.outputs))
         return inputs, outputs
 
     def methods(self, program: Path) -> list[str]:
@@ -417,8 +417,8 @@ class Runtime:
         if not self.is_program(head):
             return None
         model = self.model(path)
-        found = summarise_program(model.executable, model.graphs, str(path), sha256_of(path))
-        return msgspec.structs.replace(found, format=self.suffix.removeprefix("."))
+        summary = summarise_program(model.executable, model.graphs, str(path), sha256_of(path))
+        return msgspec.structs.replace(summary, format=self.suffix.removeprefix("."))
 
     def check_record(self, path: Path) -> None:
         """Refuse a record of an export that cannot be read."""

@@ -57,10 +57,10 @@ def _shipped() -> Path:
 
 def _action() -> dict[str, bytes]:
     """The files of the action, by their names in its directory."""
-    own = _shipped()
-    files = {f"action/{script.name}": script.read_bytes() for script in sorted((own / "action").glob("*.py"))}
+    path = _shipped()
+    files = {f"action/{script.name}": script.read_bytes() for script in sorted((path / "action").glob("*.py"))}
     source, wheel = _source()
-    return files | wheel | {_SOURCE: f"{source}\n".encode(), "action.yml": (own / "action.yml").read_bytes()}
+    return files | wheel | {_SOURCE: f"{source}\n".encode(), "action.yml": (path / "action.yml").read_bytes()}
 
 
 def _source() -> tuple[str, dict[str, bytes]]:
@@ -86,8 +86,8 @@ def _built(checkout: Path, work: Path) -> Path:
     words = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", str(work), str(checkout)]
     done = subprocess.run(words, capture_output=True, text=True, check=False)
     if done.returncode:
-        told = (done.stderr.strip().splitlines() or ["no output"])[-1]
+        text = (done.stderr.strip().splitlines() or ["no output"])[-1]
         hint = "`make dist` in this checkout writes a wheel: install it, and try again"
-        raise MissingDependencyError(f"the wheel could not be built: {told}", where=checkout, hint=hint)
+        raise MissingDependencyError(f"the wheel could not be built: {text}", where=checkout, hint=hint)
     (wheel,) = work.glob("*.whl")
     return wheel

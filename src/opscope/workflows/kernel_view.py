@@ -77,8 +77,8 @@ def kernels(
     ladders: list[VariantLadder] = []
     exported = frozenset(exported_kernels(Path(library))) if library else None
     for bundle, label in bundles:
-        own, more = bundle_ladders(bundle, label, sources, exported)
-        ladders += own
+        variant_ladders, more = bundle_ladders(bundle, label, sources, exported)
+        ladders += variant_ladders
         notes += more
     return KernelsResult(
         columns=[source.column for source in sources],
@@ -101,15 +101,15 @@ def _opened(paths: Sequence[str | Path]) -> tuple[list[KernelSource], list[tuple
         elif is_kit(path):
             from opscope.kit.sides import kit_sources
 
-            own = kit_sources(path, label)
-            sources += own
-            notes += [] if own else [f"{path}: no experiment left a log or a list of kernels"]
+            kernel_sources = kit_sources(path, label)
+            sources += kernel_sources
+            notes += [] if kernel_sources else [f"{path}: no experiment left a log or a list of kernels"]
         else:
             bundle = Bundle.open(path)
-            own = bundle_sources(bundle, label)
-            sources += own
+            kernel_sources = bundle_sources(bundle, label)
+            sources += kernel_sources
             bundles.append((bundle, label))
-            counted = any(source.column.kind in {EvidenceKind.COUNTED, EvidenceKind.NAMED} for source in own)
+            counted = any(source.column.kind in {EvidenceKind.COUNTED, EvidenceKind.NAMED} for source in kernel_sources)
             notes += [] if counted else [f"{path}: no kernels counted; use --count"]
     return sources, bundles, notes
 

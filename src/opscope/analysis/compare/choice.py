@@ -26,16 +26,16 @@ def corrected_for_choice(comparisons: Sequence[Comparison], variants: int) -> li
     known = [one.end_to_end.p_value for one in comparisons]
     corrected = iter(stepped_down([value for value in known if value is not None], pairs))
     p_values = [None if value is None else next(corrected) for value in known]
-    told = f"the verdict is corrected for {counted_text(pairs, 'pair')}: the same data chose the fastest variant"
-    return [_judged(one, p_value, told) for one, p_value in zip(comparisons, p_values, strict=True)]
+    text = f"the verdict is corrected for {counted_text(pairs, 'pair')}: the same data chose the fastest variant"
+    return [_judged(one, p_value, text) for one, p_value in zip(comparisons, p_values, strict=True)]
 
 
-def _judged(comparison: Comparison, p_value: float | None, told: str) -> Comparison:
+def _judged(comparison: Comparison, p_value: float | None, text: str) -> Comparison:
     end = comparison.end_to_end
     called = end.verdict in {Verdict.FASTER, Verdict.SLOWER}
     verdict = Verdict.UNDECIDABLE if called and p_value is not None and p_value > ALPHA else end.verdict
     return msgspec.structs.replace(
         comparison,
         end_to_end=msgspec.structs.replace(end, verdict=verdict),
-        notes=[*comparison.notes, *([told] if p_value is not None else [])],
+        notes=[*comparison.notes, *([text] if p_value is not None else [])],
     )

@@ -156,12 +156,12 @@ def _widen(effect: Effect, shift: float, deviation: float) -> tuple[Effect, floa
     return msgspec.structs.replace(effect, low=effect.low - below, high=effect.high + above), resolution
 
 
-def _corrected(found: list[Effect]) -> list[Verdict]:
-    p_values = [effect.p_value for effect in found]
+def _corrected(effects: list[Effect]) -> list[Verdict]:
+    p_values = [effect.p_value for effect in effects]
     known = [p for p in p_values if p is not None]
-    if len(known) != len(found):
-        return [Verdict.UNDECIDABLE] * len(found)
-    return [effect.verdict(p) for effect, p in zip(found, adjust_for_many(known), strict=True)]
+    if len(known) != len(effects):
+        return [Verdict.UNDECIDABLE] * len(effects)
+    return [effect.verdict(p) for effect, p in zip(effects, adjust_for_many(known), strict=True)]
 
 
 def _ratio(baseline_ns: float, candidate_ns: float, resolution_ns: float) -> float | None:
@@ -430,15 +430,15 @@ def _method_changes(
     sides = [durations_by_method(table) for table in (baseline, candidate)]
     if len(sides[0]) < 2 or set(sides[0]) != set(sides[1]):  # noqa: PLR2004 - one method is the whole
         return []
-    found = []
+    changes = []
     for method in sides[0]:
         measured = beside.methods.get(method) or tuple(
             [own.astype(np.float64) for own in side[method] if len(own)] for side in sides
         )
         arm = "untraced" if method in beside.methods else "traced"
         judged = _end_to_end(measured[0], measured[1], paired=paired, arm=arm, disturbed=beside.disturbed)
-        found.append(MethodChange(method, judged))
-    return found
+        changes.append(MethodChange(method, judged))
+    return changes
 
 
 _Grouped = TypeVar("_Grouped", CategoryChange, KindChange, OperatorChange)
@@ -473,16 +473,16 @@ def _notes(end_to_end: EndToEnd, matched: Sequence[Match], beside: RelatedData) 
 def _matched_text(pairs: Sequence[OperatorPair], way: str) -> str:
     """How much of two programs could be matched, as one sentence."""
     head = "the two sides ran different programs"
-    work = [pair for pair in pairs if not any(own and own.kind == FRAMEWORK.kind for own in pair)]
+    work = [pair for pair in pairs if not any(operator and operator.kind == FRAMEWORK.kind for operator in pair)]
     both = [pair for pair in work if None not in pair]
     if not both:
         return f"{head}; no operator could be matched by {way}, so only totals and end-to-end latency are compared"
-    told = []
+    texts = []
     for side, name in enumerate(("baseline", "candidate")):
-        matched, every = ([own.share for pair in found if (own := pair[side])] for found in (both, work))
+        matched, every = ([operator.share for pair in found if (operator := pair[side])] for found in (both, work))
         share = f", {share_text(sum(matched) / sum(every))} of their time" if sum(every) else ""
-        told.append(f"{len(matched)} of {counted_text(len(every), 'operator')} of the {name}{share},")
-    return f"{head}: {' and '.join(told)} are matched by {way}; the others have no verdict"
+        texts.append(f"{len(matched)} of {counted_text(len(every), 'operator')} of the {name}{share},")
+    return f"{head}: {' and '.join(texts)} are matched by {way}; the others have no verdict"
 
 
 def _end_to_end(
@@ -494,7 +494,7 @@ def _end_to_end(
     interval, verdict = interval_of(effect, math.exp), effect.verdict()
     if interval is not None and interval[0] <= 1 <= interval[1] and verdict in {Verdict.FASTER, Verdict.SLOWER}:
         verdict = Verdict.NO_DIFFERENCE
-    found = EndToEnd(
+    end_to_end = EndToEnd(
         baseline_ns=sides[0],
         candidate_ns=sides[1],
         speedup=sides[0] / sides[1],
@@ -508,7 +508,7 @@ def _end_to_end(
         arm=arm,
         excluded_beyond=excluded_beyond(verdict, interval),
     )
-    return found.withheld(disturbed) if disturbed else found
+    return end_to_end.withheld(disturbed) if disturbed else end_to_end
 
 
 def _believed(effect: Effect, estimate: float) -> Effect:

@@ -324,12 +324,12 @@ def different_networks(
     common = sum(macs * number for macs, number in (sides[0] & sides[1]).items())
     if common >= _ALIKE * min(work):
         return None
-    told = [
+    texts = [
         f"of {count_text(macs)} MACs on the {side}" for macs, side in zip(work, ("baseline", "candidate"), strict=True)
     ]
     return (
-        f"These look like different networks: {counts[0]} convolutions and matrix products {told[0]}, {counts[1]} "
-        f"{told[1]}, hardly one alike. Their latency ratio says nothing about either."
+        f"These look like different networks: {counts[0]} convolutions and matrix products {texts[0]}, {counts[1]} "
+        f"{texts[1]}, hardly one alike. Their latency ratio says nothing about either."
     )
 
 

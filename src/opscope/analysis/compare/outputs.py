@@ -183,15 +183,17 @@ class Accuracy(msgspec.Struct, frozen=True):
     def agrees(self) -> bool:
         """Whether all outputs were compared, and differ by no more than rounding in single precision."""
         return bool(self.outputs) and all(
-            own.max_rel is not None and own.max_rel <= TOLERANCES["fp32"] and not own.unlike_nonfinite
-            for own in self.outputs
+            difference.max_rel is not None
+            and difference.max_rel <= TOLERANCES["fp32"]
+            and not difference.unlike_nonfinite
+            for difference in self.outputs
         )
 
     @property
     def worst(self) -> OutputDifference | None:
         """The output that differs most; None where none was compared."""
-        known = [own for own in self.outputs if own.problem is None]
-        return max(known, key=lambda own: (own.max_rel is None, own.max_rel or 0.0), default=None)
+        known = [difference for difference in self.outputs if difference.problem is None]
+        return max(known, key=lambda difference: (difference.max_rel is None, difference.max_rel or 0.0), default=None)
 
 
 def not_compared(reason: str, hint: str) -> Accuracy:
@@ -260,11 +262,13 @@ def compared_samples(baseline: Sequence[Array], candidate: Sequence[Array], labe
     refusal = _refusal(baseline, candidate)
     if refusal:
         return refusal
-    found = output_differences(baseline, candidate)
+    differences = output_differences(baseline, candidate)
     reason = _without_classes(baseline[0], candidate[0], labels)
     if reason:
-        return Accuracy(len(labels), found, reason=f"predicted classes were not compared: {reason}", hint=_CLASSES)
-    return Accuracy(len(labels), found, _top1(baseline[0], candidate[0], labels))
+        return Accuracy(
+            len(labels), differences, reason=f"predicted classes were not compared: {reason}", hint=_CLASSES
+        )
+    return Accuracy(len(labels), differences, _top1(baseline[0], candidate[0], labels))
 
 
 _CLASSES = "labels need a program whose first output holds one value for each class, and classes counted from 0"
@@ -277,9 +281,9 @@ def _refusal(baseline: Sequence[Array], candidate: Sequence[Array]) -> Accuracy 
     if len(baseline) != len(candidate):
         reason = f"the baseline has {counted_text(len(baseline), 'output')}, the candidate {len(candidate)}"
         return not_compared(reason, _OTHER_OUTPUTS)
-    found = output_differences(baseline, candidate)
-    if all(output.problem for output in found):
-        return not_compared(f"output 0: {found[0].problem}", _OTHER_OUTPUTS)
+    differences = output_differences(baseline, candidate)
+    if all(output.problem for output in differences):
+        return not_compared(f"output 0: {differences[0].problem}", _OTHER_OUTPUTS)
     return None
 
 

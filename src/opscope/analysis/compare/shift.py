@@ -157,11 +157,11 @@ def _remaining(change: _CategoryChange, candidate: float) -> Remaining:
 def _outside(baseline: HeadlineSplit, candidate: HeadlineSplit) -> list[OutsideChange]:
     """Rows of both sides by what they are; one that a side does not have takes no time there."""
     sides = [{(row.name, row.category): row.time_ns or 0.0 for row in side.outside} for side in (baseline, candidate)]
-    found = []
+    changes = []
     for name, category in dict.fromkeys([*sides[0], *sides[1]]):
         before, after = (side.get((name, category), 0.0) for side in sides)
-        found.append(OutsideChange(name, category, before, after, before - after))
-    return found
+        changes.append(OutsideChange(name, category, before, after, before - after))
+    return changes
 
 
 def _moved(changes: Sequence[_Change]) -> Moved:

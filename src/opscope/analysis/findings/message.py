@@ -214,11 +214,11 @@ def ordered(findings: Sequence[Message], first: Sequence[str] = ()) -> list[Mess
     return sorted(findings, key=lambda f: (severities.index(f.severity), f.rule not in first, -_least(f)))
 
 
-def _least(found: Message) -> float:
+def _least(message: Message) -> float:
     """The least that acting on it saves, as far as that is known; 0 where nothing is."""
-    if found.saving_ci95_ns is not None:
-        return max(0.0, found.saving_ci95_ns[0])
-    return found.saving_ns or 0.0
+    if message.saving_ci95_ns is not None:
+        return max(0.0, message.saving_ci95_ns[0])
+    return message.saving_ns or 0.0
 
 
 def with_overlaps(
@@ -229,36 +229,36 @@ def with_overlaps(
     Those whose time an earlier one counts, too, say so in their evidence.
     """
     seen, kept, repeated = list(known), [], []
-    for found in findings:
-        first = next((one for one in seen if _repeats(found, one, times)), None)
+    for message in findings:
+        first = next((one for one in seen if _repeats(message, one, times)), None)
         if first is not None:
-            repeated.append(passed(found.rule, f"{found.title}: same operators as {first.rule}"))
+            repeated.append(passed(message.rule, f"{message.title}: same operators as {first.rule}"))
             continue
-        note = _overlap(found, seen, times) if found.operators else None
-        kept.append(msgspec.structs.replace(found, evidence=f"{found.evidence}; {note}") if note else found)
-        seen.append(found)
+        note = _overlap(message, seen, times) if message.operators else None
+        kept.append(msgspec.structs.replace(message, evidence=f"{message.evidence}; {note}") if note else message)
+        seen.append(message)
     return kept, repeated
 
 
-def _repeats(found: Message, earlier: Message, times: Mapping[OperatorKey, float]) -> bool:
+def _repeats(message: Message, earlier: Message, times: Mapping[OperatorKey, float]) -> bool:
     """Whether a finding advises the same as an earlier one about mostly the same time."""
-    if not found.operators or found.next_step != earlier.next_step:
+    if not message.operators or message.next_step != earlier.next_step:
         return False
-    return _common(found, earlier, times) >= _MOSTLY * sum(times.get(place, 0.0) for place in found.operators)
+    return _common(message, earlier, times) >= _MOSTLY * sum(times.get(place, 0.0) for place in message.operators)
 
 
-def _common(found: Message, other: Message, times: Mapping[OperatorKey, float]) -> float:
+def _common(message: Message, other: Message, times: Mapping[OperatorKey, float]) -> float:
     """The time of the operators that two findings are about."""
-    return sum(times.get(place, 0.0) for place in set(found.operators) & set(other.operators))
+    return sum(times.get(place, 0.0) for place in set(message.operators) & set(other.operators))
 
 
-def _overlap(found: Message, seen: Sequence[Message], times: Mapping[OperatorKey, float]) -> str | None:
+def _overlap(message: Message, seen: Sequence[Message], times: Mapping[OperatorKey, float]) -> str | None:
     """Which earlier finding with a saving counts most of the same time; None when none counts any worth mentioning."""
-    if found.saving_ns is None:
-        same = [other.rule for other in seen if set(other.operators) == set(found.operators)]
+    if message.saving_ns is None:
+        same = [other.rule for other in seen if set(other.operators) == set(message.operators)]
         return f"same operators as {same[0]}" if same else None
-    whole = sum(times.get(place, 0.0) for place in found.operators)
-    shared = [(_common(found, other, times), other.rule) for other in seen if other.saving_ns is not None]
+    whole = sum(times.get(place, 0.0) for place in message.operators)
+    shared = [(_common(message, other, times), other.rule) for other in seen if other.saving_ns is not None]
     most, rule = max(shared, default=(0.0, ""), key=lambda pair: pair[0])
     if not whole or most < _MENTIONED * whole:
         return None
@@ -320,9 +320,9 @@ def concern(check: str, limits_to: Grade, problem: str, advice: str) -> Message:
     return Message(MessageKind.CONCERN, check, _SEVERITIES[limits_to], problem, "", None, advice)
 
 
-def grade_left(told: Message) -> Grade:
+def grade_left(message: Message) -> Grade:
     """The best grade that a concern leaves."""
-    return _GRADES[told.severity]
+    return _GRADES[message.severity]
 
 
 def judge(messages: Iterable[Message]) -> Quality:

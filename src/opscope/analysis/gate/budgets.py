@@ -148,17 +148,17 @@ def _within(path: str | None, module: str) -> bool:
 
 def known_words(selector: str, rows: Iterable[Operator]) -> list[str]:
     """What an entry could have said to choose one of these operators, for the word of one name; sorted."""
-    found: set[str] = set()
+    words: set[str] = set()
     for row in rows:
         if selector == "operator":
-            found |= {name for name in (row.name, row.aten) if name}
+            words |= {name for name in (row.name, row.aten) if name}
         elif selector == "module":
             parts = (row.module or "").split(".")
-            found |= {".".join(parts[:count]) for count in range(1, len(parts) + 1)} - {""}
+            words |= {".".join(parts[:count]) for count in range(1, len(parts) + 1)} - {""}
         else:
             value = getattr(row, selector)
-            found |= set() if value is None else {str(getattr(value, "value", value))}
-    return sorted(found)
+            words |= set() if value is None else {str(getattr(value, "value", value))}
+    return sorted(words)
 
 
 def judge_budgets(budgets: Budgets, sides: Sides) -> list[Criterion]:

@@ -165,14 +165,14 @@ def problem(decision: Decision[Any]) -> str:
     return f"{deciding[0].name}: {deciding[0].reason}{more}" if deciding else ""
 
 
-def refusal(decision: Decision[Any], where: str, told: str = "") -> OpscopeError | None:
+def refusal(decision: Decision[Any], where: str, text: str = "") -> OpscopeError | None:
     """The error that a command ends with; None where the candidate may pass.
 
     Args:
         decision: what was decided.
         where: what was judged.
-        told: why it is not a pass; empty: as :func:`problem` says.
+        text: why it is not a pass; empty: as :func:`problem` says.
     """
     if decision.let_through:
         return None
-    return ERRORS[decision.outcome](told or problem(decision), where=where, hint=decision.advice)
+    return ERRORS[decision.outcome](text or problem(decision), where=where, hint=decision.advice)

@@ -80,21 +80,21 @@ def gate(
     candidate's; ``mismatches``: why the sides are not comparable, when they are compared anyway; ``notes``: of the
     sides, beside those of the comparison; ``budgets``: criteria besides the end-to-end one.
     """
-    found = comparison.end_to_end
-    shown = end_to_end_slowdown(found)
-    first = slowdown_criterion("end-to-end latency against the baseline", found, shown, threshold)
+    end_to_end = comparison.end_to_end
+    shown = end_to_end_slowdown(end_to_end)
+    first = slowdown_criterion("end-to-end latency against the baseline", end_to_end, shown, threshold)
     criteria = [first, *budgets]
     if overall(criteria) in {Outcome.PASSED, Outcome.REGRESSION} and doubt(comparison.quality):
         criteria = [_untrusted(one, doubt(comparison.quality)) for one in criteria]
     slower, unmatched = slower_operators(comparison.operators), unmatched_operators(comparison.operators)
     evidence = ComparisonEvidence(
-        model, comparison.baseline, comparison.candidate, found, slower, comparison.outputs, unmatched
+        model, comparison.baseline, comparison.candidate, end_to_end, slower, comparison.outputs, unmatched
     )
     untrusted = overall(criteria) is Outcome.UNTRUSTED
     return decided(
         criteria,
         evidence,
-        advice=QUIETER if untrusted else advice(criteria, found, slower, unmatched),
+        advice=QUIETER if untrusted else advice(criteria, end_to_end, slower, unmatched),
         mismatches=mismatches,
         notes=dict.fromkeys([*_outputs_text(comparison.outputs), *notes, *comparison.notes]),
         quality=comparison.quality,
@@ -124,13 +124,13 @@ def _outputs_text(outputs: OutputAgreement | None) -> list[str]:
     return [f"outputs on the same inputs agree, with a relative error of at most {outputs.max_rel_error:.2g}"]
 
 
-def end_to_end_slowdown(found: EndToEnd) -> Slowdown | None:
+def end_to_end_slowdown(end_to_end: EndToEnd) -> Slowdown | None:
     """The slowdown of a comparison: its speedup, seen from the other side; None where that is withheld."""
-    if found.speedup is None:
+    if end_to_end.speedup is None:
         return None
-    interval = None if found.ci95 is None else (1 / found.ci95[1] - 1, 1 / found.ci95[0] - 1)
-    decidable = found.verdict is not Verdict.UNDECIDABLE
-    return Slowdown(1 / found.speedup - 1, interval, found.verdict, found.minimum_detectable, decidable)
+    interval = None if end_to_end.ci95 is None else (1 / end_to_end.ci95[1] - 1, 1 / end_to_end.ci95[0] - 1)
+    decidable = end_to_end.verdict is not Verdict.UNDECIDABLE
+    return Slowdown(1 / end_to_end.speedup - 1, interval, end_to_end.verdict, end_to_end.minimum_detectable, decidable)
 
 
 def judge(shown: Slowdown, limit: float) -> tuple[Outcome, str]:
@@ -179,7 +179,7 @@ def unmatched_operators(changes: Sequence[OperatorChange]) -> list[OperatorChang
 
 def advice(
     criteria: Sequence[Criterion],
-    found: EndToEnd,
+    end_to_end: EndToEnd,
     slower: Sequence[OperatorChange],
     unmatched: Sequence[OperatorChange] = (),
 ) -> str | None:
@@ -198,13 +198,13 @@ def advice(
         if slower:
             return "see which operators became slower; `opscope compare` lists all of them"
         return "no single operator is slower beyond noise; `opscope compare` shows where the time moved"
-    return _more_data(first, found)
+    return _more_data(first, end_to_end)
 
 
-def _more_data(first: Criterion, found: EndToEnd) -> str:
+def _more_data(first: Criterion, end_to_end: EndToEnd) -> str:
     """How many rounds would decide a criterion, as far as that can be told."""
-    fewest = min(found.baseline_processes, found.candidate_processes)
-    if found.verdict is Verdict.UNDECIDABLE:
+    fewest = min(end_to_end.baseline_processes, end_to_end.candidate_processes)
+    if end_to_end.verdict is Verdict.UNDECIDABLE:
         return "measure more rounds: a verdict needs 6 paired ones, or 4 unpaired processes per side"
     wanted = rounds_for(first, fewest)
     if wanted is None:
@@ -225,9 +225,9 @@ def rounds_for(criterion: Criterion, processes: int) -> int | None:
     return math.ceil(processes * (smallest / criterion.limit) ** 2)
 
 
-def slowdown_criterion(name: str, found: EndToEnd, shown: Slowdown | None, threshold: float) -> Criterion:
+def slowdown_criterion(name: str, end_to_end: EndToEnd, shown: Slowdown | None, threshold: float) -> Criterion:
     """The threshold of a gate, and how the candidate stands to it."""
-    outcome, reason = judge(shown, threshold) if shown else (Outcome.UNTRUSTED, found.reason or "withheld")
+    outcome, reason = judge(shown, threshold) if shown else (Outcome.UNTRUSTED, end_to_end.reason or "withheld")
     return Criterion(
         name=name,
         quantity=Quantity.SLOWDOWN,
@@ -236,8 +236,8 @@ def slowdown_criterion(name: str, found: EndToEnd, shown: Slowdown | None, thres
         ci95=shown.interval if shown else None,
         outcome=outcome,
         reason=reason,
-        candidate_ns=found.candidate_ns,
-        verdict=found.verdict,
-        minimum_detectable=found.minimum_detectable,
-        baseline_ns=found.baseline_ns,
+        candidate_ns=end_to_end.candidate_ns,
+        verdict=end_to_end.verdict,
+        minimum_detectable=end_to_end.minimum_detectable,
+        baseline_ns=end_to_end.baseline_ns,
     )

@@ -115,12 +115,12 @@ def kernel_pairs(sources: Sequence[KernelSource], wanted: KernelFilter) -> list[
 
     Where a baseline is among those of a number of threads, only pairs with it are made.
     """
-    found = []
+    pairs = []
     for one, other in combinations(range(len(sources)), 2):
         left, right = (one, other) if sources[one].column.role != _BASELINE else (other, one)
         if _comparable(sources, left, right):
-            found.append(_pair(sources, left, right, wanted))
-    return found
+            pairs.append(_pair(sources, left, right, wanted))
+    return pairs
 
 
 def _comparable(sources: Sequence[KernelSource], left: int, right: int) -> bool:

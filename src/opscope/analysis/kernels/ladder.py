@@ -125,23 +125,25 @@ def eligible(known: LadderInputs, place: OperatorKey) -> LevelAnswer:
     rung = EvidenceLevel.ELIGIBLE
     if not known.arm:
         return _unknown(rung, f"opscope has no rule for which operators {known.about} can run")
-    found = known.sme.get(place)
-    if found is None:
+    eligibility = known.sme.get(place)
+    if eligibility is None:
         return _unknown(rung, "the program does not say what this operator computes")
-    if found.verdict is not SmeSupport.ELIGIBLE:
-        answer = Answer.NO if found.verdict is SmeSupport.NOT_ELIGIBLE else Answer.UNKNOWN
-        return LevelAnswer(rung, answer, found.reason, found.source)
+    if eligibility.verdict is not SmeSupport.ELIGIBLE:
+        answer = Answer.NO if eligibility.verdict is SmeSupport.NOT_ELIGIBLE else Answer.UNKNOWN
+        return LevelAnswer(rung, answer, eligibility.reason, eligibility.source)
     if known.features is None:
         return _unknown(rung, "eligible by types and shape; the CPU's features are unknown")
     if "sme" not in known.features:
         return LevelAnswer(rung, Answer.NO, "eligible by types and shape, but SME is absent or off here", "features")
-    return LevelAnswer(rung, Answer.YES, f"{found.types}: {found.reason}", f"{TABLE}: {found.source}")
+    return LevelAnswer(rung, Answer.YES, f"{eligibility.types}: {eligibility.reason}", f"{TABLE}: {eligibility.source}")
 
 
 def _names(known: LadderInputs, place: OperatorKey) -> list[str]:
     """Kernels of the SME family that can run an operator; empty where no rule names any."""
-    found = known.sme.get(place)
-    rules = [rule for rule in RULES if found and rule.form is found.form and rule.types_name == found.types]
+    eligibility = known.sme.get(place)
+    rules = [
+        rule for rule in RULES if eligibility and rule.form is eligibility.form and rule.types_name == eligibility.types
+    ]
     texts = [text for rule in rules if rule.kernels for text in rule.kernels]
     return [f"kai_run_matmul_clamp_{name}" for text in texts for name in text.split(", ")]
 
@@ -197,9 +199,9 @@ def _by_kernel(rung: EvidenceLevel, row: Operator) -> LevelAnswer:
 
 def executed(known: LadderInputs, place: OperatorKey) -> LevelAnswer:
     """Whether one was called, by counts or else by samples."""
-    own = known.calls.get(place) if known.calls else None
-    if own is not None and known.counted:
-        return _counted(own, known.counted)
+    operator_calls = known.calls.get(place) if known.calls else None
+    if operator_calls is not None and known.counted:
+        return _counted(operator_calls, known.counted)
     if known.counted and not _sme(known.counted.amounts):
         detail = (
             f"none of {counted_text(len(known.counted.universe or ()), 'counted kernel')} of the SME family was called"
@@ -220,14 +222,14 @@ def _why_not_executed(known: LadderInputs) -> str:
     return "no calls were counted, and no recording was given"
 
 
-def _counted(own: OperatorCalls, source: KernelSource) -> LevelAnswer:
-    sme, computing = _sme(own.calls), _computing(own.calls)
-    runs = f"in {counted_text(own.runs, 'run')}"
-    others = f", but {_calls_text(own.calls)}" if own.calls else ""
+def _counted(operator_calls: OperatorCalls, source: KernelSource) -> LevelAnswer:
+    sme, computing = _sme(operator_calls.calls), _computing(operator_calls.calls)
+    runs = f"in {counted_text(operator_calls.runs, 'run')}"
+    others = f", but {_calls_text(operator_calls.calls)}" if operator_calls.calls else ""
     answer = Answer.YES if sme else Answer.NO
     detail = f"{_calls_text(sme)} {runs}" if sme else f"no kernel of the SME family {runs}{others}"
     isa = _strongest(sme or computing)
-    return LevelAnswer(EvidenceLevel.EXECUTED, answer, detail, _calls_of(source), isa, computing, own.runs)
+    return LevelAnswer(EvidenceLevel.EXECUTED, answer, detail, _calls_of(source), isa, computing, operator_calls.runs)
 
 
 def _calls_text(calls: Mapping[str, int]) -> str:
@@ -247,8 +249,8 @@ def _computing(calls: Mapping[str, Amount]) -> dict[str, Amount]:
 
 
 def _strongest(names: Iterable[str]) -> IsaClass | None:
-    found = {symbol.isa for name in names if (symbol := parse_symbol(name))}
-    return next((isa for isa in IsaClass if isa in found), None)
+    isas = {symbol.isa for name in names if (symbol := parse_symbol(name))}
+    return next((isa for isa in IsaClass if isa in isas), None)
 
 
 def _calls_of(source: KernelSource) -> str:
@@ -260,8 +262,8 @@ def _by_samples(known: LadderInputs, place: OperatorKey, sampled: KernelSource) 
     rung, names = EvidenceLevel.EXECUTED, set(_names(known, place))
     seen = sorted(names & set(sampled.amounts))
     if not names or not known.arm:
-        found = {symbol.isa for name in sampled.amounts if (symbol := parse_symbol(name))}
-        isa = ", ".join(isa.value for isa in IsaClass if isa in found and isa is not IsaClass.UNKNOWN)
+        isas = {symbol.isa for name in sampled.amounts if (symbol := parse_symbol(name))}
+        isa = ", ".join(isa.value for isa in IsaClass if isa in isas and isa is not IsaClass.UNKNOWN)
         return _unknown(
             rung, f"the recording names kernels of {isa or 'no known instruction set'}, not their operators"
         )
@@ -269,8 +271,8 @@ def _by_samples(known: LadderInputs, place: OperatorKey, sampled: KernelSource) 
         return _unknown(rung, "no samples in its kernels; it may have run between two samples")
     rivals = sum(1 for other in known.sme if names & set(_names(known, other)))
     if rivals == 1:
-        told = f"samples in {', '.join(seen)}"
-        return LevelAnswer(rung, Answer.YES, told, f"recording {sampled.column.path}", _strongest(seen))
+        text = f"samples in {', '.join(seen)}"
+        return LevelAnswer(rung, Answer.YES, text, f"recording {sampled.column.path}", _strongest(seen))
     return _unknown(rung, f"{', '.join(seen)} ran, in one of {counted_text(rivals, 'operator')} of these types")
 
 
@@ -281,17 +283,17 @@ def faster(known: LadderInputs, place: OperatorKey) -> LevelAnswer:
         return _unknown(rung, "run in an emulator: its timings are meaningless")
     if known.comparison is None:
         return _unknown(rung, "no baseline to compare with")
-    found = by_operator(known.comparison.operators).get(place)
-    if found is None or found.baseline_ns is None or found.candidate_ns is None:
+    change = by_operator(known.comparison.operators).get(place)
+    if change is None or change.baseline_ns is None or change.candidate_ns is None:
         return _unknown(rung, "the baseline has no such operator")
-    if found.speedup is None:
+    if change.speedup is None:
         return _unknown(rung, "too short for its clock to resolve")
     source = f"{known.comparison.baseline.label} against {known.comparison.candidate.label}"
-    words = _WORDS.get(found.verdict, found.verdict.value)
-    saved, most = found.ci95_saved_ns, largest_speedup(found)
+    words = _WORDS.get(change.verdict, change.verdict.value)
+    saved, most = change.ci95_saved_ns, largest_speedup(change)
     interval = f", 95 % interval {milliseconds(saved[0])} to {milliseconds(saved[1])} ms saved" if saved else ""
-    bound = f", at most {ratio_text(most)}" if most is not None and found.verdict is Effect.NO_DIFFERENCE else ""
-    return LevelAnswer(rung, _faster(found), f"{words}: {ratio_text(found.speedup or 0.0)}{interval}{bound}", source)
+    bound = f", at most {ratio_text(most)}" if most is not None and change.verdict is Effect.NO_DIFFERENCE else ""
+    return LevelAnswer(rung, _faster(change), f"{words}: {ratio_text(change.speedup or 0.0)}{interval}{bound}", source)
 
 
 def _faster(change: OperatorChange) -> Answer:
@@ -371,19 +373,23 @@ def _ladder(known: LadderInputs, row: Operator) -> OperatorLadder:
 
 def chosen(ladder: VariantLadder, dtypes: Sequence[str], operators: Sequence[str]) -> VariantLadder:
     """The ladder with those operators that are wanted; empty choices take all."""
-    rows = [own for own in ladder.operators if _of_types(own, dtypes) and _called(own, operators)]
+    rows = [
+        operator_ladder
+        for operator_ladder in ladder.operators
+        if _of_types(operator_ladder, dtypes) and _called(operator_ladder, operators)
+    ]
     return msgspec.structs.replace(ladder, operators=rows)
 
 
-def _of_types(own: OperatorLadder, dtypes: Sequence[str]) -> bool:
-    words = own.name.replace("(", " ").replace(")", " ").replace(",", " ").lower().split()
-    families = {_FAMILIES.get(own.dtype or "", own.dtype or "")}
+def _of_types(ladder: OperatorLadder, dtypes: Sequence[str]) -> bool:
+    words = ladder.name.replace("(", " ").replace(")", " ").replace(",", " ").lower().split()
+    families = {_FAMILIES.get(ladder.dtype or "", ladder.dtype or "")}
     return not dtypes or any(dtype.lower() in {*words, *families} for dtype in dtypes)
 
 
-def _called(own: OperatorLadder, operators: Sequence[str]) -> bool:
-    ran = next(step.detail for step in own.steps if step.rung is EvidenceLevel.EXECUTED)
-    text = f"{own.name} {own.module or ''} {ran}".lower()
+def _called(ladder: OperatorLadder, operators: Sequence[str]) -> bool:
+    ran = next(step.detail for step in ladder.steps if step.rung is EvidenceLevel.EXECUTED)
+    text = f"{ladder.name} {ladder.module or ''} {ran}".lower()
     return not operators or any(part.lower() in text for part in operators)
 
 
@@ -403,7 +409,9 @@ def evidence_level_counts(ladder: VariantLadder) -> list[EvidenceLevelCount]:
 
 
 def _count(ladder: VariantLadder, rung: EvidenceLevel) -> EvidenceLevelCount:
-    answers = [own.answer(rung) for own in ladder.operators]
-    share = sum(own.share for own in ladder.operators if own.answer(rung) is Answer.YES)
+    answers = [operator_ladder.answer(rung) for operator_ladder in ladder.operators]
+    share = sum(
+        operator_ladder.share for operator_ladder in ladder.operators if operator_ladder.answer(rung) is Answer.YES
+    )
     yes, no, unknown = (answers.count(answer) for answer in (Answer.YES, Answer.NO, Answer.UNKNOWN))
     return EvidenceLevelCount(rung, yes, no, unknown, "" if ladder.emulated else share_text(share))

@@ -99,7 +99,10 @@ class Latency(msgspec.Struct, frozen=True):
 
     def by_process(self) -> list[Floats]:
         """The measured durations of each process."""
-        return np.split(np.asarray(self.samples_ns, np.float64), np.cumsum([own.n for own in self.processes])[:-1])
+        return np.split(
+            np.asarray(self.samples_ns, np.float64),
+            np.cumsum([process_latency.n for process_latency in self.processes])[:-1],
+        )
 
 
 def latency_effect(first: Latency, second: Latency) -> Effect:
@@ -109,17 +112,21 @@ def latency_effect(first: Latency, second: Latency) -> Effect:
 
 def auto_warmup(table: EventTable) -> list[int]:
     """Number of warm-up inferences of each process, found in its series of latencies."""
-    found = table.inference_times()
-    return [detect_warmup(found.duration[found.process == process].tolist()) for process in range(table.processes)]
+    inferences = table.inference_times()
+    return [
+        detect_warmup(inferences.duration[inferences.process == process].tolist()) for process in range(table.processes)
+    ]
 
 
 def latency(table: EventTable) -> Latency | None:
     """End-to-end latency of the measured inferences; None when there is none."""
-    found = table.inference_times()
-    samples = found.duration[~found.warmup].tolist()
+    inferences = table.inference_times()
+    samples = inferences.duration[~inferences.warmup].tolist()
     if not samples:
         return None
-    warmup = [found.duration[found.warmup & (found.process == p)].tolist() for p in range(table.processes)]
+    warmup = [
+        inferences.duration[inferences.warmup & (inferences.process == p)].tolist() for p in range(table.processes)
+    ]
     return _latency("traced", samples, warmup, _processes(table))
 
 
@@ -178,11 +185,11 @@ def _median_interval(
 
 
 def _processes(table: EventTable) -> list[ProcessLatency]:
-    found, loading = table.inference_times(), table.loading()
+    inferences, loading = table.inference_times(), table.loading()
     rows = []
     for process in range(table.processes):
-        own = found.duration[found.process == process]
-        counted = own[~found.warmup[found.process == process]]
+        own = inferences.duration[inferences.process == process]
+        counted = own[~inferences.warmup[inferences.process == process]]
         if len(counted):
             median, mean = float(np.median(counted)), float(counted.mean())
             rows.append(ProcessLatency(process, len(counted), median, mean, loading[process], int(own[0])))

@@ -113,15 +113,15 @@ def _rates(tokens: int | None, interval: tuple[float, float]) -> tuple[float, fl
 def _shares(operators: Sequence[Operator], method: str, count: int, measured: list[list[int]]) -> list[CategoryTime]:
     """Self time by category per call of a method, from times that are per call of any."""
     own = sum(map(len, measured))
-    found = categories(operator for operator in operators if operator.method == method)
-    whole = sum(row.share for row in found)
+    category_times = categories(operator for operator in operators if operator.method == method)
+    whole = sum(row.share for row in category_times)
     return [
         CategoryTime(
             row.category,
             time_ns=None if row.time_ns is None else row.time_ns * count / own,
             share=row.share / whole if whole else 0.0,
         )
-        for row in found
+        for row in category_times
     ]
 
 
@@ -133,15 +133,15 @@ def _durations(table: EventTable) -> dict[str, list[list[int]]]:
 
 def durations_by_method(table: EventTable) -> dict[str, list[NDArray[np.int64]]]:
     """Measured durations of every process by method, in the order of first calls."""
-    found = table.inference_times()
-    texts = [*found.method.texts, UNKNOWN_METHOD]
-    kept = ~found.warmup
+    inferences = table.inference_times()
+    texts = [*inferences.method.texts, UNKNOWN_METHOD]
+    kept = ~inferences.warmup
     return {
         texts[code]: [
-            found.duration[kept & (found.method.codes == code) & (found.process == process)]
+            inferences.duration[kept & (inferences.method.codes == code) & (inferences.process == process)]
             for process in range(table.processes)
         ]
-        for code in dict.fromkeys(found.method.codes[kept].tolist())
+        for code in dict.fromkeys(inferences.method.codes[kept].tolist())
     }
 
 

@@ -261,12 +261,12 @@ class Attributions(NamedTuple):
 
 def method_names(table: EventTable, model: ProgramModel) -> dict[str | None, str]:
     """Names for the trace's methods, where exactly one method of the program calls what they call."""
-    found = {}
+    names = {}
     for method, called in _called(table).items():
-        fitting = [name for name, own in model.methods.items() if _misfit(own.plan, called) is None]
+        fitting = [name for name, model_method in model.methods.items() if _misfit(model_method.plan, called) is None]
         if model.called(method or "") is None and len(fitting) == 1:
-            found[method] = fitting[0]
-    return found
+            names[method] = fitting[0]
+    return names
 
 
 class GivenInputs(NamedTuple):
@@ -284,17 +284,17 @@ def attribute(table: EventTable, model: ProgramModel, inputs: Mapping[str, Given
     unknown_reasons: dict[tuple[str, int], PortableReason] = {}
     unknown, conflict = [], None
     for method, called in _called(table).items():
-        own = model.called(method or "")
-        if own is None:
+        model_method = model.called(method or "")
+        if model_method is None:
             conflict = conflict or _stranger(model, called)
             continue
-        conflict = conflict or _misfit(own.plan, called)
+        conflict = conflict or _misfit(model_method.plan, called)
         if conflict:
             continue
-        walk = _MethodWalk(own, (inputs or {}).get(own.plan.name))
-        unknown += [own.plan.name] if walk.guessing else []
+        walk = _MethodWalk(model_method, (inputs or {}).get(model_method.plan.name))
+        unknown += [model_method.plan.name] if walk.guessing else []
         conflict = walk.run(called, operators, calls)
-        reasons |= part("why operators are not delegated", partial(_reasons, own, called), unknown_reasons)
+        reasons |= part("why operators are not delegated", partial(_reasons, model_method, called), unknown_reasons)
     return Attributions(operators, calls, conflict, unknown, _module_types(model, _called(table)), reasons)
 
 
@@ -342,12 +342,12 @@ class _Calls(dict[int, dict[int, str]]):
 
 def _called(table: EventTable) -> dict[str | None, _Calls]:
     """What each method of a trace calls, from the measured inferences of all processes."""
-    found: dict[str | None, _Calls] = {}
+    calls: dict[str | None, _Calls] = {}
     for process in table.self_times:
         for place, spent in process.items():
             if place.instruction is not None and place.instruction < FIRST_INNER:
-                _enter(found.setdefault(place.method, _Calls()), place, spent.name)
-    return found
+                _enter(calls.setdefault(place.method, _Calls()), place, spent.name)
+    return calls
 
 
 def _enter(calls: _Calls, place: SelfTimeKey, name: str) -> None:

@@ -175,21 +175,23 @@ def delegate_times(rows: Sequence[Operator], calls: Sequence[DelegateCall] = ())
     known = {(call.method, call.instruction): call for call in calls}
     within = (row for row in rows if row.instruction is not None)
     groups = grouped(within, lambda row: (row.method, row.instruction or 0))
-    found = (_delegate(*key, own, known.get(key)) for key, own in groups.items())
+    found = (_delegate(*key, operators, known.get(key)) for key, operators in groups.items())
     return [each for each in found if each is not None]
 
 
 def coverage(rows: Iterable[Operator]) -> list[Coverage]:
     """Time of delegates' operators by how they are known, surest first."""
-    own = [row for row in rows if is_delegated(row)]
-    total = sum(row.share for row in own)
-    found = []
+    operators = [row for row in rows if is_delegated(row)]
+    total = sum(row.share for row in operators)
+    coverages = []
     for attribution in Attribution:
-        some = [row for row in own if row.attribution is attribution]
+        some = [row for row in operators if row.attribution is attribution]
         if some:
             own_time = sums(some)
-            found.append(Coverage(attribution, len(some), own_time.time_ns, own_time.share / total if total else 0.0))
-    return found
+            coverages.append(
+                Coverage(attribution, len(some), own_time.time_ns, own_time.share / total if total else 0.0)
+            )
+    return coverages
 
 
 def attributed_share(rows: Sequence[Coverage]) -> float:
@@ -233,15 +235,24 @@ def is_node(row: Operator) -> bool:
 def _delegate(
     method: str, instruction: int, rows: Sequence[Operator], call: DelegateCall | None
 ) -> DelegateTime | None:
-    own = [row for row in rows if is_delegated(row)]
+    operators = [row for row in rows if is_delegated(row)]
     border = [row for row in rows if row.name == "DELEGATE_CALL" and row.position is None]
-    if not own and not border:
+    if not operators and not border:
         return None
     if call is None:
-        call = DelegateCall(method, instruction, None, own[0].backend if own else "unknown", len(own), None, None, None)
+        call = DelegateCall(
+            method,
+            instruction,
+            None,
+            operators[0].backend if operators else "unknown",
+            len(operators),
+            None,
+            None,
+            None,
+        )
     return DelegateTime(
-        **{**msgspec.structs.asdict(call), "events": len(own)},
-        operators_ns=sums(own).time_ns,
+        **{**msgspec.structs.asdict(call), "events": len(operators)},
+        operators_ns=sums(operators).time_ns,
         boundary_ns=sums(border).time_ns,
-        **msgspec.structs.asdict(sums([*own, *border])),
+        **msgspec.structs.asdict(sums([*operators, *border])),
     )

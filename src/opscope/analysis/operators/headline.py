@@ -126,13 +126,13 @@ class HeadlineSplit(msgspec.Struct, frozen=True):
         """What is said there of the traced inferences that the split is of, which may be others than all."""
         if not self.timed:
             return ""
-        told = f"took {ratio_text(self.factor)} as long"
+        text = f"took {ratio_text(self.factor)} as long"
         if self.framework_scale != self.scale and self.scale == 1.0:
-            return f"{told}: tracing overhead is subtracted from framework time"
+            return f"{text}: tracing overhead is subtracted from framework time"
         if abs(self.scale - 1) < _EXACT:
             return ""
         before = "; tracing overhead is first subtracted from framework time" if self.factor > 1 else ""
-        return f"{told}; times are scaled to the latency{before}"
+        return f"{text}; times are scaled to the latency{before}"
 
 
 class HeadlineScale(NamedTuple):
@@ -198,9 +198,9 @@ def headline_scale(
 
 def measured_durations(table: EventTable) -> list[Floats]:
     """What each process counts by that has a measured inference: see :func:`counted`."""
-    found = table.inference_times()
-    each = [(found.process == process) & ~found.warmup for process in range(table.processes)]
-    return [counted(found.duration[own], found.method.codes[own]) for own in each if own.any()]
+    inferences = table.inference_times()
+    each = [(inferences.process == process) & ~inferences.warmup for process in range(table.processes)]
+    return [counted(inferences.duration[own], inferences.method.codes[own]) for own in each if own.any()]
 
 
 def counted(durations: Sequence[int] | Ints, methods: Sequence[int] | Ints, kept: Sequence[bool] = ()) -> Floats:
@@ -230,9 +230,9 @@ def _scaled(times: Mapping[SelfTimeKey, float], copies: float, headline: float, 
     if factor > MOST_TRACED or (factor < LEAST_TRACED and not ends):
         return HeadlineSplit(headline, factor=factor, timed=False)
     if factor <= 1 and ends:
-        told = "latency minus Method::execute of traced runs; the callers' times are unknown"
+        text = "latency minus Method::execute of traced runs; the callers' times are unknown"
         rest_ns = headline - traced
-        row = OutsideTime(OUTSIDE, None, None, None, told, time_ns=rest_ns, share=rest_ns / headline)
+        row = OutsideTime(OUTSIDE, None, None, None, text, time_ns=rest_ns, share=rest_ns / headline)
         rest = [row] if rest_ns > 0 else []
         return HeadlineSplit(headline, factor=factor, outside=rest)
     if abs(factor - 1) < _EXACT:
@@ -264,12 +264,12 @@ def not_timed_warning(split: HeadlineSplit) -> TraceWarning | None:
 
 def _called(table: EventTable, walls: Sequence[Sequence[int]] | None) -> list[Floats] | None:
     """What the caller saw of every inference; None unless that is known of all, in the unit of the trace."""
-    found = table.inference_times()
-    counts = np.bincount(found.process, minlength=table.processes).tolist()
+    inferences = table.inference_times()
+    counts = np.bincount(inferences.process, minlength=table.processes).tolist()
     if walls is None or [len(own) for own in walls] != counts:
         return None
     called = [np.asarray(own, np.float64) for own in walls]
-    inside = np.split(found.duration, np.cumsum(counts)[:-1])
+    inside = np.split(inferences.duration, np.cumsum(counts)[:-1])
     # A call that is shorter than what happens in it was timed by another clock.
     if any(np.median(own) < np.median(within) for own, within in zip(called, inside, strict=True) if len(own)):
         return None
@@ -278,14 +278,14 @@ def _called(table: EventTable, walls: Sequence[Sequence[int]] | None) -> list[Fl
 
 def _chosen(table: EventTable, called: Sequence[Floats] | None, headline: float) -> _Chosen:
     """What was not disturbed: the middle half of each process's inferences, the processes nearest to the headline."""
-    found = table.inference_times()
+    inferences = table.inference_times()
     weights, execute, calls = [], np.full(table.processes, np.nan), np.full(table.processes, np.nan)
     counts = [0] * table.processes
     for process in range(table.processes):
-        own = found.process == process
-        inside = found.duration[own].astype(np.float64)
+        own = inferences.process == process
+        inside = inferences.duration[own].astype(np.float64)
         whole = called[process] if called else inside
-        each = _typical(whole, found.method.codes[own], ~found.warmup[own])
+        each = _typical(whole, inferences.method.codes[own], ~inferences.warmup[own])
         weights.append(each)
         counts[process] = int((each > 0).sum())
         if counts[process]:
@@ -302,21 +302,21 @@ def _chosen(table: EventTable, called: Sequence[Floats] | None, headline: float)
 
 
 def _mean(table: EventTable) -> float:
-    found = table.inference_times()
-    return float(found.duration[~found.warmup].mean())
+    inferences = table.inference_times()
+    return float(inferences.duration[~inferences.warmup].mean())
 
 
 def _all(table: EventTable) -> _Chosen:
     """Every measured inference."""
-    found = table.inference_times()
+    inferences = table.inference_times()
     weights, kept, execute = [], [], np.full(table.processes, np.nan)
     for process in range(table.processes):
-        measured = ~found.warmup[found.process == process]
+        measured = ~inferences.warmup[inferences.process == process]
         weights.append(measured / max(1, int(measured.sum())))
         if measured.any():
             kept.append(process)
-            execute[process] = weights[-1] @ found.duration[found.process == process]
-    return _Chosen(weights, execute, execute, kept, int((~found.warmup).sum()), "mean of all traced inferences")
+            execute[process] = weights[-1] @ inferences.duration[inferences.process == process]
+    return _Chosen(weights, execute, execute, kept, int((~inferences.warmup).sum()), "mean of all traced inferences")
 
 
 def _of_all(table: EventTable) -> dict[SelfTimeKey, float]:
@@ -324,8 +324,8 @@ def _of_all(table: EventTable) -> dict[SelfTimeKey, float]:
     count = int((~table.inference_times().warmup).sum())
     spent: dict[SelfTimeKey, int] = {}
     for process in table.self_times:
-        for place, own in process.items():
-            spent[place] = spent.get(place, 0) + own.self_time
+        for place, self_times in process.items():
+            spent[place] = spent.get(place, 0) + self_times.self_time
     return {place: total / count for place, total in spent.items()}
 
 
@@ -351,8 +351,8 @@ def _copies(chosen: _Chosen, split: HeadlineSplit, copies: float) -> OutsideTime
     """Copies of inputs and outputs as they were measured."""
     each = (chosen.calls - chosen.execute)[chosen.processes]
     effect = paired_effects(each[:, None], np.zeros((len(each), 1)))[0]
-    told = "the caller's traced call minus the Method::execute inside it, over the same inferences as the operators"
+    text = "the caller's traced call minus the Method::execute inside it, over the same inferences as the operators"
     time_ns = copies * split.scale if split.timed else None
     share = copies * split.scale / split.whole_ns if split.headline_ns else 0.0
     interval = interval_of(effect)
-    return OutsideTime(COPIES, Category.DATA_MOVEMENT, copies, interval, told, time_ns=time_ns, share=share)
+    return OutsideTime(COPIES, Category.DATA_MOVEMENT, copies, interval, text, time_ns=time_ns, share=share)

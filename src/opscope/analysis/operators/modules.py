@@ -46,7 +46,7 @@ def unrolled(rows: Sequence[Operator]) -> list[Unrolled]:
     """
     work = [row for row in rows if row.kind != FRAMEWORK.kind]
     methods = grouped(work, lambda row: row.method)
-    return [found for method, own in methods.items() for found in _of_method(method, own)]
+    return [found for method, operators in methods.items() for found in _of_method(method, operators)]
 
 
 def _of_method(method: str, rows: Sequence[Operator]) -> Iterator[Unrolled]:
@@ -176,7 +176,7 @@ def module_times(rows: Sequence[Operator], types: Mapping[tuple[str, str], str])
 def source_times(rows: Sequence[Operator]) -> list[SourceTime]:
     """Time by line of the model's code, longest first; empty when no line is known."""
     lines = grouped((row for row in rows if row.source is not None), lambda row: row.source or "")
-    found = [_source(source, own) for source, own in lines.items()]
+    found = [_source(source, operators) for source, operators in lines.items()]
     return sorted(found, key=lambda line: -line.share)
 
 
@@ -207,8 +207,8 @@ def _module(
     below: dict[tuple[str, str], list[Operator]],
 ) -> ModuleTime:
     rows = below[method, path]
-    own = [row for row in rows if row.module == path]
-    total, itself = sums(rows), sums(own)
+    operators = [row for row in rows if row.module == path]
+    total, itself = sums(rows), sums(operators)
     macs = [row.macs for row in rows]
     return ModuleTime(
         method=method,
@@ -218,7 +218,7 @@ def _module(
         self_ns=itself.time_ns,
         total_ns=total.time_ns,
         share=total.share,
-        operators=len(own),
+        operators=len(operators),
         macs=None if None in macs else sum(count or 0 for count in macs),
         self_share=itself.share,
     )

@@ -202,10 +202,10 @@ def operators(
         return []
     spent: dict[SelfTimeKey, SelfTimes] = {}
     for process in table.self_times:
-        for place, own in process.items():
-            spent[place] = spent[place].plus(own) if place in spent else own
+        for place, self_times in process.items():
+            spent[place] = spent[place].plus(self_times) if place in spent else self_times
     known, on_scale = facts or {}, scale or headline_scale(table)
-    found = [_operator(place, own, count, _facts(known, place), on_scale) for place, own in spent.items()]
+    found = [_operator(place, self_times, count, _facts(known, place), on_scale) for place, self_times in spent.items()]
     return sorted(found, key=program_order)
 
 
@@ -298,10 +298,10 @@ def _rate(amount: int | None, time_ns: float, uncertainty_ns: float) -> tuple[fl
 def categories(rows: Iterable[Operator], copies: OutsideTime | None = None) -> list[CategoryTime]:
     """Time by category, all five of them, in the taxonomy's order; copies of inputs and outputs move data."""
     listed = list(rows)
-    found = [_category(category, [row for row in listed if row.category is category]) for category in Category]
+    category_times = [_category(category, [row for row in listed if row.category is category]) for category in Category]
     if any(row.time_ns is None for row in listed):
-        found = [msgspec.structs.replace(row, time_ns=None) for row in found]
-    return [_with_copies(row, copies) for row in found] if copies else found
+        category_times = [msgspec.structs.replace(row, time_ns=None) for row in category_times]
+    return [_with_copies(row, copies) for row in category_times] if copies else category_times
 
 
 def _category(category: Category, rows: Sequence[Operator]) -> CategoryTime:
@@ -347,8 +347,8 @@ def backends(rows: Iterable[Operator]) -> list[BackendTime]:
     """Time by backend, longest first."""
     listed = list(rows)
     by_backend = grouped(listed, lambda operator: operator.backend)
-    found = [BackendTime(name, **msgspec.structs.asdict(sums(own))) for name, own in by_backend.items()]
-    return sorted(found, key=lambda backend: -backend.share)
+    backend_times = [BackendTime(name, **msgspec.structs.asdict(sums(own))) for name, own in by_backend.items()]
+    return sorted(backend_times, key=lambda backend: -backend.share)
 
 
 class _Timed(Protocol):

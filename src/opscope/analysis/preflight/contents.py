@@ -132,7 +132,7 @@ def summarise_kernels(log: KernelLog, path: str, sha256: str) -> KernelSummary:
 def _method(plan: MethodPlan, graphs: Sequence[DelegateGraph]) -> MethodSummary:
     steps = plan.chains[0].steps if plan.chains else ()
     portable = [plan.called(step) for step in steps if step.kind is InstructionKind.KERNEL]
-    own = {graph.delegate: graph for graph in graphs if graph.method == plan.name}
+    delegate_graphs = {graph.delegate: graph for graph in graphs if graph.method == plan.name}
     callers = plan.callers()
     return MethodSummary(
         name=plan.name,
@@ -141,7 +141,7 @@ def _method(plan: MethodPlan, graphs: Sequence[DelegateGraph]) -> MethodSummary:
         instructions=len(steps),
         portable=counted(portable),
         delegates=[
-            DelegateSummary(delegate.id, list(callers.get(number, ())), _nodes(own.get(number)))
+            DelegateSummary(delegate.id, list(callers.get(number, ())), _nodes(delegate_graphs.get(number)))
             for number, delegate in enumerate(plan.delegates)
         ],
         planned_bytes=sum(plan.planned_buffers),

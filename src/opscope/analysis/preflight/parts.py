@@ -145,9 +145,13 @@ def by_category(operators: Sequence[Planned]) -> list[CategoryWork]:
     """Work by category, delegated and portable; categories without operators are left out."""
     rows = []
     for category in Category:
-        own = [operator for operator in operators if operator.category is category and not operator.only_sizes]
-        if own:
-            sides = ([operator for operator in own if operator.delegated is side] for side in (True, False))
+        planned_operators = [
+            operator for operator in operators if operator.category is category and not operator.only_sizes
+        ]
+        if planned_operators:
+            sides = (
+                [operator for operator in planned_operators if operator.delegated is side] for side in (True, False)
+            )
             rows.append(CategoryWork(category, *map(work_of, sides)))
     return rows
 
@@ -165,9 +169,9 @@ def work_of(operators: Iterable[Planned]) -> GroupWork:
 
 def matrix_work(operators: Sequence[Planned]) -> MatrixWork:
     """Multiply-accumulates by verdict, form and number types."""
-    own = [operator for operator in operators if operator.eligibility or operator.macs]
-    total = sum(operator.macs or 0 for operator in own)
-    groups = [_matrix_group(group, total) for group in grouped(own, _matrix_key).values()]
+    planned_operators = [operator for operator in operators if operator.eligibility or operator.macs]
+    total = sum(operator.macs or 0 for operator in planned_operators)
+    groups = [_matrix_group(group, total) for group in grouped(planned_operators, _matrix_key).values()]
     groups.sort(key=lambda group: -group.macs)
     eligible, open_ = (
         sum(group.macs for group in groups if group.verdict is verdict)
@@ -178,14 +182,18 @@ def matrix_work(operators: Sequence[Planned]) -> MatrixWork:
         eligible=eligible,
         share=eligible / total if total else None,
         highest_share=(eligible + open_) / total if total else None,
-        unknown=work_of(own).unknown,
+        unknown=work_of(planned_operators).unknown,
         groups=groups,
     )
 
 
 def _matrix_key(operator: Planned) -> tuple[str, ...]:
-    found, kernel = operator.eligibility, operator.kernel or ""
-    return (found.verdict.value, found.form.value, found.types, found.reason, kernel) if found else (kernel,)
+    eligibility, kernel = operator.eligibility, operator.kernel or ""
+    return (
+        (eligibility.verdict.value, eligibility.form.value, eligibility.types, eligibility.reason, kernel)
+        if eligibility
+        else (kernel,)
+    )
 
 
 def _matrix_group(operators: Sequence[Planned], total: int) -> MatrixGroup:
@@ -230,8 +238,8 @@ def delegate_boundaries(method: ModelMethod) -> DelegateBoundaries:
 def portable_groups(operators: Sequence[Planned]) -> list[PortableGroup]:
     """Portable operators by name and reason, most bytes first; those that only compute sizes are left out."""
     whole = work_of(operators).bytes
-    own = [operator for operator in operators if not operator.delegated and not operator.only_sizes]
-    groups = [_portable_group(group, whole) for group in grouped(own, _portable_key).values()]
+    planned_operators = [operator for operator in operators if not operator.delegated and not operator.only_sizes]
+    groups = [_portable_group(group, whole) for group in grouped(planned_operators, _portable_key).values()]
     return sorted(groups, key=lambda group: (-group.work.macs, -group.work.bytes, group.operator))
 
 

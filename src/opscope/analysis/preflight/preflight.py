@@ -213,8 +213,8 @@ def next_step(group: PortableGroup) -> str:
 
 def examine_plan(method: MethodPreflight) -> list[Message]:
     """Findings on one method, those that matter most first."""
-    found = [told for rule in RULES for told in _rule_messages(rule, method)]
-    return ordered(sorted_out(found)[0])
+    messages = [message for rule in RULES for message in _rule_messages(rule, method)]
+    return ordered(sorted_out(messages)[0])
 
 
 def _rule_messages(rule: Callable[[MethodPreflight], list[Message]], method: MethodPreflight) -> list[Message]:
@@ -302,7 +302,7 @@ def _not_eligible(group: MatrixGroup) -> Message:
 )
 def portable(method: MethodPreflight) -> list[Message]:
     """Portable operators with much compute or data movement."""
-    found = []
+    messages = []
     for group in method.portable if method.partition.calls else []:
         share = group.work.macs / method.matrix.macs if method.matrix.macs else 0.0
         if share < MATRIX_SHARE and (group.share or 0.0) < PORTABLE_BYTES:
@@ -312,9 +312,9 @@ def portable(method: MethodPreflight) -> list[Message]:
         title = f"{group.work.operators} x {group.operator} left portable: {part}"
         shown = f" ({group.reason.evidence})" if group.reason.evidence else ""
         severity = Severity.HIGH if share >= MATRIX_SHARE else Severity.MEDIUM
-        told = finding("portable", severity, (title, f"{group.reason.text}{shown}", next_step(group)))
-        found.append(told.about(recipe=recipe_of(group.operator, group.reason.cause), lines=group.lines))
-    return found
+        message = finding("portable", severity, (title, f"{group.reason.text}{shown}", next_step(group)))
+        messages.append(message.about(recipe=recipe_of(group.operator, group.reason.cause), lines=group.lines))
+    return messages
 
 
 @declare_rule(Severity.MEDIUM, recipes=PORTABLE_RECIPES, MANY_CALLS=MANY_CALLS)
@@ -332,13 +332,13 @@ def cut_up(method: MethodPreflight) -> list[Message]:
     evidence = f"{passed}; portable operators: {names}" if names else passed
     first = next((group for group in method.portable if group.operator == frequent[0][0]), None) if frequent else None
     step = f"{first.operator}: {next_step(first)}" if first else "see what splits them in the exporter"
-    told = finding(
+    message = finding(
         "cut_up",
         Severity.MEDIUM,
         (f"the model is split into {counted_text(calls, 'delegate call')}", evidence, step),
     )
     recipe = recipe_of(first.operator, first.reason.cause) if first else None
-    return [told.about(recipe=recipe, lines=_lines(method.portable))]
+    return [message.about(recipe=recipe, lines=_lines(method.portable))]
 
 
 @declare_rule(Severity.MEDIUM, LAYOUT_BYTES=LAYOUT_BYTES)

@@ -96,16 +96,16 @@ def lost_share(processes: Sequence[ProcessCalls]) -> float:
 
 def withheld_reason(variants: Sequence[VariantCalls]) -> str | None:
     """Why no ratio of the variants can be told, as a sentence without a full stop; None when one can."""
-    told = [variant for variant in variants if variant.processes]
-    for variant in told:
+    variant_calls = [variant for variant in variants if variant.processes]
+    for variant in variant_calls:
         if variant.lost > LOST:
             return f"other processes took {share_text(variant.lost)} of the CPU time of {variant.name}"
         if variant.crowded > CROWDED_PROCESSES * len(variant.processes):
             count = f"{variant.crowded} of {len(variant.processes)} processes"
             return f"{count} of {variant.name} were interrupted in nearly every inference"
-    if len(told) < 2:  # noqa: PLR2004 - nothing to be uneven with
+    if len(variant_calls) < 2:  # noqa: PLR2004 - nothing to be uneven with
         return None
-    least, most = (choose(told, key=lambda one: one.lengthening) for choose in (min, max))
+    least, most = (choose(variant_calls, key=lambda one: one.lengthening) for choose in (min, max))
     if most.lengthening / least.lengthening - 1 <= UNEVEN[1]:
         return None
     return (
@@ -118,13 +118,13 @@ def withheld_reason(variants: Sequence[VariantCalls]) -> str | None:
 def preemption(variants: Sequence[VariantCalls]) -> Message:
     """Inferences during which the process was off the CPU, and what ran instead."""
     check = "preemption"
-    told = [variant for variant in variants if variant.processes]
-    if not told or any(variant.unrecorded for variant in variants):
+    variant_calls = [variant for variant in variants if variant.processes]
+    if not variant_calls or any(variant.unrecorded for variant in variants):
         return not_checked(check, "off-CPU time was not recorded")
-    processes = [process for variant in told for process in variant.processes]
+    processes = [process for variant in variant_calls for process in variant.processes]
     calls, marked = sum(len(one.wall_ns) for one in processes), sum(one.marked for one in processes)
     counted = f"{marked:,} of {counted_text(calls, 'inference', ',')} preempted{_stolen(processes)}"
-    too_many = any(one.lost > LOST or one.crowded > CROWDED_PROCESSES * len(one.processes) for one in told)
+    too_many = any(one.lost > LOST or one.crowded > CROWDED_PROCESSES * len(one.processes) for one in variant_calls)
     grade = Grade.DO_NOT_TRUST if too_many else Grade.USABLE if marked > MARKED * calls else None
     if grade is None:
         return passed(check, counted)
@@ -136,10 +136,10 @@ def preemption(variants: Sequence[VariantCalls]) -> Message:
 def even_contention(variants: Sequence[VariantCalls]) -> Message:
     """Contention that hits one variant more than another, which interleaving cannot cancel."""
     check = "even_contention"
-    told = [variant for variant in variants if variant.processes]
-    if len(told) < len(variants) or any(variant.unrecorded for variant in variants):
+    variant_calls = [variant for variant in variants if variant.processes]
+    if len(variant_calls) < len(variants) or any(variant.unrecorded for variant in variants):
         return not_checked(check, "contention per variant was not recorded")
-    least, most = (choose(told, key=lambda one: one.lengthening) for choose in (min, max))
+    least, most = (choose(variant_calls, key=lambda one: one.lengthening) for choose in (min, max))
     shift = most.lengthening / least.lengthening
     lengths = " and ".join(f"{one.name} by {ratio_text(one.lengthening)}" for one in (most, least))
     grade = beyond(shift - 1, UNEVEN)

@@ -64,8 +64,8 @@ def evidence_of(
     outputs: str | None = None,
 ) -> QualityEvidence:
     """What there is to judge by; of each variant the untraced latency where there is one, else the traced."""
-    costs = [own.tracing.ratio for _, own in variants.values() if own and own.tracing]
-    rows = [timed(name, own.latency if own else traced) for name, (traced, own) in variants.items()]
+    costs = [untraced.tracing.ratio for _, untraced in variants.values() if untraced and untraced.tracing]
+    rows = [timed(name, untraced.latency if untraced else traced) for name, (traced, untraced) in variants.items()]
     return QualityEvidence(rows, end_to_end, outputs, max(costs, default=None))
 
 

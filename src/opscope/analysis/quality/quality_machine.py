@@ -49,48 +49,53 @@ class Circumstances(NamedTuple):
     beside: tuple[str, ...] = ()  # other runs of opscope that measured there at the same time
 
 
-def examine_machine(found: Circumstances) -> list[Message]:
+def examine_machine(circumstances: Circumstances) -> list[Message]:
     """What the machine and the course of the experiment say about the quality of its figures."""
-    if found.emulated:
-        return [concern("real_cpu", Grade.DO_NOT_TRUST, EMULATED, ON_THE_DEVICE), *asked([complete], found)]
-    if not found.known:
-        return [*asked([complete], found), not_checked("machine", "the machine and its load are not known")]
-    own = [not_throttled] if found.thermal_status is not None or found.limit_mhz is not None else []
-    own += [one_run] if found.locked is not None or found.beside else []
-    return asked([*CHECKS, *own], found)
+    if circumstances.emulated:
+        return [concern("real_cpu", Grade.DO_NOT_TRUST, EMULATED, ON_THE_DEVICE), *asked([complete], circumstances)]
+    if not circumstances.known:
+        return [*asked([complete], circumstances), not_checked("machine", "the machine and its load are not known")]
+    own = [not_throttled] if circumstances.thermal_status is not None or circumstances.limit_mhz is not None else []
+    own += [one_run] if circumstances.locked is not None or circumstances.beside else []
+    return asked([*CHECKS, *own], circumstances)
 
 
 @declare_rule(FAILED=FAILED)
-def complete(found: Circumstances) -> Message:
+def complete(circumstances: Circumstances) -> Message:
     """Repetitions that failed or were not run."""
     check = "complete"
-    if not found.failed and not found.missing:
-        return passed(check, f"all {counted_text(found.planned, 'repetition')} succeeded")
-    parts = [f"{found.failed} failed" * bool(found.failed), f"{found.missing} were not run" * bool(found.missing)]
-    told = f"of {counted_text(found.planned, 'repetition')} {' and '.join(part for part in parts if part)}"
-    grade = beyond((found.failed + found.missing) / max(found.planned, 1), FAILED) or Grade.USABLE
-    return concern(check, grade, told, "see what failed; --resume runs what is missing")
+    if not circumstances.failed and not circumstances.missing:
+        return passed(check, f"all {counted_text(circumstances.planned, 'repetition')} succeeded")
+    parts = [
+        f"{circumstances.failed} failed" * bool(circumstances.failed),
+        f"{circumstances.missing} were not run" * bool(circumstances.missing),
+    ]
+    text = f"of {counted_text(circumstances.planned, 'repetition')} {' and '.join(part for part in parts if part)}"
+    grade = (
+        beyond((circumstances.failed + circumstances.missing) / max(circumstances.planned, 1), FAILED) or Grade.USABLE
+    )
+    return concern(check, grade, text, "see what failed; --resume runs what is missing")
 
 
 @declare_rule(LOAD=LOAD)
-def idle(found: Circumstances) -> Message:
+def idle(circumstances: Circumstances) -> Message:
     """Other programs that were running."""
     check = "idle"
-    if found.load is None or found.usable_cpus is None:
+    if circumstances.load is None or circumstances.usable_cpus is None:
         return not_checked(check, "the load of the machine cannot be read")
-    cpus = found.usable_cpus[0]
-    figures = f"the load average reached {found.load:.1f} on {counted_text(cpus, 'CPU')}"
-    grade = beyond(found.load / cpus, LOAD)
+    cpus = circumstances.usable_cpus[0]
+    figures = f"the load average reached {circumstances.load:.1f} on {counted_text(cpus, 'CPU')}"
+    grade = beyond(circumstances.load / cpus, LOAD)
     return graded(check, grade, figures, "close other programs and rerun", ": other programs were running")
 
 
 @declare_rule()
-def same_cpus(found: Circumstances) -> Message:
+def same_cpus(circumstances: Circumstances) -> Message:
     """CPUs that became unavailable during the run."""
     check = "same_cpus"
-    if found.usable_cpus is None:
+    if circumstances.usable_cpus is None:
         return not_checked(check, "the number of usable CPUs cannot be read")
-    low, high = found.usable_cpus
+    low, high = circumstances.usable_cpus
     if low == high:
         return passed(check, f"{counted_text(low, 'CPU')} available throughout")
     problem = f"the CPUs that could be used changed during the run, between {low} and {high}"
@@ -98,85 +103,85 @@ def same_cpus(found: Circumstances) -> Message:
 
 
 @declare_rule()
-def threads_fit(found: Circumstances) -> Message:
+def threads_fit(circumstances: Circumstances) -> Message:
     """As many threads as CPUs, or more."""
     check = "threads_fit"
-    if found.threads is None or found.usable_cpus is None:
+    if circumstances.threads is None or circumstances.usable_cpus is None:
         return not_checked(check, "the number of threads or of CPUs is not known")
-    cpus = found.usable_cpus[0]
-    figures = f"{counted_text(found.threads, 'thread')} on {counted_text(cpus, 'CPU')}"
-    if found.threads < cpus or found.threads == 1:
+    cpus = circumstances.usable_cpus[0]
+    figures = f"{counted_text(circumstances.threads, 'thread')} on {counted_text(cpus, 'CPU')}"
+    if circumstances.threads < cpus or circumstances.threads == 1:
         return passed(check, figures)
-    if found.threads == cpus:
+    if circumstances.threads == cpus:
         return concern(check, Grade.USABLE, f"{figures}: any other program takes one of them", "use fewer --threads")
     return concern(check, Grade.DO_NOT_TRUST, f"{figures}: threads compete for CPUs", "use fewer --threads")
 
 
 @declare_rule(CLOCK=CLOCK)
-def steady_clock(found: Circumstances) -> Message:
+def steady_clock(circumstances: Circumstances) -> Message:
     """A clock frequency that varied, or could have."""
     check = "steady_clock"
-    if found.clock_mhz is not None and found.clock_mhz[1] > CLOCK * found.clock_mhz[0]:
-        low, high = found.clock_mhz
+    if circumstances.clock_mhz is not None and circumstances.clock_mhz[1] > CLOCK * circumstances.clock_mhz[0]:
+        low, high = circumstances.clock_mhz
         problem = f"the clock frequency varied between {low:.0f} and {high:.0f} MHz"
         return concern(check, Grade.USABLE, problem, "set the governor to performance, or cool down between rounds")
-    if found.governor is not None and found.governor != "performance":
-        problem = f"the governor is {found.governor}: it follows the load"
+    if circumstances.governor is not None and circumstances.governor != "performance":
+        problem = f"the governor is {circumstances.governor}: it follows the load"
         return concern(check, Grade.USABLE, problem, "set the governor to performance")
-    if found.clock_mhz is None and found.governor is None:
+    if circumstances.clock_mhz is None and circumstances.governor is None:
         return not_checked(check, "the clock frequency cannot be read here, so throttling would go unnoticed")
-    if found.governor is not None:
+    if circumstances.governor is not None:
         return passed(check, "the governor is performance")
     return passed(check, "the clock frequency was stable")
 
 
 @declare_rule(HOT=HOT)
-def cool(found: Circumstances) -> Message:
+def cool(circumstances: Circumstances) -> Message:
     """Temperatures at which clocks are throttled."""
     check = "cool"
-    if found.temperature is None:
+    if circumstances.temperature is None:
         return not_checked(check, "the temperature cannot be read here")
-    figures = f"the temperature reached {found.temperature:.0f} °C"
-    grade = None if found.temperature <= HOT else Grade.USABLE
+    figures = f"the temperature reached {circumstances.temperature:.0f} °C"
+    grade = None if circumstances.temperature <= HOT else Grade.USABLE
     return graded(check, grade, figures, "cool down between rounds", ": the clock may have been throttled")
 
 
 @declare_rule(THROTTLING=THROTTLING)
-def not_throttled(found: Circumstances) -> Message:
+def not_throttled(circumstances: Circumstances) -> Message:
     """Throttling that an Android device reports; checked only on devices that report it."""
     check = "not_throttled"
-    if found.thermal_status is not None and found.thermal_status >= THROTTLING:
-        told = f"the device reported thermal status {found.thermal_status}: it throttles"
-        return concern(check, Grade.DO_NOT_TRUST, told, "let it cool out of its case, and pause between processes")
-    if found.limit_mhz is not None and found.limit_mhz[0] < found.limit_mhz[1]:
-        low, high = found.limit_mhz
-        told = f"a CPU's clock limit fell from {high:.0f} to {low:.0f} MHz"
-        return concern(check, Grade.USABLE, told, "let it cool between rounds, or plug it in")
+    if circumstances.thermal_status is not None and circumstances.thermal_status >= THROTTLING:
+        text = f"the device reported thermal status {circumstances.thermal_status}: it throttles"
+        return concern(check, Grade.DO_NOT_TRUST, text, "let it cool out of its case, and pause between processes")
+    if circumstances.limit_mhz is not None and circumstances.limit_mhz[0] < circumstances.limit_mhz[1]:
+        low, high = circumstances.limit_mhz
+        text = f"a CPU's clock limit fell from {high:.0f} to {low:.0f} MHz"
+        return concern(check, Grade.USABLE, text, "let it cool between rounds, or plug it in")
     return passed(check, "the device reported no throttling")
 
 
 @declare_rule(STEAL=STEAL)
-def alone(found: Circumstances) -> Message:
+def alone(circumstances: Circumstances) -> Message:
     """Other guests of the same machine, if the hypervisor reports stolen time."""
     check = "alone"
-    if found.steal:
-        figures = f"the hypervisor took {share_text(found.steal)} of the CPU time"
-        return graded(check, beyond(found.steal, STEAL), figures, "measure when the host is quiet")
-    if found.virtual:
+    if circumstances.steal:
+        figures = f"the hypervisor took {share_text(circumstances.steal)} of the CPU time"
+        return graded(check, beyond(circumstances.steal, STEAL), figures, "measure when the host is quiet")
+    if circumstances.virtual:
         return not_checked(check, "this is a virtual machine: other guests are not visible")
-    if found.virtual is None:
+    if circumstances.virtual is None:
         return not_checked(check, "whether this is a virtual machine cannot be read")
     return passed(check, "this is not a virtual machine")
 
 
 @declare_rule()
-def one_run(found: Circumstances) -> Message:
+def one_run(circumstances: Circumstances) -> Message:
     """Other opscope runs that measured on the machine at the same time; checked only if the machine has a lock."""
     check = "one_run"
-    if found.beside:
-        told = f"measured at the same time as another run, by {'; '.join(found.beside)}"
-        return concern(check, Grade.DO_NOT_TRUST, told, "run them one after another; --lock fail refuses a second run")
-    if not found.locked:
+    if circumstances.beside:
+        text = f"measured at the same time as another run, by {'; '.join(circumstances.beside)}"
+        return concern(check, Grade.DO_NOT_TRUST, text, "run them one after another; --lock fail refuses a second run")
+    if not circumstances.locked:
         return not_checked(check, "the machine has no lock, so another run would go unnoticed")
     return passed(check, "no other run of opscope measured on the machine")
 

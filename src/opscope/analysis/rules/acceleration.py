@@ -82,10 +82,10 @@ def not_switched(pair: PairEvidence) -> str | None:
 
 def undecided(pair: PairEvidence) -> str | None:
     """Why the measurements decide nothing: they were disturbed, or too few rounds ran; None when they do."""
-    found = pair.comparison.end_to_end
-    if found.reason:
-        return f"the comparison is withheld: {found.reason}"
-    few = found.verdict is Verdict.UNDECIDABLE
+    end_to_end = pair.comparison.end_to_end
+    if end_to_end.reason:
+        return f"the comparison is withheld: {end_to_end.reason}"
+    few = end_to_end.verdict is Verdict.UNDECIDABLE
     return "inconclusive: add rounds (--rounds 6)" if few else None
 
 
@@ -104,8 +104,8 @@ def kernel_gains(pair: PairEvidence, operators: Iterable[Operator]) -> list[Kern
     if baseline is None or candidate is None:
         return []
     own = {use: rows for use, rows in grouped(operators, delegated_kernels).items() if use is not None}
-    found = [_gain(use, rows, baseline, candidate) for use, rows in own.items()]
-    return sorted((gain for gain in found if gain), key=lambda gain: -gain.time_ns)
+    gains = [_gain(use, rows, baseline, candidate) for use, rows in own.items()]
+    return sorted((gain for gain in gains if gain), key=lambda gain: -gain.time_ns)
 
 
 def _gain(use: KernelUse, rows: Sequence[Operator], baseline: Ceilings, candidate: Ceilings) -> KernelGain | None:
@@ -124,12 +124,12 @@ def other_gains(pair: PairEvidence, used: Iterable[KernelGain]) -> list[KernelGa
         return []
     known = {gain.kernels for gain in used}
     before = {(ceiling.dtype, ceiling.kernel, ceiling.taps): ceiling.rate for ceiling in baseline.compute}
-    found = [
+    gains = [
         KernelGain(f"{ceiling.dtype} {ceiling.kernel.value}", lower.best, ceiling.rate.best, 0.0)
         for ceiling in candidate.compute
         if ceiling.rate and (lower := before.get((ceiling.dtype, ceiling.kernel, ceiling.taps)))
     ]
-    others = [gain for gain in found if gain.faster and gain.kernels not in known]
+    others = [gain for gain in gains if gain.faster and gain.kernels not in known]
     return sorted(others, key=lambda gain: -gain.ratio)
 
 
@@ -216,8 +216,8 @@ def acceleration_effect(pair: PairEvidence) -> Message:
     beyond = share_text(result.excluded_beyond or 0.0)
     title = f"{switched_text(pair)} makes no difference to latency: a change beyond {beyond} is ruled out"
     step = "see which operators changed, and which category now takes the time"
-    found = finding(rule, Severity.HIGH, (title, figures, step), no_saving("the latency is the same"))
-    return contextual(pair, found)
+    message = finding(rule, Severity.HIGH, (title, figures, step), no_saving("the latency is the same"))
+    return contextual(pair, message)
 
 
 def _lost(pair: PairEvidence) -> tuple[float, float] | None:
@@ -229,9 +229,9 @@ def _lost(pair: PairEvidence) -> tuple[float, float] | None:
     return max(0.0, low), max(0.0, high)
 
 
-def contextual(pair: PairEvidence, found: Message) -> Message:
+def contextual(pair: PairEvidence, message: Message) -> Message:
     """With what is usual of SME2, where that is what was switched."""
-    return found.about(context=CONTEXT) if "sme2" in (pair.switched or ()) else found
+    return message.about(context=CONTEXT) if "sme2" in (pair.switched or ()) else message
 
 
 @declare_rule(Severity.HIGH, Severity.MEDIUM, UNHELPED_SPEEDUP=UNHELPED_SPEEDUP)
@@ -255,13 +255,13 @@ def acceleration_unused(pair: PairEvidence) -> Message:
     if cause is None and expected is not None and expected < UNHELPED_SPEEDUP and any(gain.faster for gain in gains):
         small = f"{ratio_text(expected)} at most was expected: convolutions and products take too little time"
         return passed(rule, f"{small} ({gains_text(gains)})")
-    told = (
+    text = (
         f"{ratio_text(result.speedup)}, a change beyond {share_text(result.excluded_beyond or 0.0)} is ruled out; "
         f"none of {counted_text(len(pair.comparison.operators), 'operator')} changed detectably, and all kernel names "
         "are the same"
     )
     severity, title, why, step = cause or _from_ceilings(pair, gains)
-    words = title, f"{told}; {why}" if why else told, step
+    words = title, f"{text}; {why}" if why else text, step
     return contextual(pair, finding(rule, severity, words, no_saving("the latency is the same")))
 
 

@@ -51,8 +51,10 @@ def attention_operators(evidence: Evidence) -> list[Operator]:
         return evidence.where(lambda o: o.backend == PORTABLE_BACKEND and operator_key(o) in known)
     candidates = evidence.where(lambda o: o.backend == PORTABLE_BACKEND and aten_operator(o.name) in _SAFE_SOFTMAX)
     methods = grouped(candidates, lambda operator: operator.method).values()
-    whole = [own for own in methods if {aten_operator(operator.name) for operator in own} == _SAFE_SOFTMAX]
-    return [operator for own in whole for operator in own]
+    whole = [
+        operators for operators in methods if {aten_operator(operator.name) for operator in operators} == _SAFE_SOFTMAX
+    ]
+    return [operator for operators in whole for operator in operators]
 
 
 def _doing(evidence: Evidence, members: Sequence[Operator], part: AttentionPart) -> list[Operator]:
@@ -78,11 +80,11 @@ def attention_masking(evidence: Evidence) -> Message:
     parts = [*(["projections"] if projecting else []), *(["masks"] if masking else []), "scales and copies"]
     what = ", ".join(parts)
     title = f"Undelegated {what} inside attention take {share_text(share)} of the latency"
-    told = f"{count(members)}, {milliseconds(time)} ms of {milliseconds(evidence.total)} ms"
-    told += _parts(masking, projecting, len(members) - len(masking) - len(projecting))
-    words = title, f"{told}; longest: {longest(members)}", _step(members)
-    found = finding(rule, Severity.HIGH, words, _saving(evidence, members, projecting), places(members))
-    return found.about(recipe=ATTENTION_MASKS)
+    text = f"{count(members)}, {milliseconds(time)} ms of {milliseconds(evidence.total)} ms"
+    text += _parts(masking, projecting, len(members) - len(masking) - len(projecting))
+    words = title, f"{text}; longest: {longest(members)}", _step(members)
+    message = finding(rule, Severity.HIGH, words, _saving(evidence, members, projecting), places(members))
+    return message.about(recipe=ATTENTION_MASKS)
 
 
 def _saving(evidence: Evidence, members: Sequence[Operator], projecting: Sequence[Operator]) -> Saving:
@@ -111,8 +113,8 @@ def _parts(masking: Sequence[Operator], projecting: Sequence[Operator], rest: in
     names = list(dict.fromkeys(aten_operator(operator.name) for operator in masking))
     guard = ", which the exporter adds to the softmax for fully masked rows"
     own = f"{', '.join(names)}{guard if set(names) >= _SAFE_SOFTMAX else ''}"
-    told = f"{products if projecting else ''}; masks: {milliseconds(time_of(masking))} ms ({own})"
-    return f"{told}; {counted_text(rest, 'other')} scale, copy or reshape" if rest else told
+    text = f"{products if projecting else ''}; masks: {milliseconds(time_of(masking))} ms ({own})"
+    return f"{text}; {counted_text(rest, 'other')} scale, copy or reshape" if rest else text
 
 
 def _step(members: Sequence[Operator]) -> str:

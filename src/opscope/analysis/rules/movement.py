@@ -46,10 +46,10 @@ def data_movement(evidence: Evidence) -> Message:
     title = f"Data movement takes {share_text(share)} of the latency"
     kinds = f": {_by_kind(moving)}; caused by {_causes(moving)}" if moving else ""
     whole = f", {milliseconds(time)} ms{' together' if copied else ''}" if moving else ""
-    told = f"{figures}{whole}{kinds}"
+    text = f"{figures}{whole}{kinds}"
     step = _COPIES if copies > time / 2 else _movement_step(moving)
-    found = finding(rule, Severity.HIGH, (title, told, step), evidence.limit(moving, copies=True), places(moving))
-    return found.about(recipe=_layout_recipe(step))
+    message = finding(rule, Severity.HIGH, (title, text, step), evidence.limit(moving, copies=True), places(moving))
+    return message.about(recipe=_layout_recipe(step))
 
 
 def _by_kind(operators: Sequence[Operator]) -> str:
@@ -129,10 +129,10 @@ def layout_tax(evidence: Evidence) -> Message:
         part = "" if whole else f" of the {share_text(evidence.attributed)} that is attributed"
         return passed(rule, f"layout changes that are not in the model take {share_text(share)}{part}")
     title = f"Layout changes that are not in the model take {share_text(share)} of the latency"
-    told = f"{len(added)} of them, {milliseconds(time_of(added))} ms: {_causes(added)}"
+    text = f"{len(added)} of them, {milliseconds(time_of(added))} ms: {_causes(added)}"
     step = _unasked_step(added)
-    found = finding(rule, Severity.HIGH, (title, told, step), evidence.limit(added), places(added))
-    return found.about(recipe=_layout_recipe(step))
+    message = finding(rule, Severity.HIGH, (title, text, step), evidence.limit(added), places(added))
+    return message.about(recipe=_layout_recipe(step))
 
 
 @declare_rule(Severity.MEDIUM, LEAST_SHARE=LEAST_SHARE)
@@ -151,9 +151,9 @@ def layout_churn(evidence: Evidence) -> Message:
     if share <= LEAST_SHARE:
         return passed(rule, f"{figures}, {share_text(share)} of the latency")
     title = f"Layout changes on both sides of delegate boundaries take {share_text(share)} of the latency"
-    told = f"{figures}: {milliseconds(time_of(members))} ms; {_causes(members)}"
+    text = f"{figures}: {milliseconds(time_of(members))} ms; {_causes(members)}"
     step = "merge these delegates (see the finding on portable operators): the layout changes may then cancel out"
-    return finding(rule, Severity.MEDIUM, (title, told, step), evidence.limit(members), places(members))
+    return finding(rule, Severity.MEDIUM, (title, text, step), evidence.limit(members), places(members))
 
 
 def _delegated_calls(evidence: Evidence) -> list[list[Operator]]:
@@ -183,7 +183,7 @@ def fragmentation(evidence: Evidence) -> Message:
         return passed(rule, f"{figures}, mostly of an unrolled recurrence (a separate finding)")
     title = f"The model is split into {len(calls)} delegate calls; crossing their boundaries takes {share_text(share)}"
     between = evidence.where(lambda operator: operator.backend == PORTABLE_BACKEND)
-    told = f"{figures}, {time_text(cost / len(calls))} each; in between: {longest(between) or 'no operator'}"
+    text = f"{figures}, {time_text(cost / len(calls))} each; in between: {longest(between) or 'no operator'}"
     step = "merge delegates: replace the operators between them, the most frequent first"
     kept = (len(calls) - 1) / len(calls)
     spread = evidence.interval([o for o in evidence.operators if o.name == "DELEGATE_CALL" and o.position is None])
@@ -191,9 +191,9 @@ def fragmentation(evidence: Evidence) -> Message:
     ends = tuple(max(0.0, end - (whole - cost)) * kept for end in spread) if spread else None
     basis = "if only one call remained; part of it is tracing overhead"
     saving = Saving(cost * kept, (ends[0], ends[1]) if ends else None, basis)
-    found = finding(rule, Severity.MEDIUM, (title, told, step), evidence.saved(saving))
+    message = finding(rule, Severity.MEDIUM, (title, text, step), evidence.saved(saving))
     known = [recipe_of(row.name, Cause(row.cause)) for row in evidence.portable if row.cause]
-    return found.about(recipe=max((one for one in known if one), key=known.count, default=None))
+    return message.about(recipe=max((one for one in known if one), key=known.count, default=None))
 
 
 @declare_rule(Severity.MEDIUM, recipes=(DYNAMIC_INT8,), LEAST_SHARE=LEAST_SHARE)
@@ -211,16 +211,16 @@ def quantisation_overhead(evidence: Evidence) -> Message:
     title = (
         f"{'Quantising at run time' if mostly else 'Converting number types'} takes {share_text(share)} of the latency"
     )
-    told = f"{count(converting)}, {milliseconds(time_of(converting))} ms; longest: {longest(converting)}"
+    text = f"{count(converting)}, {milliseconds(time_of(converting))} ms; longest: {longest(converting)}"
     if mostly:
-        told += f"; needed by {count(served)} ({milliseconds(time_of(served))} ms)"
+        text += f"; needed by {count(served)} ({milliseconds(time_of(served))} ms)"
     step = (
         "quantise statically, with calibration, or keep layers with few rows in their original type"
         if mostly
         else "keep one number type throughout, or quantise neighbouring operators the same way"
     )
-    found = finding(rule, Severity.MEDIUM, (title, told, step), evidence.limit(converting), places(converting))
-    return found.about(recipe=DYNAMIC_INT8 if mostly else None)
+    message = finding(rule, Severity.MEDIUM, (title, text, step), evidence.limit(converting), places(converting))
+    return message.about(recipe=DYNAMIC_INT8 if mostly else None)
 
 
 def _is_dynamic(operator: Operator) -> bool:

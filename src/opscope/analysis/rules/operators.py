@@ -72,28 +72,32 @@ def unhelped_operators(pair: PairEvidence) -> Message:
         same = "no operator changed detectably; see the check on latency"
         return not_checked(rule, hidden) if hidden else passed(rule, same)
     groups = _heavy_kinds(pair)
-    unhelped = {kind: own for kind, own in groups.items() if _best_speedup(pair, kind, own) < UNHELPED_SPEEDUP}
+    unhelped = {
+        kind: changes for kind, changes in groups.items() if _best_speedup(pair, kind, changes) < UNHELPED_SPEEDUP
+    }
     if not unhelped:
-        told = ", ".join(f"{kind} {ratio_text(_speedup(own))}" for kind, own in groups.items()) or "there are none"
-        return passed(rule, f"main delegated convolutions and products: {told}")
-    members = [change for own in unhelped.values() for change in own]
+        text = (
+            ", ".join(f"{kind} {ratio_text(_speedup(changes))}" for kind, changes in groups.items()) or "there are none"
+        )
+        return passed(rule, f"main delegated convolutions and products: {text}")
+    members = [change for changes in unhelped.values() for change in changes]
     time = sum(change.candidate_ns or 0.0 for change in members)
-    told = ", ".join(
-        f"{kind} {_side(own, 'baseline_ns')} to {_side(own, 'candidate_ns')} ms, at most "
-        f"{ratio_text(_best_speedup(pair, kind, own))}"
-        for kind, own in unhelped.items()
+    text = ", ".join(
+        f"{kind} {_side(changes, 'baseline_ns')} to {_side(changes, 'candidate_ns')} ms, at most "
+        f"{ratio_text(_best_speedup(pair, kind, changes))}"
+        for kind, changes in unhelped.items()
     )
     title = f"Acceleration does not speed up {' and '.join(unhelped)} operators"
     share = share_text(time / pair.comparison.candidate.headline_ns)
-    words = f"{share} of the latency: {told}{_limits_text(pair, members)}"
-    found = finding(
+    words = f"{share} of the latency: {text}{_limits_text(pair, members)}"
+    message = finding(
         rule,
         Severity.MEDIUM,
         (title, words, _unhelped_step(pair, members)),
         _unhelped_saving(pair, members),
         places(members),
     )
-    return contextual(pair, found)
+    return contextual(pair, message)
 
 
 def _heavy_kinds(pair: PairEvidence) -> dict[str, list[OperatorChange]]:
@@ -104,36 +108,36 @@ def _heavy_kinds(pair: PairEvidence) -> dict[str, list[OperatorChange]]:
         shared = [change for change in shared if operator_key(change) not in cannot]
     least = LEAST_SHARE * pair.comparison.candidate.headline_ns
     return {
-        kind: own
-        for kind, own in grouped(shared, lambda change: change.kind).items()
-        if sum(c.candidate_ns or 0.0 for c in own) > least
+        kind: changes
+        for kind, changes in grouped(shared, lambda change: change.kind).items()
+        if sum(c.candidate_ns or 0.0 for c in changes) > least
     }
 
 
-def _best_speedup(pair: PairEvidence, kind: str, own: Sequence[OperatorChange]) -> float:
+def _best_speedup(pair: PairEvidence, kind: str, changes: Sequence[OperatorChange]) -> float:
     """The largest speedup of a kind that the interval of its saving allows; infinite without an interval."""
     whole = [c for c in pair.comparison.kinds if c.kind == kind and c.backend not in _NOT_DELEGATES]
     complete = sum(1 for c in pair.comparison.operators if c.kind == kind and c.backend not in _NOT_DELEGATES)
-    if len(whole) == 1 and complete == len(own):
+    if len(whole) == 1 and complete == len(changes):
         before, most = whole[0].baseline_ns, whole[0].ci95_saved_ns[1] if whole[0].ci95_saved_ns else None
     else:  # a part of a kind has no interval of its own; the sum of its operators' holds it
-        ends = [change.ci95_saved_ns for change in own]
-        before = sum(change.baseline_ns or 0.0 for change in own)
+        ends = [change.ci95_saved_ns for change in changes]
+        before = sum(change.baseline_ns or 0.0 for change in changes)
         most = None if None in ends else sum(end[1] for end in ends if end is not None)
     if most is None or before <= most:
         return float("inf")
     return before / (before - most)
 
 
-def _speedup(own: Sequence[OperatorChange]) -> float:
+def _speedup(changes: Sequence[OperatorChange]) -> float:
     before, after = (
-        sum(times) for times in zip(*[(c.baseline_ns or 0.0, c.candidate_ns or 0.0) for c in own], strict=True)
+        sum(times) for times in zip(*[(c.baseline_ns or 0.0, c.candidate_ns or 0.0) for c in changes], strict=True)
     )
     return before / after if after else float("inf")
 
 
-def _side(own: Sequence[OperatorChange], side: str) -> str:
-    return milliseconds(sum(getattr(change, side) or 0.0 for change in own))
+def _side(changes: Sequence[OperatorChange], side: str) -> str:
+    return milliseconds(sum(getattr(change, side) or 0.0 for change in changes))
 
 
 def _candidates(pair: PairEvidence, members: Sequence[OperatorChange]) -> list[Operator]:
@@ -202,11 +206,11 @@ def slowed_operators(pair: PairEvidence) -> Message:
         figures = f"{counted_text(len(slower), 'operator')} slower beyond noise"
         return passed(rule, f"{figures}, by {share_text(share)} of the latency" if slower else figures)
     top = sorted(slower, key=lambda change: change.saved_ns)[:_NAMED]
-    told = ", ".join(f"{c.module or c.name} (+{milliseconds(-c.saved_ns)} ms)" for c in top)
+    text = ", ".join(f"{c.module or c.name} (+{milliseconds(-c.saved_ns)} ms)" for c in top)
     title = (
         f"{counted_text(len(slower), 'operator')} became slower with acceleration: {share_text(share)} of the latency"
     )
-    words = f"{milliseconds(lost)} ms more than without; most: {told}"
+    words = f"{milliseconds(lost)} ms more than without; most: {text}"
     step = "report these shapes to the library's maintainers; leave this feature off for models that they dominate"
     ends = [change.ci95_saved_ns for change in slower]
     known = [end for end in ends if end is not None]
@@ -284,7 +288,7 @@ def unrolled_recurrence(evidence: Evidence) -> Message:
         return passed(rule, f"{named}: leaving the delegate takes {share_text(share)} ({figures})")
     title = f"Steps of {named} leave their delegate, which takes {share_text(share)} of the latency"
     own = f": {longest(portable)}" if portable else ""
-    told = (
+    text = (
         f"{figures} in {counted_text(sum(one.steps for one in found), 'step')}; portable: "
         f"{milliseconds(time_of(portable))} ms{own}; entering and leaving: {milliseconds(sum(borders))} ms"
     )
@@ -293,7 +297,7 @@ def unrolled_recurrence(evidence: Evidence) -> Message:
     spread, more = evidence.interval(whole), time_of(whole) - saved
     ends = (max(0.0, spread[0] - more), max(0.0, spread[1] - more)) if spread else None
     saving = evidence.saved(Saving(saved, ends, basis))
-    return finding(rule, Severity.MEDIUM, (title, told, step), saving, places(portable)).about(recipe=RECURRENT_LAYERS)
+    return finding(rule, Severity.MEDIUM, (title, text, step), saving, places(portable)).about(recipe=RECURRENT_LAYERS)
 
 
 def _between(evidence: Evidence, inside: set[tuple[str, int | None]]) -> float:

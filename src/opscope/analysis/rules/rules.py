@@ -130,14 +130,14 @@ def thread_count(experiment: ExperimentEvidence) -> Message:
     best, effect = max(faster.items(), key=lambda one: one[1].estimate)
     typical, with_threads = latencies[own].median_ns, counted_text(best, "thread")
     title = f"{with_threads}: {ratio_text(math.exp(effect.estimate))} faster than {own}"
-    told = (
+    text = (
         f"{time_text(latencies[best].median_ns)} against {time_text(typical)}, {_between(effect)}; "
         f"the report shows {experiment.name}"
     )
     step = f"run with {with_threads} if the product has that many free cores"
     ends = interval_of(effect, lambda gain: typical * -math.expm1(-gain))
     saving = Saving(typical * -math.expm1(-effect.estimate), ends, f"with {with_threads}, as measured")
-    return finding(rule, Severity.MEDIUM, (title, told, step), saving)
+    return finding(rule, Severity.MEDIUM, (title, text, step), saving)
 
 
 def _between(effect: Effect) -> str:
@@ -156,9 +156,9 @@ def runner_build(experiment: ExperimentEvidence) -> Message:
         return not_checked(rule, "nothing was measured")
     if experiment.backends and not (shown.delegates or shown.where(is_delegated)):
         title = "The program has delegates, but the trace shows no delegate call"
-        told = f"the program was exported for {', '.join(experiment.backends[:3])}"
+        text = f"the program was exported for {', '.join(experiment.backends[:3])}"
         step = "link the backend into the runner, and check that the trace is of this program"
-        return finding(rule, Severity.HIGH, (title, told, step), no_saving("the measurement is not of this program"))
+        return finding(rule, Severity.HIGH, (title, text, step), no_saving("the measurement is not of this program"))
     if not experiment.known_runtime:
         return not_checked(
             rule, "whether the runner is an optimised build is not recorded: use CMAKE_BUILD_TYPE=Release"
@@ -181,21 +181,21 @@ def sme_number_types(experiment: ExperimentEvidence) -> Message:
         known = shown.sme.get(place) if place else None
         if known is not None and known.verdict is Eligible.NOT_ELIGIBLE:
             groups.setdefault((known.form.value, known.reason, known.advice), []).append(operator)
-    members = [operator for own in groups.values() for operator in own]
+    members = [operator for operators in groups.values() for operator in operators]
     share = shown.share(members)
     if share <= LEAST_SHARE:
         return passed(rule, f"operators that SME cannot run take {share_text(share)}")
     ranked = sorted(groups.items(), key=lambda group: -time_of(group[1]))
-    told = "; ".join(
-        f"{counted_text(len(own), form)}, {milliseconds(time_of(own))} ms: {reason}"
-        for (form, reason, _), own in ranked[:2]
+    text = "; ".join(
+        f"{counted_text(len(operators), form)}, {milliseconds(time_of(operators))} ms: {reason}"
+        for (form, reason, _), operators in ranked[:2]
     )
     advice = next((advice for (_, _, advice), _ in ranked if advice), None)
     title = f"Operators that SME cannot run take {share_text(share)} of the latency"
     step = advice or "no simple fix: they stay on the vector unit; use fewer of them, or fewer channels"
     saving = no_saving("their time with SME was not measured: export them in a supported type and compare")
     severity = Severity.MEDIUM if advice else Severity.INFO
-    return finding(rule, severity, (title, told, step), saving, places(members)).about(context=CONTEXT)
+    return finding(rule, severity, (title, text, step), saving, places(members)).about(context=CONTEXT)
 
 
 __all__ = [
@@ -301,7 +301,7 @@ def merged(
     groups: Sequence[tuple[list[Message], list[Message]]], times: Mapping[OperatorKey, float]
 ) -> tuple[list[Message], list[Message]]:
     """Findings of several sources in one list, each saying which of its time an earlier one counts, too."""
-    findings, ruled_out = list(groups[0][0]), [item for _, own in groups for item in own]
+    findings, ruled_out = list(groups[0][0]), [item for _, messages in groups for item in messages]
     for group, _ in groups[1:]:
         kept, repeated = with_overlaps(group, findings, times)
         findings += kept

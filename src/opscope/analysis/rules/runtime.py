@@ -75,9 +75,9 @@ def unresolved_operators(evidence: Evidence) -> Message:
         return passed(rule, f"truncated durations could add at most {share_text(share)} to operators")
     title = f"Truncated times leave up to {share_text(share)} of the latency unattributed"
     who = "the profiler" if evidence.of_nodes() else "the delegate"
-    told = f"{who} truncates times to whole microseconds: up to {time_text(unresolved)} per inference"
+    text = f"{who} truncates times to whole microseconds: up to {time_text(unresolved)} per inference"
     step = "judge operators of a few microseconds as a group; end-to-end latency is not affected"
-    return limit(rule, Severity.INFO, (title, told, step))
+    return limit(rule, Severity.INFO, (title, text, step))
 
 
 @declare_rule(Severity.HIGH)
@@ -91,7 +91,7 @@ def silent_delegate(evidence: Evidence) -> Message:
     if not silent:
         return passed(rule, f"all of {counted_text(len(evidence.delegates), 'delegate call')} report operators")
     title = f"{counted_text(len(silent), 'delegate call')} {'reports' if len(silent) == 1 else 'report'} no operators"
-    told = f"{milliseconds(time)} ms ({share_text(evidence.part(time))}) of the latency cannot be split further"
+    text = f"{milliseconds(time)} ms ({share_text(evidence.part(time))}) of the latency cannot be split further"
     backend = silent[0].backend
     xnnpack = backend.lower().startswith(("xnn", "unknown"))
     step = (
@@ -99,7 +99,7 @@ def silent_delegate(evidence: Evidence) -> Message:
         if xnnpack
         else f"{display_name(backend)} may record none: use its vendor's profiler to look inside"
     )
-    return finding(rule, Severity.HIGH, (title, told, step), no_saving("its time cannot be split"))
+    return finding(rule, Severity.HIGH, (title, text, step), no_saving("its time cannot be split"))
 
 
 @declare_rule(Severity.MEDIUM, LEAST_SHARE=LEAST_SHARE)
@@ -114,7 +114,7 @@ def unfused_operators(evidence: Evidence) -> Message:
     if share <= LEAST_SHARE:
         return passed(rule, f"{figures} run separately: {share_text(share)} of the latency")
     title = f"Operators that could be fused run separately: {share_text(share)} of the latency"
-    told = f"{figures}, {milliseconds(time_of(members))} ms; longest: {longest(members)}"
+    text = f"{figures}, {milliseconds(time_of(members))} ms; longest: {longest(members)}"
     steps = [
         "fold each batch normalisation into its convolution before the export (model.eval(), then "
         "torch.nn.utils.fusion.fuse_conv_bn_eval)"
@@ -123,7 +123,7 @@ def unfused_operators(evidence: Evidence) -> Message:
         "let only the activation read the preceding result, so both can be fused" if clamps else "",
     ]
     saving = evidence.limit(members)
-    return finding(rule, Severity.MEDIUM, (title, told, "; ".join(filter(None, steps))), saving, places(members))
+    return finding(rule, Severity.MEDIUM, (title, text, "; ".join(filter(None, steps))), saving, places(members))
 
 
 def _is_batch_normalisation(operator: Operator) -> bool:
@@ -137,14 +137,14 @@ def _is_batch_normalisation(operator: Operator) -> bool:
 def _lone_clamps(evidence: Evidence) -> list[Operator]:
     """Clamps right behind an operator of the same delegate that could have ended with them."""
     rows = evidence.operators
-    found = [
+    operators = [
         own
         for before, own in pairwise(rows)
         if own.name.startswith("Clamp")
         and (own.activation or before.kind in _PRODUCTS)
         and (before.method, before.instruction) == (own.method, own.instruction)
     ]
-    return [operator for operator in found if is_delegated(operator)]
+    return [operator for operator in operators if is_delegated(operator)]
 
 
 @declare_rule(Severity.INFO, LEAST_SHARE=LEAST_SHARE)
@@ -156,9 +156,9 @@ def costly_activations(evidence: Evidence) -> Message:
     if share <= LEAST_SHARE:
         return passed(rule, f"activations that run separately take {share_text(share)} ({count(members)})")
     title = f"Activations that cannot be fused take {share_text(share)} of the latency"
-    told = f"{count(members)}, {milliseconds(time_of(members))} ms; longest: {longest(members)}"
+    text = f"{count(members)}, {milliseconds(time_of(members))} ms; longest: {longest(members)}"
     step = "try ReLU or ReLU6, which fuse at no cost; the model must be retrained"
-    return finding(rule, Severity.INFO, (title, told, step), evidence.limit(members), places(members))
+    return finding(rule, Severity.INFO, (title, text, step), evidence.limit(members), places(members))
 
 
 @declare_rule(Severity.INFO, SLOW_FIRST=SLOW_FIRST)
@@ -212,9 +212,9 @@ def tracer_cost(evidence: Evidence) -> Message:
     if cost.ratio - 1 <= TRACER_SHARE or (cost.ci95 is not None and cost.ci95[0] <= 1):
         return passed(rule, figures)
     title = f"Tracing slows inferences by {share_text(cost.ratio - 1)}"
-    told = f"{figures}; operator times come from traced inferences, scaled to the latency"
+    text = f"{figures}; operator times come from traced inferences, scaled to the latency"
     step = "trust the ranking of operators; part of each one's time is tracing overhead, mostly for short operators"
-    return limit(rule, Severity.INFO, (title, told, step))
+    return limit(rule, Severity.INFO, (title, text, step))
 
 
 @declare_rule(Severity.MEDIUM)

@@ -61,10 +61,10 @@ def portable_operators(evidence: Evidence) -> Message:
     if _is_undelegated(evidence):
         return passed(rule, f"no operator is delegated; see nothing_delegated ({figures})")
     title = f"Undelegated operators take {share_text(share)} of the latency"
-    told = f"{figures}; longest: {longest(portable)}{_reasons(evidence.portable)}"
+    text = f"{figures}; longest: {longest(portable)}{_reasons(evidence.portable)}"
     step, recipe = _portable_step(evidence)
     saving = if_delegated(evidence, portable)
-    return finding(rule, Severity.HIGH, (title, told, step), saving, places(portable)).about(recipe=recipe)
+    return finding(rule, Severity.HIGH, (title, text, step), saving, places(portable)).about(recipe=recipe)
 
 
 def _reasons(rows: Sequence[PortableTime]) -> str:
@@ -79,8 +79,8 @@ def _reasons(rows: Sequence[PortableTime]) -> str:
 def _kinds(rows: Sequence[PortableTime]) -> list[PortableTime]:
     """The first row of each name and cause, those that take most together first."""
     together = grouped(rows, lambda row: (row.name, row.cause))
-    groups = sorted(together.values(), key=lambda own: -sum(row.share for row in own))
-    return [own[0] for own in groups]
+    groups = sorted(together.values(), key=lambda portable_times: -sum(row.share for row in portable_times))
+    return [portable_times[0] for portable_times in groups]
 
 
 def _plain(row: PortableTime) -> str:
@@ -136,8 +136,8 @@ def if_delegated(evidence: Evidence, operators: Sequence[Operator]) -> Saving:
 def _reached(evidence: Evidence, placed: Mapping[OperatorKey, Placement]) -> tuple[float, float] | None:
     """First quartile and median of the fraction of the ceilings that delegated operators reach; None for too few."""
     weighty = [o for o in evidence.where(is_delegated) if o.shown_ns >= WEIGHTY * evidence.total]
-    found = [placed[place] for place in places(weighty) if place in placed]
-    fractions = [min(one.fraction.low, 1.0) for one in found if one.fraction and one.fraction.low > 0]
+    placements = [placed[place] for place in places(weighty) if place in placed]
+    fractions = [min(one.fraction.low, 1.0) for one in placements if one.fraction and one.fraction.low > 0]
     if len(fractions) < _FEWEST:
         return None
     low, middle = np.quantile(fractions, (0.25, 0.5)).tolist()
@@ -155,10 +155,10 @@ def nothing_delegated(evidence: Evidence) -> Message:
     if not work:
         return not_checked(rule, "the trace holds no operator, only the framework's own time")
     title = "Nothing is delegated: every operator runs in the runtime's own kernels"
-    told = f"{count(work)}, {milliseconds(time_of(work))} ms, no call of a delegate; longest: {longest(work)}"
+    text = f"{count(work)}, {milliseconds(time_of(work))} ms, no call of a delegate; longest: {longest(work)}"
     off = any(row.cause == Cause.SWITCHED_OFF.value for row in evidence.portable)
     name = evidence.portable[0].name if evidence.portable and _of_litert(evidence) else ""
-    words = title, told, advice(name, Cause.SWITCHED_OFF if off else Cause.NOT_LOWERED, None)
+    words = title, text, advice(name, Cause.SWITCHED_OFF if off else Cause.NOT_LOWERED, None)
     saving = no_saving("how fast a delegate would run them was not measured")
     return finding(rule, Severity.HIGH, words, saving, places(work))
 
@@ -202,7 +202,7 @@ def bottleneck(evidence: Evidence) -> Message:
     limit = f" ({ratio_text(most)} faster)" if most else ""
     kinds = "" if category is not Category.OTHER else f" ({', '.join(dict.fromkeys(o.kind for o in members))})"
     reached = reached_share(evidence, members)
-    told = (
+    text = (
         f"{len(members)} of {counted_text(len(work), 'operator')}, {milliseconds(time)} ms; without it: "
         f"{milliseconds(rest)} ms{limit}{_reached_text(reached)}; longest: {longest(members)}"
     )
@@ -214,7 +214,7 @@ def bottleneck(evidence: Evidence) -> Message:
         )
     step = _relief(members, category, reached)
     recipe = DYNAMIC_INT8 if category is Category.GEMM and step.startswith(_TYPE) else None
-    return finding(rule, Severity.MEDIUM, (title, told, step), saving, places(members)).about(recipe=recipe)
+    return finding(rule, Severity.MEDIUM, (title, text, step), saving, places(members)).about(recipe=recipe)
 
 
 def reached_share(evidence: Evidence, operators: Sequence[Operator]) -> float | None:
@@ -292,8 +292,8 @@ def headroom(evidence: Evidence) -> Message:
         )
     names = ", ".join(f"{o.module or o.name} ({time_text(rooms[id(o)])})" for o in members[:_FEWEST])
     title = f"{who.capitalize()} miss the roofline by {share_text(share)} of the latency"
-    told = f"{time_text(above)} in {count(members)}; most headroom: {names}"
-    return finding(rule, Severity.INFO, (title, told, _SHAPES), saving, places(members))
+    text = f"{time_text(above)} in {count(members)}; most headroom: {names}"
+    return finding(rule, Severity.INFO, (title, text, _SHAPES), saving, places(members))
 
 
 @declare_rule(Severity.INFO, recipes=(DYNAMIC_INT8,), MEMORY_SHARE=MEMORY_SHARE)
@@ -309,7 +309,7 @@ def memory_bound(evidence: Evidence) -> Message:
     if share <= MEMORY_SHARE:
         return passed(rule, f"memory-bound operators take {share_text(share)}")
     title = f"Memory-bound operators take {share_text(share)} of the latency"
-    told = (
+    text = (
         f"{count(members)}, {milliseconds(time_of(members))} ms: moving their bytes once accounts for at least half of "
         f"it; longest: {longest(members)}"
     )
@@ -317,4 +317,4 @@ def memory_bound(evidence: Evidence) -> Message:
     saving = no_saving("it depends on which bytes you save")
     products = time_of(o for o in members if o.category is Category.GEMM and not is_quantised([o]))
     recipe = DYNAMIC_INT8 if products > time_of(members) / 2 else None
-    return finding(rule, Severity.INFO, (title, told, step), saving, places(members)).about(recipe=recipe)
+    return finding(rule, Severity.INFO, (title, text, step), saving, places(members)).about(recipe=recipe)

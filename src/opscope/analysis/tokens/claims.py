@@ -157,8 +157,8 @@ def measured_claim(
     bound = token_bound(work, Estimated(reached, (reached, reached * MOST)), peak)
     before = Estimated(method.tokens_per_second, method.tokens_ci95)
     claim = speedup_claim(stated, before, bound) if speedup else rate_claim(stated, bound)
-    told = f"{ledger.method}{f' with {weights} weights' if weights else ''}: {claim.evidence}"
-    return msgspec.structs.replace(claim, method=ledger.method, weights=weights, evidence=told)
+    text = f"{ledger.method}{f' with {weights} weights' if weights else ''}: {claim.evidence}"
+    return msgspec.structs.replace(claim, method=ledger.method, weights=weights, evidence=text)
 
 
 def _stored(ledger: TokenLedger, weights: str | None, group: int | None) -> float:
@@ -179,8 +179,8 @@ def claimed_phase(
     methods: Sequence[MethodTime], ledgers: Sequence[TokenLedger], name: str | None
 ) -> tuple[MethodTime, TokenLedger] | None:
     """The phase of this name, or the earliest token; None where none was measured."""
-    own = [one for one in ledgers if (_is_named(one, name) if name else one.phase.kind is PhaseKind.DECODE)]
-    ledger = min(own, key=lambda one: one.phase.position or 0, default=None)
+    token_ledgers = [one for one in ledgers if (_is_named(one, name) if name else one.phase.kind is PhaseKind.DECODE)]
+    ledger = min(token_ledgers, key=lambda one: one.phase.position or 0, default=None)
     return None if ledger is None else (next(one for one in methods if one.method == ledger.method), ledger)
 
 
@@ -200,11 +200,11 @@ def _ends(figure: Estimated) -> tuple[float, float]:
 
 def _claim(stated: float, largest: Estimated, form: Callable[[float], str], by: str) -> Claim:
     low, high = _ends(largest)
-    found = Plausibility.UNDECIDABLE
+    plausibility = Plausibility.UNDECIDABLE
     if stated <= low:
-        found = Plausibility.POSSIBLE
+        plausibility = Plausibility.POSSIBLE
     elif stated > high:
-        found = Plausibility.ABOVE
+        plausibility = Plausibility.ABOVE
     between = f" {interval_text((low, high), form)}" if largest.ci95 else ""
     most = f"{by} allows at most {form(largest.value)}{between}"
     words = {
@@ -212,7 +212,7 @@ def _claim(stated: float, largest: Estimated, form: Callable[[float], str], by: 
         Plausibility.ABOVE: f"{form(stated)} is {stated / largest.value:.2f} times the bound: {most}",
         Plausibility.UNDECIDABLE: f"{form(stated)} cannot be judged: {most}",
     }
-    return Claim(stated, largest, stated / largest.value, found, words[found])
+    return Claim(stated, largest, stated / largest.value, plausibility, words[plausibility])
 
 
 def _tokens_text(rate: float) -> str:

@@ -71,26 +71,34 @@ class CacheCost(msgspec.Struct, frozen=True):
 
 def cache_costs(methods: Sequence[MethodTime]) -> list[CacheCost]:
     """Every position that was measured with caches of several sizes: each size against the smallest."""
-    found = []
-    for position, own in grouped(_decoding(methods), lambda one: one.phase.position if one.phase else None).items():
-        by_size = {one.phase.cache: one for one in own if one.phase is not None and one.phase.cache is not None}
+    costs = []
+    for position, method_times in grouped(
+        _decoding(methods), lambda one: one.phase.position if one.phase else None
+    ).items():
+        by_size = {
+            one.phase.cache: one for one in method_times if one.phase is not None and one.phase.cache is not None
+        }
         least, *more = sorted(by_size) or [0]
         for places in more:
             ratio = _ratio(by_size[least], by_size[places])
             if position is not None and ratio is not None:
-                found.append(CacheCost(position, (least, places), ratio))
-    return found
+                costs.append(CacheCost(position, (least, places), ratio))
+    return costs
 
 
 def _ratio(fewer: MethodTime, more: MethodTime) -> Estimated | None:
     """Of the medians of processes, on a logarithmic scale."""
-    before = {own.process: own.median_ns for own in fewer.latency.processes}
-    logs = [np.log(own.median_ns / before[own.process]) for own in more.latency.processes if before.get(own.process)]
+    before = {latency.process: latency.median_ns for latency in fewer.latency.processes}
+    logs = [
+        np.log(latency.median_ns / before[latency.process])
+        for latency in more.latency.processes
+        if before.get(latency.process)
+    ]
     if not logs:
         return None
-    found = _estimated(np.array(logs))
-    ends = found.ci95 and (float(np.exp(found.ci95[0])), float(np.exp(found.ci95[1])))
-    return Estimated(float(np.exp(found.value)), ends)
+    estimate = _estimated(np.array(logs))
+    ends = estimate.ci95 and (float(np.exp(estimate.ci95[0])), float(np.exp(estimate.ci95[1])))
+    return Estimated(float(np.exp(estimate.value)), ends)
 
 
 def _decoding(methods: Sequence[MethodTime]) -> list[MethodTime]:
@@ -105,7 +113,7 @@ def _decoding(methods: Sequence[MethodTime]) -> list[MethodTime]:
 def decode_growth(methods: Sequence[MethodTime]) -> list[DecodeGrowth]:
     """One line for each size of the cache at which two positions or more were measured."""
     each = grouped(_decoding(methods), lambda one: one.phase.cache if one.phase else None)
-    return [line for cache, own in each.items() if (line := _line(cache, own)) is not None]
+    return [line for cache, method_times in each.items() if (line := _line(cache, method_times)) is not None]
 
 
 def _line(cache: int | None, methods: Sequence[MethodTime]) -> DecodeGrowth | None:

@@ -183,13 +183,13 @@ def token_ledgers(
     ``rows`` and ``works`` are per call of any method, as an analysis has them; ``facts`` are of one call of each.
     """
     count = sum(method.calls for method in methods)
-    found = []
+    ledgers = []
     for method in methods:
-        own = [row for row in rows if row.method == method.method]
-        if method.phase is not None and own:
+        operators = [row for row in rows if row.method == method.method]
+        if method.phase is not None and operators:
             call = _Call(method, method.phase, count / method.calls, works, facts)
-            found.append(call.ledger(own, ceilings))
-    return found
+            ledgers.append(call.ledger(operators, ceilings))
+    return ledgers
 
 
 class _Call:
@@ -362,12 +362,12 @@ def _rows(entries: Sequence[_Entry], ceilings: Ceilings | None, footprint: int, 
     """Entries of one layer and part together."""
     whole = sum(entry.spent_ns for entry in entries) or 1.0
     order = list(TokenPart)
-    found = []
+    rows = []
     for at, own in sorted(grouped(entries, lambda entry: entry.place).items(), key=lambda item: _order(item[0], order)):
         spent = sum(entry.spent_ns for entry in own)
         known = [entry.work for entry in own if entry.work is not None]
         whole_known = len(known) == len(own)
-        found.append(
+        rows.append(
             LedgerRow(
                 layer=at.layer,
                 part=at.part,
@@ -379,7 +379,7 @@ def _rows(entries: Sequence[_Entry], ceilings: Ceilings | None, footprint: int, 
                 bandwidth=_bandwidth(known, ceilings, footprint) if ceilings and whole_known else None,
             )
         )
-    return found
+    return rows
 
 
 def _order(at: Place, parts: Sequence[TokenPart]) -> tuple[int, int, int]:

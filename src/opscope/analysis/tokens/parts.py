@@ -69,13 +69,13 @@ _CACHE_NAMES = re.compile(r"update_cache|DYNAMIC_UPDATE_SLICE|past|present|kv_?c
 def place_of(operator: Operator, cache: CacheUse | None) -> Place:
     """Where an operator belongs; what it does with a cache says more than its path."""
     path = operator.module or ""
-    found = _LAYER.search(path) or _NUMBERED.search(path) or _CACHE_LAYER.search(path)
-    layer = int(found.group(1)) if found and not _FINAL.search(path) else None
+    match = _LAYER.search(path) or _NUMBERED.search(path) or _CACHE_LAYER.search(path)
+    layer = int(match.group(1)) if match and not _FINAL.search(path) else None
     if operator.kind == "framework":
         return Place(None, TokenPart.FRAMEWORK)
     if (cache is not None and not cache.reads) or _CACHE_NAMES.search(operator.name):
         return Place(layer, TokenPart.CACHE)
-    return Place(layer, _part(operator, path, inside=found is not None))
+    return Place(layer, _part(operator, path, inside=match is not None))
 
 
 def _part(operator: Operator, path: str, *, inside: bool) -> TokenPart:

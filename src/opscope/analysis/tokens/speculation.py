@@ -164,11 +164,15 @@ def speculations(methods: Sequence[MethodTime]) -> list[Speculation]:
         if form := _NAME.match(one.method):
             position = None if form["position"] is None else int(form["position"])
             found.setdefault(position, {})[form["part"]] = one
-    whole = {at: own for at, own in found.items() if {"draft", "decode"} <= own.keys() and len(_verifying(own)) > 0}
-    return [judged for at, own in whole.items() if (judged := _speculation(at, own)) is not None]
+    whole = {
+        at: method_times
+        for at, method_times in found.items()
+        if {"draft", "decode"} <= method_times.keys() and len(_verifying(method_times)) > 0
+    }
+    return [judged for at, method_times in whole.items() if (judged := _speculation(at, method_times)) is not None]
 
 
-def with_acceptance(found: Speculation, accepted: int, offered: int, drafted: int) -> Speculation:
+def with_acceptance(speculation: Speculation, accepted: int, offered: int, drafted: int) -> Speculation:
     """The same with what counts of accepted tokens mean for it.
 
     Raises:
@@ -177,10 +181,10 @@ def with_acceptance(found: Speculation, accepted: int, offered: int, drafted: in
     if not 0 <= accepted <= offered or drafted < 1 or offered < drafted:
         raise ValueError(f"{accepted} of {offered} drafted tokens in rounds of {drafted} cannot be")
     rate, low, high = acceptance_interval(accepted, offered, drafted)
-    judged = [_judged(one, rate, (low, high)) for one in found.lengths]
+    judged = [_judged(one, rate, (low, high)) for one in speculation.lengths]
     best = max(judged, key=lambda one: one.speedup).drafted
     return msgspec.structs.replace(
-        found, acceptance=Acceptance(accepted, offered, drafted, rate, (low, high), judged, best)
+        speculation, acceptance=Acceptance(accepted, offered, drafted, rate, (low, high), judged, best)
     )
 
 

@@ -163,11 +163,11 @@ def _reason(changed: list[WorkChange], share: float) -> str:
         return "every operator executes the same work"
     first = changed[0]
     if first.baseline is None or first.candidate is None:
-        told = "is new" if first.baseline is None else "is gone"
+        text = "is new" if first.baseline is None else "is gone"
     else:
-        told = signed_share_text(first.candidate / first.baseline - 1)
+        text = signed_share_text(first.candidate / first.baseline - 1)
     others = f", and {counted_text(len(changed) - 1, 'more operator')} changed" if len(changed) > 1 else ""
-    return f"{signed_share_text(share)} instructions, exact: {first.label} {told}{others}"
+    return f"{signed_share_text(share)} instructions, exact: {first.label} {text}{others}"
 
 
 def _change(before: CountedOperator | None, after: CountedOperator | None) -> WorkChange:

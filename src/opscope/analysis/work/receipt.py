@@ -71,12 +71,12 @@ def read_receipt(content: bytes, where: str) -> WorkReceipt:
     """
     hint = "opscope count MODEL --receipt FILE writes one"
     try:
-        found = from_json(content, WorkReceipt)
+        receipt = from_json(content, WorkReceipt)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise TraceFormatError(f"not a receipt of counted work: {error}", where=where, hint=hint) from error
-    if _digest(found.work, found.request) != found.digest:
+    if _digest(receipt.work, receipt.request) != receipt.digest:
         raise TraceFormatError("its figures were changed: they do not match its digest", where=where, hint=hint)
-    return found
+    return receipt
 
 
 def differences(stated: Work, counted: Work) -> list[str]:

@@ -226,46 +226,46 @@ def operators_of(
         channels_last: whether the last size of a convolution's output is that of its channels, else the second.
     """
     counts = {name: _by_operator(table) for name, table in tables.items()}
-    found = []
-    for own in analysis.operators:
-        key = operator_key(own)
-        if key is None or own.kind == "framework":
+    operators = []
+    for operator in analysis.operators:
+        key = operator_key(operator)
+        if key is None or operator.kind == "framework":
             continue
         of = {name: table.get((key.instruction, key.position), 0) for name, table in counts.items()}
         told = {name: of[name] for name in classes if of[name]}
         made = CountedOperator(
-            method=own.method,
+            method=operator.method,
             instruction=key.instruction,
             position=key.position,
-            name=own.name,
-            layer=own.module,
-            category=own.category.value,
-            kind=own.kind,
+            name=operator.name,
+            layer=operator.module,
+            category=operator.category.value,
+            kind=operator.kind,
             instructions=of[INSTRUCTIONS],
             classes=told,
             bytes_loaded=of[LOADED],
             bytes_stored=of[STORED],
             outer_products=of["outer_product"],
             mac_capacity=of[PRODUCTS],
-            macs=own.macs,
+            macs=operator.macs,
             tile_capacity=of[TILE_PRODUCTS],
             streaming_starts=of[STREAMING],
-            padding_macs=round(padding.get(key, 0) * own.calls) if own.macs else 0,
+            padding_macs=round(padding.get(key, 0) * operator.calls) if operator.macs else 0,
         )
-        if tile_bits and made.on_tiles and own.macs and own.shape and own.calls == 1:
-            axis = -1 if channels_last or own.category is not Category.CONVOLUTION else 1
-            sizes = padded_sizes(own.macs, made.tile_capacity, own.shape, axis, tile_bits)
+        if tile_bits and made.on_tiles and operator.macs and operator.shape and operator.calls == 1:
+            axis = -1 if channels_last or operator.category is not Category.CONVOLUTION else 1
+            sizes = padded_sizes(operator.macs, made.tile_capacity, operator.shape, axis, tile_bits)
             made = msgspec.structs.replace(made, padded=sizes)
-        found.append(made)
-    return sorted(found, key=lambda one: (one.method, one.instruction, one.position))
+        operators.append(made)
+    return sorted(operators, key=lambda one: (one.method, one.instruction, one.position))
 
 
 def _by_operator(table: EventTable) -> dict[tuple[int, int], int]:
     """Counts of the measured inference by instruction and position."""
-    (own,) = table.self_times
+    (self_times,) = table.self_times
     return {
         (key.instruction, key.position): spent.self_time
-        for key, spent in own.items()
+        for key, spent in self_times.items()
         if key.instruction is not None and key.position is not None
     }
 

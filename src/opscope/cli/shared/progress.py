@@ -65,10 +65,10 @@ class StageLines:
 
     def stage(self, stage: str, detail: str) -> None:
         """Say it, unless it was said last."""
-        told = _words(stage, detail if self._steps else "")
-        if told != self._last:
-            self._say(told)
-        self._last = told
+        text = _words(stage, detail if self._steps else "")
+        if text != self._last:
+            self._say(text)
+        self._last = text
 
     def move(self, done: int, total: int, repetition: Repetition | None) -> None:
         """Say how many there are, and those that fail."""
@@ -109,11 +109,11 @@ class StageBar:
     def move(self, done: int, total: int, repetition: Repetition | None) -> None:
         """Show which repetition runs, of how many."""
         self._note(repetition)
-        told = self._cut(f"running {min(done + 1, total)} of {total} processes{self._so_far()}")
+        text = self._cut(f"running {min(done + 1, total)} of {total} processes{self._so_far()}")
         if done == 0 and total:
-            self._bars.reset(self._task, total=total, description=told)
+            self._bars.reset(self._task, total=total, description=text)
         elif total:
-            self._bars.update(self._task, completed=done, total=total, description=told, refresh=True)
+            self._bars.update(self._task, completed=done, total=total, description=text, refresh=True)
         if repetition and repetition.failure:
             self._bars.console.print(Text(f"{self._front}{_failure(repetition)}"))
 
@@ -143,8 +143,8 @@ class _Time(ProgressColumn):
         """To the second."""
         left = task.time_remaining if task.total else None
         seconds = task.elapsed or 0.0 if left is None else left
-        told = str(timedelta(seconds=int(seconds)))
-        return Text(told if left is None else f"{told} left", style="cyan")
+        text = str(timedelta(seconds=int(seconds)))
+        return Text(text if left is None else f"{text} left", style="cyan")
 
 
 def _words(stage: str, detail: str) -> str:

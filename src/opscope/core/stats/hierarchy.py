@@ -108,12 +108,12 @@ def median_effect(baseline: Sequence[Floats], candidate: Sequence[Floats], *, pa
 
 
 def _of_rounds(baseline: Floats, candidate: Floats) -> Effect:
-    found = round_effect(baseline, candidate)
+    effect = round_effect(baseline, candidate)
     rounds = len(baseline)
     if rounds < FEWEST_CLEAR:
-        return Effect(found.estimate, None, None, found.p_value, None, found.smallest_p)
-    detectable = detectable_beyond((found.high - found.low) / 2, rounds - 1 if found.within else 2 * rounds - 2)
-    return Effect(found.estimate, found.low, found.high, found.p_value, detectable, found.smallest_p)
+        return Effect(effect.estimate, None, None, effect.p_value, None, effect.smallest_p)
+    detectable = detectable_beyond((effect.high - effect.low) / 2, rounds - 1 if effect.within else 2 * rounds - 2)
+    return Effect(effect.estimate, effect.low, effect.high, effect.p_value, detectable, effect.smallest_p)
 
 
 def process_level(ordered: Floats) -> float:

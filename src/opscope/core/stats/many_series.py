@@ -85,15 +85,15 @@ def levels(logs: Floats) -> SeriesLevels:
         rows = np.flatnonzero(wide & (counts == count))
         own = before[rows][there[rows]].reshape(len(rows), count)
         for place in np.flatnonzero(may_change(own)):
-            row, found = rows[place], firm_segments(np.exp(own[place]))
-            segment[row, there[row]] = np.repeat(np.arange(len(found)), [one.end - one.first for one in found])
-            residuals[row, there[row]] = own[place] - np.log(np.concatenate([one.fitted() for one in found]))
+            row, segments = rows[place], firm_segments(np.exp(own[place]))
+            segment[row, there[row]] = np.repeat(np.arange(len(segments)), [one.end - one.first for one in segments])
+            residuals[row, there[row]] = own[place] - np.log(np.concatenate([one.fitted() for one in segments]))
     return SeriesLevels(segment, residuals)
 
 
-def newest_runs(logs: Floats, found: SeriesLevels) -> NewestRuns:
+def newest_runs(logs: Floats, series_levels: SeriesLevels) -> NewestRuns:
     """The newest runs of each series beside the level and the scatter of those before them."""
-    return _beside(logs, found, logs.shape[1] - CONFIRMING)
+    return _beside(logs, series_levels, logs.shape[1] - CONFIRMING)
 
 
 class Replay(NamedTuple):
@@ -130,28 +130,28 @@ class Replay(NamedTuple):
         return kept
 
 
-def replay(logs: Floats, found: SeriesLevels) -> Replay:
+def replay(logs: Floats, series_levels: SeriesLevels) -> Replay:
     """Judge every three runs in a row by the runs before them."""
     last = logs.shape[1] - CONFIRMING
-    windows = [_beside(logs, found, end) for end in range(FEWEST, last + 1)]
+    windows = [_beside(logs, series_levels, end) for end in range(FEWEST, last + 1)]
     count = len(logs)
     comparable = np.zeros((len(windows), count), np.bool_)
     for number, end in enumerate(range(FEWEST, last - CONFIRMING + 1)):
-        comparable[number] = found.segment[:, end + CONFIRMING - 1] == found.segment[:, end - 1]
+        comparable[number] = series_levels.segment[:, end + CONFIRMING - 1] == series_levels.segment[:, end - 1]
         comparable[number] &= windows[number].predecessors >= _LIKE * windows[-1].predecessors
     return Replay(np.stack([one.distance for one in windows]), np.stack([one.judged for one in windows]), comparable)
 
 
-def _beside(logs: Floats, found: SeriesLevels, end: int) -> NewestRuns:
+def _beside(logs: Floats, series_levels: SeriesLevels, end: int) -> NewestRuns:
     """The ``CONFIRMING`` runs from a column on beside the runs before it."""
     before, there = logs[:, :end], np.isfinite(logs[:, :end])
-    current = there & (found.segment[:, :end] == found.segment[:, end - 1 : end])
+    current = there & (series_levels.segment[:, :end] == series_levels.segment[:, end - 1 : end])
     count, own = there.sum(axis=1), current.sum(axis=1)
     # What a segment has at its last run: the median of a level, where a drift has come to.
-    fitted = np.where(current, before - found.residuals[:, :end], np.nan)
-    level = _medians(found.residuals[:, :end], current) + _last(fitted, current)
-    degrees = np.maximum(count - found.segment[:, end - 1] - 1, 1)
-    deviations = np.where(there, np.abs(found.residuals[:, :end]), 0).sum(axis=1)
+    fitted = np.where(current, before - series_levels.residuals[:, :end], np.nan)
+    level = _medians(series_levels.residuals[:, :end], current) + _last(fitted, current)
+    degrees = np.maximum(count - series_levels.segment[:, end - 1] - 1, 1)
+    deviations = np.where(there, np.abs(series_levels.residuals[:, :end]), 0).sum(axis=1)
     scatter = np.maximum(_MEAN_DEVIATION * deviations / np.sqrt(np.maximum(count, 1) * degrees), _FINEST)
     excess = logs[:, end : end + CONFIRMING] - level[:, None]
     error = scatter * np.sqrt(1 + _MEDIAN_VARIANCE / np.maximum(own, 1))
@@ -264,8 +264,8 @@ def judge_newest(logs: Floats, changed: Flags | None = None) -> JudgedSeries:
     before, see :func:`replay`; beyond what was seen, see :func:`noise_tail`. So noise with heavy tails asks for a
     second and a third run, and noise without shows itself in one.
     """
-    found = levels(logs)
-    runs, before = newest_runs(logs, found), replay(logs, found)
+    series_levels = levels(logs)
+    runs, before = newest_runs(logs, series_levels), replay(logs, series_levels)
     lasting = before.lasting_changes() if changed is None else before.lasting_changes() | changed
     null = before.noise(lasting)
     counts = range(1, CONFIRMING + 1)
@@ -279,7 +279,9 @@ def judge_newest(logs: Floats, changed: Flags | None = None) -> JudgedSeries:
     if runs.judged.any():
         corrected[runs.judged] = adjust_for_many(p_values[runs.judged].tolist())
     confirmed = each.argmin(axis=1) + 1
-    return JudgedSeries(runs, found, p_values, fall_p_values, corrected, confirmed, change, fall, tails, lasting)
+    return JudgedSeries(
+        runs, series_levels, p_values, fall_p_values, corrected, confirmed, change, fall, tails, lasting
+    )
 
 
 def _looks(runs: NewestRuns, distance: Floats, tails: Sequence[NoiseTail]) -> Floats:
@@ -303,9 +305,9 @@ class CommonCourses(NamedTuple):
         return found
 
 
-def common_courses(found: SeriesLevels, runs: NewestRuns, nights: Integers, groups: Integers) -> CommonCourses:
+def common_courses(series_levels: SeriesLevels, runs: NewestRuns, nights: Integers, groups: Integers) -> CommonCourses:
     """The courses of the groups of some series."""
-    values = np.concatenate([found.residuals, runs.excess], axis=1)
+    values = np.concatenate([series_levels.residuals, runs.excess], axis=1)
     rows = np.broadcast_to(groups[:, None], values.shape)
     kept = np.isfinite(values) & runs.judged[:, None]
     order = np.lexsort((values[kept], nights[kept], rows[kept]))

@@ -109,16 +109,18 @@ def firm_segments(values: Floats) -> list[SeriesSegment]:
     Of thousands of series 2 in 100 have a step by chance, and behind each the newest runs would be judged by a few
     runs. So a step must pass a second test: Student's t, times the places where it could have been found, 1 in 100.
     """
-    found = segments(values, SAME_LEVEL)
+    series_segments = segments(values, SAME_LEVEL)
     logs = np.log(values)
-    while len(found) > 1:
-        tested = [step_between(values, found, at) for at in range(1, len(found))]
+    while len(series_segments) > 1:
+        tested = [step_between(values, series_segments, at) for at in range(1, len(series_segments))]
         chances = [len(values) * one.p_value for one in tested]
         weakest = max(range(len(chances)), key=chances.__getitem__)
         if chances[weakest] <= _FIRM:
             break
-        found[weakest : weakest + 2] = [_level(logs, found[weakest].first, found[weakest + 1].end)]
-    return found
+        series_segments[weakest : weakest + 2] = [
+            _level(logs, series_segments[weakest].first, series_segments[weakest + 1].end)
+        ]
+    return series_segments
 
 
 def may_change(logs: Floats) -> NDArray[np.bool_]:
@@ -169,25 +171,27 @@ class LevelStep(NamedTuple):
         return self.earliest == self.latest
 
 
-def steps(values: Floats, found: Sequence[SeriesSegment]) -> list[LevelStep]:
+def steps(values: Floats, series_segments: Sequence[SeriesSegment]) -> list[LevelStep]:
     """The steps between segments, in order; none where a drift begins or ends without one."""
-    pairs = enumerate(itertools.pairwise(found), 1)
-    return [step_between(values, found, at) for at, pair in pairs if not _small(pair[0].ends, pair[1].begins)]
+    pairs = enumerate(itertools.pairwise(series_segments), 1)
+    return [step_between(values, series_segments, at) for at, pair in pairs if not _small(pair[0].ends, pair[1].begins)]
 
 
-def step_between(values: Floats, found: Sequence[SeriesSegment], at: int) -> LevelStep:
+def step_between(values: Floats, series_segments: Sequence[SeriesSegment], at: int) -> LevelStep:
     """The step from the segment before to the one of a number."""
-    return _step(np.log(values), found, (found[at - 1], found[at]))
+    return _step(np.log(values), series_segments, (series_segments[at - 1], series_segments[at]))
 
 
-def newest_rise(values: Floats, found: Sequence[SeriesSegment], level: float) -> LevelStep | None:
+def newest_rise(values: Floats, series_segments: Sequence[SeriesSegment], level: float) -> LevelStep | None:
     """The step up from a level, of a series whose newest runs are known to be above it; None where nothing rises.
 
     It may be too young for a segment of its own. Then the last segment is divided where two levels describe it best.
     """
-    logs, last = np.log(values), found[-1]
-    if len(found) > 1 and abs(math.log(found[-2].ends / level)) < abs(math.log(last.begins / level)):
-        known = _step(logs, found, (found[-2], last))
+    logs, last = np.log(values), series_segments[-1]
+    if len(series_segments) > 1 and abs(math.log(series_segments[-2].ends / level)) < abs(
+        math.log(last.begins / level)
+    ):
+        known = _step(logs, series_segments, (series_segments[-2], last))
         if known.ratio > 1:
             return known
     places = range(max(last.first + 1, last.end - _YOUNG), last.end)
@@ -196,12 +200,14 @@ def newest_rise(values: Floats, found: Sequence[SeriesSegment], level: float) ->
     if not rising:
         return None
     best = min(rising, key=lambda pair: sum(float(np.abs(_around(logs, one)).sum()) for one in pair))
-    return _step(logs, [*found[:-1], *best], best)
+    return _step(logs, [*series_segments[:-1], *best], best)
 
 
-def _step(logs: Floats, found: Sequence[SeriesSegment], pair: tuple[SeriesSegment, SeriesSegment]) -> LevelStep:
+def _step(
+    logs: Floats, series_segments: Sequence[SeriesSegment], pair: tuple[SeriesSegment, SeriesSegment]
+) -> LevelStep:
     before, after = pair
-    scatter, degrees = scatter_around(logs, found)
+    scatter, degrees = scatter_around(logs, series_segments)
     # A line is known four times less well at its end than a level of as many runs, as a variance.
     variances = [(4 if one.drifts else 1) / (one.end - one.first) for one in pair]
     size, error = math.log(after.begins / before.ends), scatter * math.sqrt(sum(variances))
@@ -216,13 +222,13 @@ def _step(logs: Floats, found: Sequence[SeriesSegment], pair: tuple[SeriesSegmen
     )
 
 
-def scatter_around(logs: Floats, found: Sequence[SeriesSegment]) -> tuple[float, int]:
+def scatter_around(logs: Floats, series_segments: Sequence[SeriesSegment]) -> tuple[float, int]:
     """Standard deviation of logarithms around all segments, and its degrees of freedom."""
-    residuals = np.concatenate([_around(logs, one) for one in found])
-    degrees = max(1, len(residuals) - _FIGURES * len(found))
+    residuals = np.concatenate([_around(logs, one) for one in series_segments])
+    degrees = max(1, len(residuals) - _FIGURES * len(series_segments))
     ranks = mid_ranks(residuals)
     # Segments that follow wandering noise leave little of its correlation: what is left widens, and does not undo, it.
-    widened = inflation(ranks - ranks.mean(), min(len(found), len(residuals) // 4))
+    widened = inflation(ranks - ranks.mean(), min(len(series_segments), len(residuals) // 4))
     return math.sqrt(float(residuals @ residuals) / degrees * widened), degrees
 
 
@@ -261,10 +267,10 @@ def _slope(segment: SeriesSegment) -> float:
     return math.log(segment.ends / segment.begins) / max(segment.end - segment.first - 1, 1)
 
 
-def outliers(values: Floats, found: list[SeriesSegment]) -> list[int]:
+def outliers(values: Floats, series_segments: list[SeriesSegment]) -> list[int]:
     """Single runs, or pairs, that differ from their segment by more than 5 robust standard deviations, and by 1 %."""
     apart: list[int] = []
-    for segment in found:
+    for segment in series_segments:
         if segment.end - segment.first < FEWEST_RUNS // 2:
             continue
         residuals = np.log(values[segment.first : segment.end] / segment.fitted())

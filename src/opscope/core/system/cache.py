@@ -189,10 +189,10 @@ def _foreign(directory: Path) -> str | None:
     """How others could change what is kept in a directory, for the end of a sentence; None where they cannot."""
     if not os.access(directory, os.F_OK):
         return None
-    found = directory.stat()
-    if found.st_uid != os.geteuid():
+    status = directory.stat()
+    if status.st_uid != os.geteuid():
         return "belongs to another user, who could replace what is executed"
-    if found.st_mode & _OTHERS_WRITE:
+    if status.st_mode & _OTHERS_WRITE:
         return "is writable by others, who could replace what is executed"
     return None
 
@@ -208,9 +208,9 @@ def _temporary() -> Path:
 
 
 def _is_ours_alone(place: Path) -> bool:
-    found = place.lstat()
-    private = not stat.S_IMODE(found.st_mode) & (stat.S_IRWXG | stat.S_IRWXO)
-    return stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid() and private
+    status = place.lstat()
+    private = not stat.S_IMODE(status.st_mode) & (stat.S_IRWXG | stat.S_IRWXO)
+    return stat.S_ISDIR(status.st_mode) and status.st_uid == os.geteuid() and private
 
 
 @functools.cache

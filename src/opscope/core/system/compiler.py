@@ -37,9 +37,9 @@ def usual_compiler(consequence: str, hint: str) -> Compiler:
     """The compiler that ``CXX`` names, else the first of c++, g++ and clang++ that answers."""
     named = os.environ.get("CXX")
     for command in [tuple(shlex.split(named))] if named else [(name,) for name in _USUAL]:
-        found = answering_compiler(command)
-        if found:
-            return found
+        compiler = answering_compiler(command)
+        if compiler:
+            return compiler
     problem = f"the C++ compiler {named} (CXX) does not work" if named else "there is no C++ compiler"
     raise MissingDependencyError(f"{problem}: {consequence}", hint=hint)
 
@@ -51,9 +51,9 @@ def compiler_for(arch: str, here: str | None, consequence: str, hint: str, cross
     if named is None and arch == here:
         return usual_compiler(consequence, hint)
     commands = [shlex.split(named)] if named else [[f"{arch}-linux-gnu-{name}"] for name in cross]
-    found = next(filter(None, map(answering_compiler, commands)), None)
-    if found is None:
+    compiler = next(filter(None, map(answering_compiler, commands)), None)
+    if compiler is None:
         problem = f"there is no C++ compiler for {arch}, {shlex.join(commands[0])}: {consequence}"
         hint = f"Debian: apt install g++-{arch.replace('_', '-')}-linux-gnu; or set one in {variable}"
         raise MissingDependencyError(problem, hint=hint)
-    return found
+    return compiler

@@ -171,9 +171,9 @@ def _unwound(data: bytes, sections: Sequence[_Section]) -> Iterator[tuple[int, i
             continue
         (distance,) = struct.unpack_from("<i", data, offset + 4)
         frames = address + 4 + distance
-        found = next((one for one in sections if one.address == frames and one.offset), None)
-        if found is not None:
-            yield from _described(found.of(data), frames)
+        section = next((one for one in sections if one.address == frames and one.offset), None)
+        if section is not None:
+            yield from _described(section.of(data), frames)
         return
 
 

@@ -56,8 +56,8 @@ def available(root: Path = Path("/")) -> int | None:
 
     Returns None where the system does not tell.
     """
-    found = re.search(r"^MemAvailable:\s+([0-9]+) kB", text_of(root / "proc/meminfo"), re.MULTILINE)
-    rooms = [int(found[1]) << 10] if found else []
+    match = re.search(r"^MemAvailable:\s+([0-9]+) kB", text_of(root / "proc/meminfo"), re.MULTILINE)
+    rooms = [int(match[1]) << 10] if match else []
     lines = text_of(root / "proc/self/cgroup").splitlines()
     grants = (_room(group) for line in lines for group in _groups(line, root / "sys/fs/cgroup"))
     return min([*rooms, *(room for room in grants if room is not None)], default=None)
@@ -70,9 +70,9 @@ def _groups(line: str, base: Path) -> Iterator[Path]:
     if kinds and "memory" not in kinds.split(","):
         return
     base = base / "memory" if kinds else base
-    own = base / place.lstrip("/")
+    path = base / place.lstrip("/")
     # A container sees its own group at the top, under whatever name the host has for it.
-    yield from (own, *(above for above in own.parents if above == base or base in above.parents))
+    yield from (path, *(above for above in path.parents if above == base or base in above.parents))
 
 
 def _room(group: Path) -> int | None:

@@ -42,13 +42,13 @@ class Python(NamedTuple):
 
     def spec(self, module: str) -> ModuleSpec | None:
         """Where a package is; nothing of it is imported."""
-        found = find_spec(module) if self.path is None else PathFinder.find_spec(module, self.path)
-        return found if found and found.submodule_search_locations else None
+        spec = find_spec(module) if self.path is None else PathFinder.find_spec(module, self.path)
+        return spec if spec and spec.submodule_search_locations else None
 
     def place(self, module: str) -> Path | None:
         """Directory of a package."""
-        found = self.spec(module)
-        return Path(next(iter(found.submodule_search_locations or ()))) if found else None
+        spec = self.spec(module)
+        return Path(next(iter(spec.submodule_search_locations or ()))) if spec else None
 
     def version(self, package: str) -> str | None:
         """Of an installed package; None for one that does not tell, or is not there."""
@@ -67,7 +67,7 @@ HERE = Python()
 
 def python_in(place: Path) -> Path:
     """The executable in the directory of an environment; another path is that of an executable itself."""
-    return next((own for name in _BINARIES if (own := place / name).exists()), place)
+    return next((path for name in _BINARIES if (path := place / name).exists()), place)
 
 
 @cache

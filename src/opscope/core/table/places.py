@@ -118,12 +118,12 @@ def self_times(trace: Sequence[Segment], warmup: int) -> dict[SelfTimeKey, SelfT
 
 def weighted_self_times(trace: Sequence[Segment], weights: NDArray[np.float64]) -> dict[SelfTimeKey, float]:
     """Self time at every place of one process, each inference with a weight; it sums to that of their durations."""
-    found: dict[SelfTimeKey, float] = {}
+    times: dict[SelfTimeKey, float] = {}
     for segment in trace:
         own = weights[segment.first_inference : segment.first_inference + segment.inferences]
         for place, spent in _weighted(segment, own.reshape(segment.repeats, -1)):
-            found[place] = found.get(place, 0.0) + spent
-    return found
+            times[place] = times.get(place, 0.0) + spent
+    return times
 
 
 def _weighted(segment: Segment, weights: NDArray[np.float64]) -> Iterator[tuple[SelfTimeKey, float]]:

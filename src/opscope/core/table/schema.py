@@ -89,11 +89,11 @@ def frame_of(traces: Sequence[Sequence[Segment]], warmup: Sequence[int]) -> pl.D
     return pl.concat(frames, rechunk=True) if frames else pl.DataFrame(schema=SCHEMA)
 
 
-def inference_frame(found: Inferences) -> pl.DataFrame:
+def inference_frame(inferences: Inferences) -> pl.DataFrame:
     """Inferences as a table."""
-    columns = {name: getattr(found, name) for name in ("process", "inference", "warmup", "start", "duration")}
+    columns = {name: getattr(inferences, name) for name in ("process", "inference", "warmup", "start", "duration")}
     frame = pl.DataFrame({name: pl.Series(values) for name, values in columns.items()})
-    method = _text(found.method, found.method.codes, pl.Categorical())
+    method = _text(inferences.method, inferences.method.codes, pl.Categorical())
     wanted = ["process", "inference", "warmup", "method", "start", "duration"]
     typed = [pl.col(name).cast(SCHEMA[name]) for name in ("process", "inference")]
     return frame.with_columns(*typed, method.alias("method")).select(wanted)

@@ -135,13 +135,13 @@ def common_moves(series: Sequence[SeriesMove], label: str = "") -> list[CommonMo
     than a quarter of all other series may have moved likewise. A model likewise, on two devices at least. When neither
     is there and more than half of all series moved, that is said, and no cause.
     """
-    found: list[CommonMove] = []
+    moves: list[CommonMove] = []
     for direction in (1, -1):
         devices = _moves(series, direction, MoveKind.DEVICE, MoveKind.MODEL)
         models = _moves(series, direction, MoveKind.MODEL, MoveKind.DEVICE)
         own = sorted([*devices, *models], key=lambda move: -move.moved) or _of_all(series, direction)
-        found += [msgspec.structs.replace(move, label=label) for move in own]
-    return found
+        moves += [msgspec.structs.replace(move, label=label) for move in own]
+    return moves
 
 
 def whole_group(series: Sequence[SeriesMove], kind: MoveKind, name: str = "") -> CommonMove:
@@ -149,11 +149,11 @@ def whole_group(series: Sequence[SeriesMove], kind: MoveKind, name: str = "") ->
 
     ``ratio`` and ``ratios`` are then those of all of them.
     """
-    own = [one for one in series if name == owner(one, kind)]
-    up = sum(one.direction > 0 for one in own)
-    elsewhere = sum(one.direction > 0 for one in series) - up, len(series) - len(own)
-    found = _move(kind, name, own, own, elsewhere, series)
-    return msgspec.structs.replace(found, moved=up)
+    moves = [one for one in series if name == owner(one, kind)]
+    up = sum(one.direction > 0 for one in moves)
+    elsewhere = sum(one.direction > 0 for one in series) - up, len(series) - len(moves)
+    move = _move(kind, name, moves, moves, elsewhere, series)
+    return msgspec.structs.replace(move, moved=up)
 
 
 def owner(one: SeriesMove, kind: MoveKind) -> str:
@@ -183,15 +183,15 @@ def changed_facts(before: RunFacts, after: RunFacts) -> list[ChangedFact]:
 
 def _moves(series: Sequence[SeriesMove], direction: int, kind: MoveKind, across: MoveKind) -> list[CommonMove]:
     total = sum(one.direction == direction for one in series)
-    found = []
-    for name, own in grouped(series, lambda one: owner(one, kind)).items():
-        moved = [one for one in own if one.direction == direction]
-        others, elsewhere = len(series) - len(own), total - len(moved)
+    moves = []
+    for name, series_moves in grouped(series, lambda one: owner(one, kind)).items():
+        moved = [one for one in series_moves if one.direction == direction]
+        others, elsewhere = len(series) - len(series_moves), total - len(moved)
         several = len({owner(one, across) for one in moved}) > 1
-        most = len(moved) >= FEWEST_IN_COMMON and len(moved) > MOST * len(own)
+        most = len(moved) >= FEWEST_IN_COMMON and len(moved) > MOST * len(series_moves)
         if most and several and others >= FEWEST_IN_COMMON and elsewhere <= FEW_ELSEWHERE * others:
-            found.append(_move(kind, name, own, moved, (elsewhere, others), series))
-    return found
+            moves.append(_move(kind, name, series_moves, moved, (elsewhere, others), series))
+    return moves
 
 
 def _of_all(series: Sequence[SeriesMove], direction: int) -> list[CommonMove]:
@@ -204,7 +204,7 @@ def _of_all(series: Sequence[SeriesMove], direction: int) -> list[CommonMove]:
 def _move(
     kind: MoveKind,
     name: str,
-    own: Sequence[SeriesMove],
+    moves: Sequence[SeriesMove],
     moved: Sequence[SeriesMove],
     elsewhere: tuple[int, int],
     series: Sequence[SeriesMove],
@@ -212,15 +212,15 @@ def _move(
     ratios = [one.ratio for one in moved]
     stayed = [one for one in series if one.direction == 0]
     counts, beside = _counted(moved), _counted(stayed)
-    found = [
+    facts = [
         ChangedFact(*fact, count, beside.get(fact, 0)) for fact, count in counts.items() if count >= MOST * len(moved)
     ]
-    telling = sorted(found, key=lambda fact: (fact.stayed / max(len(stayed), 1) - fact.moved / len(moved), fact.name))
+    telling = sorted(facts, key=lambda fact: (fact.stayed / max(len(stayed), 1) - fact.moved / len(moved), fact.name))
     return CommonMove(
         kind=kind,
         name=name,
         moved=len(moved),
-        series=len(own),
+        series=len(moves),
         elsewhere_moved=elsewhere[0],
         elsewhere=elsewhere[1],
         ratio=statistics.median(ratios),

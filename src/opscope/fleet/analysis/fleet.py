@@ -178,8 +178,10 @@ def rankings(runs: Iterable[FleetRun]) -> list[Ranking]:
     measured = [run for run in runs if run.latency_ns is not None]
     groups = grouped(measured, lambda run: (run.model, run.variant, run.arm or ""))
     found = []
-    for (model, variant, _), own in sorted(groups.items()):
-        ordered = sorted(((run.device, run.latency_ns or 0.0) for run in own), key=lambda pair: (-pair[1], pair[0]))
+    for (model, variant, _), fleet_runs in sorted(groups.items()):
+        ordered = sorted(
+            ((run.device, run.latency_ns or 0.0) for run in fleet_runs), key=lambda pair: (-pair[1], pair[0])
+        )
         if len(ordered) > 1:
             found.append(Ranking(model, variant, ordered, ordered[0][1] / ordered[-1][1]))
     return found
@@ -198,8 +200,8 @@ def dominant(runs: Sequence[FleetRun], sorts: Iterable[SortTime]) -> list[Domina
     for own in groups.values():
         for place, share in own.items():
             largest[place] = max(largest.get(place, 0.0), share)
-    found = [_dominant(sort, own, largest, known) for sort, own in groups.items()]
-    return sorted(found, key=lambda one: (-one.share, one.operator, one.backend))
+    dominants = [_dominant(sort, own, largest, known) for sort, own in groups.items()]
+    return sorted(dominants, key=lambda one: (-one.share, one.operator, one.backend))
 
 
 def _dominant(

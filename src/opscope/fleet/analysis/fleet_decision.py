@@ -178,9 +178,9 @@ def decide(series: Sequence[StoredSeries], terms: FleetTerms) -> FleetDecision:
     model, models = _numbered([one.subject.model for one in series])
     families = judged_families(logs, nights, device, model)
     slower, device_flags, model_flags = families.slower(limits)
-    own = families.series
-    moved = _moved(series, own)
-    judged = [moved[number] for number in np.flatnonzero(own.runs.judged)]
+    judged_series = families.series
+    moved = _moved(series, judged_series)
+    judged = [moved[number] for number in np.flatnonzero(judged_series.runs.judged)]
     groups = {MoveKind.DEVICE: _named(devices, device_flags), MoveKind.MODEL: _named(models, model_flags)}
     found = common_moves(judged)
     found += _reds_without_a_majority(found, judged, groups)
@@ -189,18 +189,18 @@ def decide(series: Sequence[StoredSeries], terms: FleetTerms) -> FleetDecision:
         told = {number for number, kind in common.items() if kind is MoveKind.DEVICE}
         slower = slower & ~np.isin(np.arange(len(series)), list(told))
         moves = [replace(one, regression=False) if one.kind is MoveKind.DEVICE else one for one in moves]
-    larger = own.change > np.log1p(limits)
-    suspects = larger & (own.p_values <= SUSPECT) & ~slower & own.runs.judged
-    by_size = np.argsort(-own.change, kind="stable")
+    larger = judged_series.change > np.log1p(limits)
+    suspects = larger & (judged_series.p_values <= SUSPECT) & ~slower & judged_series.runs.judged
+    by_size = np.argsort(-judged_series.change, kind="stable")
     red, may_be = ([int(n) for n in by_size if flags[n]] for flags in (slower, suspects))
     return FleetDecision(families, limits, red, may_be, moves, common)
 
 
 def judged_families(logs: Floats, nights: Integers, devices: Integers, models: Integers) -> Families:
     """Judge the newest runs of a fleet."""
-    found = levels(logs)
-    runs = newest_runs(logs, found)
-    of_devices, of_models = (common_courses(found, runs, nights, groups) for groups in (devices, models))
+    series_levels = levels(logs)
+    runs = newest_runs(logs, series_levels)
+    of_devices, of_models = (common_courses(series_levels, runs, nights, groups) for groups in (devices, models))
     by_device, by_model = judge_newest(of_devices.logs), judge_newest(of_models.logs)
     # What changed on a whole device or in a whole model is no noise of its series, however small it is in each.
     changed = of_devices.runs_in(by_device.lasting, nights, devices) | of_models.runs_in(
@@ -261,24 +261,26 @@ def _named(names: Sequence[str], flags: Flags) -> set[str]:
     return {name for name, flag in zip(names, flags, strict=True) if flag}
 
 
-def _moved(series: Sequence[StoredSeries], own: JudgedSeries) -> list[SeriesMove]:
+def _moved(series: Sequence[StoredSeries], judged_series: JudgedSeries) -> list[SeriesMove]:
     """Which way each series moved; falls are judged by the same distances as rises."""
-    found = []
-    fell = own.fall_p_values
+    moves = []
+    fell = judged_series.fall_p_values
     for number, one in enumerate(series):
-        change = float(own.change[number])
-        if fell[number] < own.p_values[number]:
-            change = float(own.fall[number])
-        shown = min(fell[number], own.p_values[number]) <= MOVED and abs(change) >= math.log1p(SMALLEST_CHANGE)
+        change = float(judged_series.change[number])
+        if fell[number] < judged_series.p_values[number]:
+            change = float(judged_series.fall[number])
+        shown = min(fell[number], judged_series.p_values[number]) <= MOVED and abs(change) >= math.log1p(
+            SMALLEST_CHANGE
+        )
         direction = int(math.copysign(1, change)) if shown else 0
-        found.append(
+        moves.append(
             SeriesMove(one.subject.model, one.subject.device, math.exp(change), direction, one.facts_before, one.facts)
         )
-    return found
+    return moves
 
 
 def _with_reds(
-    found: Sequence[CommonMove],
+    moves: Sequence[CommonMove],
     moved: Sequence[SeriesMove],
     slower: Flags,
     red: Mapping[MoveKind, set[str]],
@@ -286,7 +288,7 @@ def _with_reds(
     """Moves with those marked that are regressions, and what moved with each series that rose."""
     marked: list[CommonMove] = []
     common: dict[int, MoveKind] = {}
-    for move in found:
+    for move in moves:
         rises = move.ratio > 1
         own = [n for n, one in enumerate(moved) if rises and one.direction == 1 and owner(one, move.kind) == move.name]
         regression = rises and (move.name in red.get(move.kind, ()) or bool(slower[own].any()))
@@ -296,13 +298,13 @@ def _with_reds(
 
 
 def _reds_without_a_majority(
-    found: Sequence[CommonMove], judged: Sequence[SeriesMove], red: Mapping[MoveKind, set[str]]
+    moves: Sequence[CommonMove], judged: Sequence[SeriesMove], red: Mapping[MoveKind, set[str]]
 ) -> list[CommonMove]:
     """Devices and models whose median is slower though fewer than half of their series show it by themselves.
 
     Where that is so of most devices, devices and programs cannot be distinguished.
     """
-    known = {(move.kind, move.name) for move in found if move.ratio > 1}
+    known = {(move.kind, move.name) for move in moves if move.ratio > 1}
     if (MoveKind.FLEET, "") in known:
         return []
     devices = {one.device for one in judged}

@@ -238,8 +238,8 @@ def fleet_gate(
         vanished=list(terms.vanished),
     )
     criteria = _criteria(evidence, Outcome.UNTRUSTED if terms.untrusted else Outcome.INCONCLUSIVE)
-    told = _advice(overall(criteria), slower, decision.moves, evidence.budgets)
-    return decided(criteria, evidence, advice=told, notes=_notes(terms, slower, decision))
+    text = _advice(overall(criteria), slower, decision.moves, evidence.budgets)
+    return decided(criteria, evidence, advice=text, notes=_notes(terms, slower, decision))
 
 
 def move_name(move: CommonMove) -> str:
@@ -257,16 +257,16 @@ def model_name(count: ModelCount) -> str:
     return f"series of {count.model}"
 
 
-def _criteria(found: FleetEvidence, nothing: Outcome) -> list[Criterion]:
+def _criteria(evidence: FleetEvidence, nothing: Outcome) -> list[Criterion]:
     """What is slower as a whole, absolute limits, models; where no series could be judged, ``nothing`` is the outcome.
 
     A model without a judged series decides nothing beside others that have some.
     """
-    wholes = [_whole_criterion(move, found.threshold) for move in found.moves if move.regression]
-    others = [*wholes, *map(_budget_criterion, found.budgets)]
+    wholes = [_whole_criterion(move, evidence.threshold) for move in evidence.moves if move.regression]
+    others = [*wholes, *map(_budget_criterion, evidence.budgets)]
     red = overall(others) is Outcome.REGRESSION
-    unjudged = Outcome.SKIPPED if found.judged or red else nothing
-    return [*others, *(_model_criterion(count, unjudged) for count in found.models)]
+    unjudged = Outcome.SKIPPED if evidence.judged or red else nothing
+    return [*others, *(_model_criterion(count, unjudged) for count in evidence.models)]
 
 
 def _whole_criterion(move: CommonMove, threshold: float) -> Criterion:
@@ -295,12 +295,14 @@ def _model_criterion(count: ModelCount, unjudged: Outcome) -> Criterion:
 def _slower(
     series: Sequence[StoredSeries], decision: FleetDecision, number: int, traced: tuple[LevelStep, ChangeOrigin] | None
 ) -> SlowerSeries:
-    own = decision.families.series
-    runs, change = int(own.confirmed[number]), float(own.change[number])
-    level, count = math.exp(own.runs.level[number]), int(own.runs.predecessors[number])
+    judged_series = decision.families.series
+    runs, change = int(judged_series.confirmed[number]), float(judged_series.change[number])
+    level, count = math.exp(judged_series.runs.level[number]), int(judged_series.runs.predecessors[number])
     variance = _VARIANCES[runs - 1] + math.pi / 2 / count
-    half = t_quantile(1 - ALPHA / 2, max(count - 1, 1)) * float(own.runs.scatter[number]) * math.sqrt(variance)
-    found = SlowerSeries(
+    half = (
+        t_quantile(1 - ALPHA / 2, max(count - 1, 1)) * float(judged_series.runs.scatter[number]) * math.sqrt(variance)
+    )
+    slower_series = SlowerSeries(
         subject=series[number].subject,
         before_ns=level,
         after_ns=level * math.exp(change),
@@ -309,15 +311,15 @@ def _slower(
         limit=float(decision.limits[number]),
         runs=runs,
         predecessors=count,
-        p_value=float(own.corrected[number]),
+        p_value=float(judged_series.corrected[number]),
         common=decision.common.get(number),
     )
     if traced is None:
-        return found
+        return slower_series
     step, origin = traced
     low, high = step.ci95
     return msgspec.structs.replace(
-        found,
+        slower_series,
         before_ns=step.before,
         after_ns=step.after,
         slowdown=step.ratio - 1,
@@ -328,18 +330,18 @@ def _slower(
 
 
 def _budget_limits(series: Sequence[StoredSeries], budgets: FleetBudgets) -> list[BudgetLimit]:
-    found = []
+    limits = []
     for number, budget in enumerate(budgets.budget):
         if budget.max_ms is None:
             continue
-        own = [one for one in series if chooses(budget, one.subject)]
-        chosen = [(float(np.median(one.latencies[-CONFIRMING:])), one.subject) for one in own]
+        stored_series = [one for one in series if chooses(budget, one.subject)]
+        chosen = [(float(np.median(one.latencies[-CONFIRMING:])), one.subject) for one in stored_series]
         limit = budget.max_ms * 1e6
         worst = max(chosen, key=lambda pair: pair[0])
         beyond = sum(value > limit for value, _ in chosen)
         words = [f"{name} {getattr(budget, name)}" for name in SELECTORS if getattr(budget, name) is not None]
-        found.append(BudgetLimit(number, ", ".join(words) or "all series", limit, len(chosen), beyond, *worst))
-    return found
+        limits.append(BudgetLimit(number, ", ".join(words) or "all series", limit, len(chosen), beyond, *worst))
+    return limits
 
 
 def _reason(one: StoredSeries) -> str:
@@ -360,27 +362,27 @@ def _models(series: Sequence[StoredSeries], decision: FleetDecision) -> list[Mod
 
 
 def _detectable(families: Families) -> list[Detectable]:
-    found = []
-    for what, own, rate in zip(("series", "device", "model"), families, RATES, strict=True):
-        judged = int(own.runs.judged.sum())
-        sizes = own.detectable(rate / judged) if judged else None
-        found.append(Detectable(what, judged, sizes and [math.expm1(size) for size in sizes]))
-    return found
+    detectables = []
+    for what, series, rate in zip(("series", "device", "model"), families, RATES, strict=True):
+        judged = int(series.runs.judged.sum())
+        sizes = series.detectable(rate / judged) if judged else None
+        detectables.append(Detectable(what, judged, sizes and [math.expm1(size) for size in sizes]))
+    return detectables
 
 
 def _notes(terms: FleetTerms, slower: Sequence[SlowerSeries], decision: FleetDecision) -> list[str]:
-    found = []
+    notes = []
     if terms.without:
-        found.append(f"{terms.without} series of the store without a new run")
+        notes.append(f"{terms.without} series of the store without a new run")
     unknown = sum(one.origin is None for one in slower)
     if unknown:
         known = len(slower) - unknown
-        found.append(f"operators and first runs are known for {known} of {len(slower)} slowdowns, the largest first")
+        notes.append(f"operators and first runs are known for {known} of {len(slower)} slowdowns, the largest first")
     if terms.budgets.fleet.device_changes == "tell" and any(
         move.kind is MoveKind.DEVICE and move.ratio > 1 for move in decision.moves
     ):
-        found.append("slowdowns of whole devices are reported but pass, as the budget allows")
-    return found
+        notes.append("slowdowns of whole devices are reported but pass, as the budget allows")
+    return notes
 
 
 def _advice(

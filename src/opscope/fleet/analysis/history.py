@@ -251,20 +251,20 @@ def series(subject: Subject, points: Sequence[Point], metric: Metric) -> Series:
     reason = _not_judged(values)
     if reason:
         return _one_level(subject, points, reason)
-    found = segments(values)
-    last = found[-1]
-    apart = outliers(values, found)
+    series_segments = segments(values)
+    last = series_segments[-1]
+    apart = outliers(values, series_segments)
     residuals = np.log(values[last.first :] / last.fitted())
     usual = np.delete(residuals, [place - last.first for place in apart if place >= last.first])
     return Series(
         subject,
         list(points),
-        _changes(points, values, found, metric),
+        _changes(points, values, series_segments, metric),
         last.ends,
         float(usual.std(ddof=1)),
-        drifts=[_drift(points, segment, metric) for segment in found if segment.drifts],
-        outliers=_outliers(points, values, found, apart),
-        segments=found,
+        drifts=[_drift(points, segment, metric) for segment in series_segments if segment.drifts],
+        outliers=_outliers(points, values, series_segments, apart),
+        segments=series_segments,
     )
 
 
@@ -315,10 +315,13 @@ def _not_judged(values: NDArray[np.float64]) -> str | None:
 
 
 def _changes(
-    points: Sequence[Point], values: NDArray[np.float64], found: Sequence[SeriesSegment], metric: Metric
+    points: Sequence[Point], values: NDArray[np.float64], series_segments: Sequence[SeriesSegment], metric: Metric
 ) -> list[LevelChange]:
     """Steps between neighbouring segments; where a drift begins or ends without one, there is none."""
-    sizes = {one.first: (before.end - before.first, one.end - one.first) for before, one in itertools.pairwise(found)}
+    sizes = {
+        one.first: (before.end - before.first, one.end - one.first)
+        for before, one in itertools.pairwise(series_segments)
+    }
     return [
         LevelChange(
             index=step.first,
@@ -333,7 +336,7 @@ def _changes(
             better=(step.ratio > 1) is metric.higher_is_better,
             runs=sizes[step.first],
         )
-        for step in steps(values, found)
+        for step in steps(values, series_segments)
     ]
 
 
@@ -351,9 +354,9 @@ def _drift(points: Sequence[Point], segment: SeriesSegment, metric: Metric) -> L
 
 
 def _outliers(
-    points: Sequence[Point], values: NDArray[np.float64], found: list[SeriesSegment], apart: list[int]
+    points: Sequence[Point], values: NDArray[np.float64], series_segments: list[SeriesSegment], apart: list[int]
 ) -> list[Outlier]:
-    expected = np.concatenate([segment.fitted() for segment in found])
+    expected = np.concatenate([segment.fitted() for segment in series_segments])
     return [
         Outlier(place, points[place].label, float(values[place]), float(values[place] / expected[place]))
         for place in apart

@@ -138,8 +138,8 @@ def common_steps(history: History, facts_of: Callable[[list[str]], FactsOfRuns])
             way = 1 if move.ratio > 1 else -1
             labels = Counter(
                 one.points[first].label
-                for (one, first), own in zip(runs, series, strict=True)
-                if own.direction == way and owner(own, move.kind) == move.name
+                for (one, first), series_move in zip(runs, series, strict=True)
+                if series_move.direction == way and owner(series_move, move.kind) == move.name
             )
             label = labels.most_common(1)[0][0] if labels else ""
             found.append((key, msgspec.structs.replace(move, label=label)))
@@ -150,7 +150,7 @@ def _events(history: History) -> list[tuple[str, list[tuple[Series, int]]]]:
     """Times at which levels changed, with the first run behind it of every series that has runs on both sides."""
     judged = [one for one in history.series if one.not_judged is None]
     left = Counter(_key(one.points[step.index], history.order) for one in judged for step in one.changes)
-    found = []
+    events = []
     while left:
         key = max(left, key=lambda one: (left[one], one))
         pairs = [(one, _first_behind(one, key, history.order)) for one in judged]
@@ -158,8 +158,8 @@ def _events(history: History) -> list[tuple[str, list[tuple[Series, int]]]]:
         left.subtract(_key(one.points[first], history.order) for one, first in runs if _step(one, first))
         left[key] = 0
         left = +left
-        found.append((key, runs))
-    return found
+        events.append((key, runs))
+    return events
 
 
 def _first_behind(series: Series, key: str, order: Order) -> int | None:

@@ -68,9 +68,9 @@ def history_gate(
     """
     first = current_level(predecessors.latencies_ns)
     kept = predecessors.latencies_ns[first:]
-    found = predict(np.log(kept), math.log(candidate.latency.median_ns))
-    end = _end_to_end(candidate, processes, found)
-    shown = _slowdown(found)
+    interval = predict(np.log(kept), math.log(candidate.latency.median_ns))
+    end = _end_to_end(candidate, processes, interval)
+    shown = _slowdown(interval)
     criterion = slowdown_criterion("end-to-end latency against the stored history", end, shown, threshold)
     if doubt(candidate.quality) and criterion.outcome is not Outcome.INCONCLUSIVE:
         criterion = msgspec.structs.replace(criterion, outcome=Outcome.UNTRUSTED, reason=doubt(candidate.quality))
@@ -87,29 +87,38 @@ def history_gate(
     )
 
 
-def _end_to_end(candidate: Analysis, processes: int, found: PredictionInterval) -> EndToEnd:
-    interval, verdict = interval_of(found, lambda excess: math.exp(-excess)), found.verdict()
+def _end_to_end(candidate: Analysis, processes: int, prediction_interval: PredictionInterval) -> EndToEnd:
+    interval, verdict = (
+        interval_of(prediction_interval, lambda excess: math.exp(-excess)),
+        prediction_interval.verdict(),
+    )
     return EndToEnd(
-        baseline_ns=math.exp(found.level),
+        baseline_ns=math.exp(prediction_interval.level),
         candidate_ns=candidate.latency.median_ns,
-        speedup=math.exp(-found.excess),
+        speedup=math.exp(-prediction_interval.excess),
         ci95=interval,
         verdict=verdict,
-        minimum_detectable=None if found.minimum_detectable is None else math.expm1(found.minimum_detectable),
-        p_value=found.p_value,
+        minimum_detectable=None
+        if prediction_interval.minimum_detectable is None
+        else math.expm1(prediction_interval.minimum_detectable),
+        p_value=prediction_interval.p_value,
         design=DESIGN,
-        baseline_processes=found.predecessors,
+        baseline_processes=prediction_interval.predecessors,
         candidate_processes=processes,
         arm=candidate.latency.source,
         excluded_beyond=excluded_beyond(verdict, interval),
     )
 
 
-def _slowdown(found: PredictionInterval) -> Slowdown:
-    smallest = None if found.minimum_detectable is None else math.expm1(found.minimum_detectable)
-    verdict = found.verdict()
+def _slowdown(interval: PredictionInterval) -> Slowdown:
+    smallest = None if interval.minimum_detectable is None else math.expm1(interval.minimum_detectable)
+    verdict = interval.verdict()
     return Slowdown(
-        math.expm1(found.excess), interval_of(found, math.expm1), verdict, smallest, verdict is not Verdict.UNDECIDABLE
+        math.expm1(interval.excess),
+        interval_of(interval, math.expm1),
+        verdict,
+        smallest,
+        verdict is not Verdict.UNDECIDABLE,
     )
 
 
@@ -124,12 +133,12 @@ def _operators(
         times = [own[bundle] for bundle in bundles if own.get(bundle, 0) > 0]
         if len(times) >= FEWEST and operator.shown_ns > 0:
             pairs.append((operator, predict(np.log(times), math.log(operator.shown_ns))))
-    corrected = adjust_for_many([found.p_value or 0.0 for _, found in pairs]) if pairs else []
-    return [_change(operator, found, p) for (operator, found), p in zip(pairs, corrected, strict=True)]
+    corrected = adjust_for_many([interval.p_value or 0.0 for _, interval in pairs]) if pairs else []
+    return [_change(operator, interval, p) for (operator, interval), p in zip(pairs, corrected, strict=True)]
 
 
-def _change(operator: Operator, found: PredictionInterval, corrected: float) -> OperatorChange:
-    level = math.exp(found.level)
+def _change(operator: Operator, interval: PredictionInterval, corrected: float) -> OperatorChange:
+    level = math.exp(interval.level)
     return OperatorChange(
         method=operator.method,
         instruction=operator.instruction,
@@ -143,9 +152,9 @@ def _change(operator: Operator, found: PredictionInterval, corrected: float) -> 
         baseline_ns=level,
         candidate_ns=operator.shown_ns,
         saved_ns=level - operator.shown_ns,
-        speedup=math.exp(-found.excess),
-        ci95_saved_ns=interval_of(found, lambda excess: -level * math.expm1(excess)),
-        verdict=found.verdict(corrected),
+        speedup=math.exp(-interval.excess),
+        ci95_saved_ns=interval_of(interval, lambda excess: -level * math.expm1(excess)),
+        verdict=interval.verdict(corrected),
         module=operator.module,
         aten=operator.aten,
         source=operator.source,
@@ -156,12 +165,12 @@ def _notes(predecessors: Predecessors, first: int) -> list[str]:
     kept = len(predecessors.latencies_ns) - first
     runs = counted_text(kept, "run")
     interval = "the interval is for one more run at the same level"
-    found = [f"the baseline is the stored history: {runs}, one value each; {interval}"]
+    notes = [f"the baseline is the stored history: {runs}, one value each; {interval}"]
     if first:
-        found.append(f"{counted_text(first, 'earlier run')} excluded: the level changed since")
+        notes.append(f"{counted_text(first, 'earlier run')} excluded: the level changed since")
     if predecessors.of_others:
-        found.append(f"{predecessors.of_others} of the runs used a different program")
-    return found
+        notes.append(f"{predecessors.of_others} of the runs used a different program")
+    return notes
 
 
 def _advice(outcome: Outcome, shown: Slowdown, slower: Sequence[OperatorChange]) -> str | None:

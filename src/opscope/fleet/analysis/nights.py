@@ -110,11 +110,11 @@ class FleetLevelChange(FleetConfiguration, frozen=True):
 def run_changes(runs: Sequence[RunSeries]) -> list[RunChange | None]:
     """The newest run of each series against its predecessors; None where it has none."""
     judged = [_predicted(np.array(one.latencies_ns, np.float64)) for one in runs]
-    known = [found.p_value for found in judged if found is not None and found.p_value is not None]
+    known = [interval.p_value for interval in judged if interval is not None and interval.p_value is not None]
     corrected = iter(adjust_for_many(known) if known else [])
     return [
-        None if found is None else _change(one, found, None if found.p_value is None else next(corrected))
-        for one, found in zip(runs, judged, strict=True)
+        None if interval is None else _change(one, interval, None if interval.p_value is None else next(corrected))
+        for one, interval in zip(runs, judged, strict=True)
     ]
 
 
@@ -126,9 +126,11 @@ def level_changes_since(runs: Sequence[RunSeries], since: datetime) -> list[Flee
     found = [_last_change(one) for one in runs]
     corrected = adjust_for_many([1.0 if pair is None else pair[1] for pair in found]) if found else []
     seen = since.isoformat(timespec="seconds")
-    told = [pair[0] for pair, p in zip(found, corrected, strict=True) if pair and p <= ALPHA and pair[0].when >= seen]
-    told.sort(key=lambda one: (-abs(math.log(one.ratio)), one.model, one.device))
-    return sorted(told, key=lambda one: one.before if one.drifts else one.label, reverse=True)
+    changes = [
+        pair[0] for pair, p in zip(found, corrected, strict=True) if pair and p <= ALPHA and pair[0].when >= seen
+    ]
+    changes.sort(key=lambda one: (-abs(math.log(one.ratio)), one.model, one.device))
+    return sorted(changes, key=lambda one: one.before if one.drifts else one.label, reverse=True)
 
 
 def _predicted(values: NDArray[np.float64]) -> PredictionInterval | None:
@@ -138,30 +140,30 @@ def _predicted(values: NDArray[np.float64]) -> PredictionInterval | None:
     return predict(logs[current_level(values[:-1].tolist()) : -1], float(logs[-1]))
 
 
-def _change(one: RunSeries, found: PredictionInterval, corrected: float | None) -> RunChange:
+def _change(one: RunSeries, interval: PredictionInterval, corrected: float | None) -> RunChange:
     newest, before = one.latencies_ns[-1], one.latencies_ns[-2]
-    verdict = found.verdict(corrected)
-    if abs(found.excess) < math.log1p(SMALLEST_CHANGE) and verdict is not Verdict.UNDECIDABLE:
+    verdict = interval.verdict(corrected)
+    if abs(interval.excess) < math.log1p(SMALLEST_CHANGE) and verdict is not Verdict.UNDECIDABLE:
         verdict = Verdict.NO_DIFFERENCE
     shown = verdict in {Verdict.SLOWER, Verdict.FASTER}
-    ends = interval_of(found, lambda excess: excess - found.excess)
+    ends = interval_of(interval, lambda excess: excess - interval.excess)
     return RunChange(
         previous_ns=before,
         since_previous=newest / before,
-        level_ns=math.exp(found.level),
-        since_level=math.exp(found.excess),
+        level_ns=math.exp(interval.level),
+        since_level=math.exp(interval.excess),
         expected=None if ends is None else (math.exp(ends[0]), math.exp(ends[1])),
         verdict=verdict,
-        runs=found.predecessors,
-        in_a_row=_in_a_row(one, found) if shown else 0,
+        runs=interval.predecessors,
+        in_a_row=_in_a_row(one, interval) if shown else 0,
         latencies_ns=list(one.latencies_ns) if shown else [],
     )
 
 
-def _in_a_row(one: RunSeries, found: PredictionInterval) -> int:
+def _in_a_row(one: RunSeries, interval: PredictionInterval) -> int:
     count = 0
     for latency in reversed(one.latencies_ns):
-        if (math.log(latency) - found.level) / found.excess < 0.5:  # noqa: PLR2004 - half as far
+        if (math.log(latency) - interval.level) / interval.excess < 0.5:  # noqa: PLR2004 - half as far
             break
         count += 1
     return count
@@ -172,16 +174,16 @@ def _last_change(one: RunSeries) -> tuple[FleetLevelChange, float] | None:
     values = np.array(one.latencies_ns, np.float64)
     if len(values) < FEWEST_RUNS or not bool((values > 0).all()):
         return None
-    found = segments(values)
-    last = found[-1]
-    if len(found) == 1 and not last.drifts:
+    series_segments = segments(values)
+    last = series_segments[-1]
+    if len(series_segments) == 1 and not last.drifts:
         return None
     if not last.drifts:
-        step = step_between(values, found, len(found) - 1)
+        step = step_between(values, series_segments, len(series_segments) - 1)
         ends = (step.earliest - 1, step.latest)
-        told = _level_change(one, last, (step.before, step.after), ends, step.ci95)
-        return msgspec.structs.replace(told, certain=step.certain), min(1.0, last.end * step.p_value)
-    scatter, degrees = scatter_around(np.log(values), found)
+        fleet_level_change = _level_change(one, last, (step.before, step.after), ends, step.ci95)
+        return msgspec.structs.replace(fleet_level_change, certain=step.certain), min(1.0, last.end * step.p_value)
+    scatter, degrees = scatter_around(np.log(values), series_segments)
     change, error = math.log(last.ends / last.begins), scatter * math.sqrt(12 / (last.end - last.first))
     p_value = min(1.0, last.end * 2 * (1 - t_cdf(abs(change) / error, degrees))) if error > 0 else 0.0
     room = t_quantile(1 - ALPHA / 2, degrees) * error

@@ -98,34 +98,34 @@ def widespread(counted: Sequence[FleetRun], changes: Sequence[FleetLevelChange])
 
     Slower ones of the newest night first, then by how many.
     """
-    found = []
+    widespreads = []
     for key in ("device", "model"):
         groups = grouped(counted, lambda run: str(getattr(run, key)))  # noqa: B023 - used before the next one
         levels = grouped(changes, lambda change: str(getattr(change, key)))  # noqa: B023 - same
-        for name, own in groups.items():
-            judged = [run.change for run in own if run.change is not None]
+        for name, runs in groups.items():
+            judged = [run.change for run in runs if run.change is not None]
             for better, verdict in ((False, Verdict.SLOWER), (True, Verdict.FASTER)):
                 newest = [one.since_level for one in judged if one.verdict is verdict]
                 lately = [one.ratio for one in levels.get(name, ()) if one.better is better]
-                found += [
+                widespreads += [
                     Widespread(key, name, at == 1, better, len(ratios), of, median(ratios))
-                    for at, (ratios, of) in enumerate(((newest, len(judged)), (lately, len(own))))
+                    for at, (ratios, of) in enumerate(((newest, len(judged)), (lately, len(runs))))
                     if len(ratios) >= max(_FEWEST, of * _MANY)
                 ]
-    return sorted(found, key=lambda one: (one.better, one.lately, -one.count, one.name))
+    return sorted(widespreads, key=lambda one: (one.better, one.lately, -one.count, one.name))
 
 
 def with_times_best(runs: Sequence[FleetRun], counted: Sequence[FleetRun]) -> list[FleetRun]:
     """The runs; the fastest one of each model and device with its distance from the fastest device."""
     fastest = {
-        group: min(own, key=lambda run: (run.latency_ns or 0.0, run.variant))
-        for group, own in grouped(counted, lambda run: (run.model, run.arm, run.device)).items()
+        group: min(fleet_runs, key=lambda run: (run.latency_ns or 0.0, run.variant))
+        for group, fleet_runs in grouped(counted, lambda run: (run.model, run.arm, run.device)).items()
     }
     found: dict[int, float] = {}
-    for own in grouped(_one_way(list(fastest.values())), lambda run: (run.model, run.arm)).values():
-        best = min(run.latency_ns or 0.0 for run in own)
-        if len(own) > 1 and best > 0:
-            found |= {id(run): (run.latency_ns or 0.0) / best for run in own}
+    for fleet_runs in grouped(_one_way(list(fastest.values())), lambda run: (run.model, run.arm)).values():
+        best = min(run.latency_ns or 0.0 for run in fleet_runs)
+        if len(fleet_runs) > 1 and best > 0:
+            found |= {id(run): (run.latency_ns or 0.0) / best for run in fleet_runs}
     return [msgspec.structs.replace(run, times_best=found[id(run)]) if id(run) in found else run for run in runs]
 
 
@@ -135,21 +135,21 @@ def parts_by(
     """Devices or models: those with most configurations that got worse first, then by changes and by how much."""
     levels = grouped(changes, lambda change: getattr(change, key))
     groups = grouped(counted, lambda run: getattr(run, key))
-    found = [_part(name, own, levels.get(name, ()), ranked=key == "model") for name, own in groups.items()]
-    return sorted(found, key=_worst_first)
+    parts = [_part(name, runs, levels.get(name, ()), ranked=key == "model") for name, runs in groups.items()]
+    return sorted(parts, key=_worst_first)
 
 
 def distant_pairs(counted: Sequence[FleetRun]) -> list[DistantPair]:
     """Pairs that are further from the best device than is usual for their device by half or more, furthest first."""
-    found = []
-    for own in grouped([run for run in counted if run.times_best], lambda run: run.device).values():
-        usual = median(run.times_best or 0.0 for run in own)
-        far = [run for run in own if len(own) >= _FEWEST and (run.times_best or 0.0) >= DISTANT * usual]
-        found += [
+    pairs = []
+    for runs in grouped([run for run in counted if run.times_best], lambda run: run.device).values():
+        usual = median(run.times_best or 0.0 for run in runs)
+        far = [run for run in runs if len(runs) >= _FEWEST and (run.times_best or 0.0) >= DISTANT * usual]
+        pairs += [
             DistantPair(run.model, run.device, run.variant, run.latency_ns or 0.0, run.times_best or 0.0, usual)
             for run in far
         ]
-    return sorted(found, key=lambda one: (-one.times_best / one.usual, one.model, one.device))
+    return sorted(pairs, key=lambda one: (-one.times_best / one.usual, one.model, one.device))
 
 
 def _one_way(fastest: Sequence[FleetRun]) -> list[FleetRun]:
@@ -160,13 +160,13 @@ def _one_way(fastest: Sequence[FleetRun]) -> list[FleetRun]:
     return list(kept.values())
 
 
-def _part(name: str, own: Sequence[FleetRun], changes: Sequence[FleetLevelChange], *, ranked: bool) -> FleetPart:
-    judged = [run.change for run in own if run.change is not None]
-    far = [run for run in own if run.times_best is not None]
+def _part(name: str, runs: Sequence[FleetRun], changes: Sequence[FleetLevelChange], *, ranked: bool) -> FleetPart:
+    judged = [run.change for run in runs if run.change is not None]
+    far = [run for run in runs if run.times_best is not None]
     ordered = sorted(far, key=lambda run: (run.latency_ns or 0.0, run.device)) if ranked else []
     return FleetPart(
         name=name,
-        configurations=len(own),
+        configurations=len(runs),
         tonight=len(judged),
         worse=sum(1 for one in judged if one.verdict is Verdict.SLOWER),
         better=sum(1 for one in judged if one.verdict is Verdict.FASTER),

@@ -76,7 +76,10 @@ def change_map(fleet: Fleet) -> CellMap:
     levels = {(one.model, one.device): one.ratio for one in reversed(fleet.level_changes)}
     label = "Newest runs vs usual, in per cent"
     return _map(
-        fleet, label, counted_runs(fleet.runs), lambda own: _change_cell(own, levels.get((own[0].model, own[0].device)))
+        fleet,
+        label,
+        counted_runs(fleet.runs),
+        lambda runs: _change_cell(runs, levels.get((runs[0].model, runs[0].device))),
     )
 
 
@@ -269,25 +272,25 @@ def _changes(fleet: Fleet) -> Section | None:
     if not _newest(fleet):
         return None
     shown = change_map(fleet)
-    told = (
+    text = (
         "Coloured or bold: beyond noise, from 1, 10 and 60 % on. Asterisk: no such run, but the level changed by "
         f"this much {_LATELY}; question mark: too few runs to tell; dot: no run in the newest 24 hours; empty: never "
         f"run. A pair with several configurations shows the one that is furthest off. {shown.down.capitalize()}s and "
         f"{shown.across}s with the most regressions come first."
     )
-    return Section(shown.label, [shown, Sentence(told, Tone.DIM)], "changes", "Changes")
+    return Section(shown.label, [shown, Sentence(text, Tone.DIM)], "changes", "Changes")
 
 
 def _rose(fleet: Fleet) -> Section | None:
     if not _newest(fleet) or "level_changes" in fleet.failed:
         return None
-    many, found = _widespread(fleet, lately=True, better=False), _levels(fleet, better=False)
-    none = "" if found.rows else f"No {'other ' if many.items else ''}regression."
+    many, block = _widespread(fleet, lately=True, better=False), _levels(fleet, better=False)
+    none = "" if block.rows else f"No {'other ' if many.items else ''}regression."
     how = (
         "Newest first: steps of at least three runs, and drifts, found in the newest 60 runs of each configuration (at "
         "least 12). Their size comes from all runs. Corrected for all configurations (false discovery rate of 5 %)."
     )
-    blocks = [many, found, Sentence(none), Sentence(how, Tone.DIM)]
+    blocks = [many, block, Sentence(none), Sentence(how, Tone.DIM)]
     return Section(f"Regressions {_LATELY}", blocks, "rose", "Rose")
 
 
@@ -307,8 +310,8 @@ def _distant(fleet: Fleet) -> Section | None:
         column("latency", Format.TIME, lambda one: one.latency_ns),
         label="Far from the best device",
     ).folded(_FOLD)
-    told = "" if fleet.distant or "distant" in fleet.failed else none
-    return Section(far.label, [far, Sentence(told), Sentence(how, Tone.DIM)], "distant", "Far")
+    text = "" if fleet.distant or "distant" in fleet.failed else none
+    return Section(far.label, [far, Sentence(text), Sentence(how, Tone.DIM)], "distant", "Far")
 
 
 def _distances(fleet: Fleet) -> Section | None:
@@ -326,18 +329,18 @@ def _parts(fleet: Fleet) -> Section | None:
         column("slowest on", Format.NAME, lambda one: one.slowest and one.slowest[0]),
         column("latency", Format.TIME, lambda one: one.slowest and one.slowest[1]),
     )
-    told = (
+    text = (
         "Over all configurations of a device or model: how many are slower or faster than usual, and level changes "
         f"{_LATELY}. The medians are of newest run / run before, and of the distance from the fastest device."
     )
     sides = (("Devices", fleet.by_device, ()), ("Models", fleet.by_model, ranked))
     parts = [Section(title, [_part_table(title, rows, more)]) for title, rows, more in sides if rows]
-    return Section("Devices and models", [*parts, Sentence(told, Tone.DIM)], "parts", "Devices")
+    return Section("Devices and models", [*parts, Sentence(text, Tone.DIM)], "parts", "Devices")
 
 
 def _facts(fleet: Fleet) -> Section | None:
-    told = fleet_facts(fleet)
-    return Section("Speedups and operators", [Bullets(told)], "facts", "Facts") if told else None
+    texts = fleet_facts(fleet)
+    return Section("Speedups and operators", [Bullets(texts)], "facts", "Facts") if texts else None
 
 
 def _speedups(fleet: Fleet) -> Section | None:
@@ -353,8 +356,8 @@ def _speedups(fleet: Fleet) -> Section | None:
         Section(f"Speedup of {variant} over its baseline", [speedup_map(fleet, variant, detailed=detailed)])
         for variant in fleet.variants
     ]
-    told = Sentence(f"{how} {colour} Empty: not run.", Tone.DIM)
-    return Section("Speedups over baselines", [*maps, told], "speedups", "Speedups") if maps else None
+    sentence = Sentence(f"{how} {colour} Empty: not run.", Tone.DIM)
+    return Section("Speedups over baselines", [*maps, sentence], "speedups", "Speedups") if maps else None
 
 
 def _dominant(fleet: Fleet) -> Section | None:
@@ -372,11 +375,11 @@ def _dominant(fleet: Fleet) -> Section | None:
         column("where", Format.TEXT, lambda one: one.where),
         label="Operators that dominate",
     )
-    told = (
+    text = (
         f"For {fleet.counted} configurations: the accelerated variants or, if none is accelerated, all but baselines. "
         "Excludes framework time."
     )
-    return Section(shown.label, [shown, Sentence(told, Tone.DIM)], "dominant", "Operators")
+    return Section(shown.label, [shown, Sentence(text, Tone.DIM)], "dominant", "Operators")
 
 
 SECTIONS: dict[str, Callable[[Fleet], Section | None]] = {
@@ -487,27 +490,27 @@ def _alone(fleet: Fleet, found: Sequence[Changed], *, lately: bool, better: bool
 
 def fleet_facts(fleet: Fleet) -> list[str]:
     """What a stranger should know of speedups and operators, one sentence each."""
-    found = []
-    told = [run for run in fleet.runs if run.verdict != "undecidable" and run.is_trusted]
-    known = [(run.speedup, run) for run in told if run.speedup is not None]
+    facts = []
+    runs = [run for run in fleet.runs if run.verdict != "undecidable" and run.is_trusted]
+    known = [(run.speedup, run) for run in runs if run.speedup is not None]
     if known:
         low, high = min(known, key=lambda pair: pair[0]), max(known, key=lambda pair: pair[0])
-        found.append(f"largest speedup {units.ratio_text(high[0])}: {_place(high[1])}")
-        found.append(f"smallest speedup {units.ratio_text(low[0])}: {_place(low[1])}")
+        facts.append(f"largest speedup {units.ratio_text(high[0])}: {_place(high[1])}")
+        facts.append(f"smallest speedup {units.ratio_text(low[0])}: {_place(low[1])}")
         slower = sum(1 for _, run in known if run.verdict == "slower")
         if slower:
-            found.append(f"slower than its baseline in {slower} of {units.counted_text(len(known), 'configuration')}")
+            facts.append(f"slower than its baseline in {slower} of {units.counted_text(len(known), 'configuration')}")
     if fleet.rankings:
         widest = max(fleet.rankings, key=lambda one: one.ratio)
         device, latency = widest.devices[0]
-        found.append(
+        facts.append(
             f"widest span {units.ratio_text(widest.ratio)}: {widest.model}, {widest.variant}, "
             f"{units.time_text(latency)} on {device}"
         )
     if fleet.dominant:
         first = fleet.dominant[0]
-        found.append(f"{first.operator} ({first.backend}) dominates the fleet: {units.share_text(first.share)}")
-    return found
+        facts.append(f"{first.operator} ({first.backend}) dominates the fleet: {units.share_text(first.share)}")
+    return facts
 
 
 def _place(run: FleetRun) -> str:

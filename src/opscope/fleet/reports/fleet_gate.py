@@ -27,67 +27,67 @@ _MOST_PARTS = 3
 
 def fleet_text(decision: Decision[FleetEvidence]) -> GateText:
     """What a decision on all series of a store says: what changed, where, in which operators, since when."""
-    found = decision.evidence
-    answer, since = _answer(decision), f"since {found.since.removesuffix('T00:00:00')}"
-    sentence = f"{answer}, {since}, threshold {share_text(found.threshold)}"
-    changes = [f"change: {move_text(move)}" for move in found.moves if not move.regression]
+    evidence = decision.evidence
+    answer, since = _answer(decision), f"since {evidence.since.removesuffix('T00:00:00')}"
+    sentence = f"{answer}, {since}, threshold {share_text(evidence.threshold)}"
+    changes = [f"change: {move_text(move)}" for move in evidence.moves if not move.regression]
     return GateText(
         answer=answer,
         sentence=sentence,
         subject="fleet",
-        sections=lambda most: _sections(found, most),
-        properties={"since": found.since, "threshold": f"{found.threshold:g}", "store": found.store},
+        sections=lambda most: _sections(evidence, most),
+        properties={"since": evidence.since, "threshold": f"{evidence.threshold:g}", "store": evidence.store},
         reasons=_reasons(decision),
-        notes=[*changes, *_notes(found)],
+        notes=[*changes, *_notes(evidence)],
         problem=sentence,
     )
 
 
 def _answer(decision: Decision[FleetEvidence]) -> str:
     """How many series of how many are slower, and which devices or models as a whole."""
-    found = decision.evidence
+    evidence = decision.evidence
     if decision.outcome in {Outcome.INCONCLUSIVE, Outcome.UNTRUSTED}:
-        return f"none of {found.series} series with a new run could be judged"
-    kinds = Counter(move.kind.value for move in found.moves if move.regression)
-    told = [_slower_text(found)] if found.slower or not kinds else []
-    told += [f"{counted_text(count, kind)} slower as a whole" for kind, count in kinds.items()]
-    beyond = sum(one.beyond for one in found.budgets)
-    return ", ".join([*told, *([f"{beyond} series beyond an absolute limit"] if beyond else [])])
+        return f"none of {evidence.series} series with a new run could be judged"
+    kinds = Counter(move.kind.value for move in evidence.moves if move.regression)
+    texts = [_slower_text(evidence)] if evidence.slower or not kinds else []
+    texts += [f"{counted_text(count, kind)} slower as a whole" for kind, count in kinds.items()]
+    beyond = sum(one.beyond for one in evidence.budgets)
+    return ", ".join([*texts, *([f"{beyond} series beyond an absolute limit"] if beyond else [])])
 
 
-def _slower_text(found: FleetEvidence) -> str:
-    count, alone = len(found.slower), len(_alone(found))
+def _slower_text(evidence: FleetEvidence) -> str:
+    count, alone = len(evidence.slower), len(_alone(evidence))
     ways = f" ({alone} alone, {count - alone} with the device or model)" if alone < count else ""
-    return f"{count or 'none'} of {found.judged} judged series slower{ways}"
+    return f"{count or 'none'} of {evidence.judged} judged series slower{ways}"
 
 
 def _reasons(decision: Decision[FleetEvidence]) -> dict[str, str]:
     """In more words than a criterion has: what moved with a device, the longest series, the series of a model."""
-    found, reasons = decision.evidence, {one.name: one.reason for one in decision.criteria}
-    told = {move_name(one): move_text(one).partition(": ")[2] for one in found.moves if one.regression}
-    for limit in found.budgets:
+    evidence, reasons = decision.evidence, {one.name: one.reason for one in decision.criteria}
+    told = {move_name(one): move_text(one).partition(": ")[2] for one in evidence.moves if one.regression}
+    for limit in evidence.budgets:
         name, longest = budget_name(limit), f"{time_text(limit.worst_ns)}, {subject_text(limit.worst)}"
         told[name] = f"{reasons[name]}; the longest is {longest}"
-    for one in found.models:
+    for one in evidence.models:
         if one.judged:
-            own = [_series_text(row) for row in found.slower if row.subject.model == one.model]
+            own = [_series_text(row) for row in evidence.slower if row.subject.model == one.model]
             told[model_name(one)] = "\n".join([reasons[model_name(one)], *own])
     return told
 
 
-def _sections(found: FleetEvidence, most: int) -> list[Section]:
-    alone, fewer = _alone(found), min(most, _MOST_TOGETHER)
-    together = [row for row in found.slower if row.common is not None]
+def _sections(evidence: FleetEvidence, most: int) -> list[Section]:
+    alone, fewer = _alone(evidence), min(most, _MOST_TOGETHER)
+    together = [row for row in evidence.slower if row.common is not None]
     sections = (
         _section("Slower alone", alone, most),
         _section("Slower with the others of its device or model", together, fewer),
-        _section("May be slower: the next runs will show", found.suspects, fewer),
+        _section("May be slower: the next runs will show", evidence.suspects, fewer),
     )
     return [section for section in sections if section is not None]
 
 
-def _alone(found: FleetEvidence) -> list[SlowerSeries]:
-    return [row for row in found.slower if row.common is None]
+def _alone(evidence: FleetEvidence) -> list[SlowerSeries]:
+    return [row for row in evidence.slower if row.common is None]
 
 
 def _series_text(row: SlowerSeries) -> str:
@@ -96,29 +96,29 @@ def _series_text(row: SlowerSeries) -> str:
     return f"{subject_text(row.subject)}: {values}, {sizes}, {counted_text(row.runs, 'run')}"
 
 
-def _origin_lines(found: ChangeOrigin | None) -> list[str]:
-    if found is None:
+def _origin_lines(origin: ChangeOrigin | None) -> list[str]:
+    if origin is None:
         return []
     parts = [
         f"{plain(one.name, 40)} {time_text(one.before_ns)} -> {time_text(one.after_ns)}"
-        for one in found.operators[:_MOST_PARTS]
+        for one in origin.operators[:_MOST_PARTS]
     ]
-    lines = [_since(found)]
+    lines = [_since(origin)]
     return [*lines, f"most in {'; '.join(parts)}"] if parts else lines
 
 
-def _since(found: ChangeOrigin) -> str:
+def _since(origin: ChangeOrigin) -> str:
     """The first run of the new level, and what differs from the run before it."""
-    first, before = found.first, found.before
+    first, before = origin.first, origin.before
     versions = [f"executorch {first.executorch}"] if first.executorch else []
     versions += [f"commit {plain(first.commit, 40)}"] if first.commit else []
     names = f"{first.placed} ({first.bundle[:12]}{', before ' + before.bundle[:12] if before else ''})"
-    least, most = found.runs_ago
+    least, most = origin.runs_ago
     when = f"since {names}"
     if least < most:
         when = f"began {least} {'or' if most == least + 1 else 'to'} {most} runs ago, by {names}"
-    told = "; ".join(map(fact_text, found.changed)) or "no recorded change"
-    return ", ".join([when, *versions, told])
+    text = "; ".join(map(fact_text, origin.changed)) or "no recorded change"
+    return ", ".join([when, *versions, text])
 
 
 def _section(title: str, rows: Sequence[SlowerSeries], most: int) -> Section | None:
@@ -144,12 +144,12 @@ def _change(row: SlowerSeries) -> str:
     return f"{signed_share_text(row.slowdown)} ({signed_share_text(low)} to {signed_share_text(high)})"
 
 
-def _notes(found: FleetEvidence) -> list[str]:
-    told = [f"not judged: {one.series} series, {one.reason}" for one in found.not_judged]
-    told += [text for text in map(_detectable_text, found.detectable) if text]
-    told += map(_vanished_text, found.vanished)
-    nights = f"{found.false_red_nights * 30:.0f} of 30 nights" if found.false_red_nights else "no night"
-    return [*told, f"at most {nights} is expected to fail from noise alone, judging by earlier nights"]
+def _notes(evidence: FleetEvidence) -> list[str]:
+    texts = [f"not judged: {one.series} series, {one.reason}" for one in evidence.not_judged]
+    texts += [text for text in map(_detectable_text, evidence.detectable) if text]
+    texts += map(_vanished_text, evidence.vanished)
+    nights = f"{evidence.false_red_nights * 30:.0f} of 30 nights" if evidence.false_red_nights else "no night"
+    return [*texts, f"at most {nights} is expected to fail from noise alone, judging by earlier nights"]
 
 
 def _vanished_text(one: VanishedDevice) -> str:

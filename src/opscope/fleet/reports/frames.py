@@ -120,10 +120,10 @@ def fleet_frame(fleet: Fleet) -> pl.DataFrame:
     return typed_frame(_RUNS, rows)
 
 
-def slower_frame(found: FleetEvidence) -> pl.DataFrame:
+def slower_frame(evidence: FleetEvidence) -> pl.DataFrame:
     """Every series that is slower or may be in a row."""
-    confirmed = [(True, row) for row in found.slower]
-    return typed_frame(_SLOWER, (_slower(*one) for one in (*confirmed, *((False, row) for row in found.suspects))))
+    confirmed = [(True, row) for row in evidence.slower]
+    return typed_frame(_SLOWER, (_slower(*one) for one in (*confirmed, *((False, row) for row in evidence.suspects))))
 
 
 def _slower(confirmed: bool, row: SlowerSeries) -> Sequence[object]:
@@ -136,7 +136,7 @@ def _slower(confirmed: bool, row: SlowerSeries) -> Sequence[object]:
     return (confirmed, *astuple(row.subject), *figures, common, *first)
 
 
-def faults_frame(found: StoreCheck) -> pl.DataFrame:
+def faults_frame(check: StoreCheck) -> pl.DataFrame:
     """Every file of a store that is missing or damaged in a row, with how many bundles may have rows in it."""
-    rows = ((*msgspec.structs.astuple(fault)[:2], len(fault.bundles)) for fault in found.faults)
+    rows = ((*msgspec.structs.astuple(fault)[:2], len(fault.bundles)) for fault in check.faults)
     return typed_frame(_FAULTS, rows)

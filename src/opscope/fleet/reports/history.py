@@ -59,9 +59,9 @@ def history_summary(history: History) -> RenderableType:
     changed, steady = _divided(history)
     shown = steady[: max(0, _TOLD - len(changed))]
     more = len(steady) - len(shown)
-    told = [_series_section(history, one) for one in [*changed, *shown]]
+    sections = [_series_section(history, one) for one in [*changed, *shown]]
     rest = [Section(f"{more:,} more series without a change", [Sentence("--html shows them.")])] if more else []
-    return terminal_document(_document(history, {}, [*told, *rest], []))
+    return terminal_document(_document(history, {}, [*sections, *rest], []))
 
 
 def history_html(history: History) -> str:
@@ -73,11 +73,11 @@ def history_document(history: History) -> Document:
     """The newest changes with pictures; where there are more, and of series without a change, tables of a line each."""
     changed, steady = _divided(history)
     few = len(history.series) <= _PICTURES
-    told = [*changed[:_PICTURES], *(one for one in steady if few and len(one.points) > 1)]
-    subjects = {one.subject for one in told}
+    series = [*changed[:_PICTURES], *(one for one in steady if few and len(one.points) > 1)]
+    subjects = {one.subject for one in series}
     rest = [one for one in steady if one.subject not in subjects]
     lost: dict[str, str] = {}
-    sections: list[Section | None] = [_series_section(history, one) for one in told]
+    sections: list[Section | None] = [_series_section(history, one) for one in series]
     if len(changed) > _PICTURES:
         sections.insert(0, noted(lost, "changed", "the table of changes", lambda: _changed(history, changed), None))
     if rest:
@@ -145,8 +145,8 @@ def _lost(history: History) -> list[Series]:
 def _series_section(history: History, series: Series) -> Section:
     name, line = subject_text(series.subject), trend_text(_values(series))
     runs = picture(f"of {name}", lambda: drawn(series_chart(history, series)), instead=line)
-    told = explained(f"the changes of {name}", lambda: changes_text(history, series), lambda one: [one.sentence])
-    return Section(name, [runs, Sentence(f"{level_text(history.metric, series)}."), Bullets(told)])
+    texts = explained(f"the changes of {name}", lambda: changes_text(history, series), lambda one: [one.sentence])
+    return Section(name, [runs, Sentence(f"{level_text(history.metric, series)}."), Bullets(texts)])
 
 
 def _changed(history: History, changed: Sequence[Series]) -> Section:
@@ -164,8 +164,8 @@ def _changed(history: History, changed: Sequence[Series]) -> Section:
         column("runs in order", Format.TREND, lambda row: _values(row[1])),
         label="Series that changed",
     ).folded(_FOLD)
-    told = f"Sorted by newest change; charts of the {_PICTURES} newest are below."
-    return Section(shown.label, [shown, Sentence(told, Tone.DIM)], "changed", "Changed")
+    text = f"Sorted by newest change; charts of the {_PICTURES} newest are below."
+    return Section(shown.label, [shown, Sentence(text, Tone.DIM)], "changed", "Changed")
 
 
 def _when(change: LevelChange | LevelDrift) -> str:
@@ -188,8 +188,8 @@ def _steady(history: History, steady: Sequence[Series]) -> Section:
     ).folded(_FOLD)
     short = any(one.not_judged for one in steady)
     why = f"Not judged: there are fewer than {FEWEST_RUNS} runs, or some values are zero. " if short else ""
-    told = Sentence(f"{why}A single run has no noise estimate and no line.", Tone.DIM)
-    return Section(shown.label, [shown, told], "steady", "Without a change")
+    sentence = Sentence(f"{why}A single run has no noise estimate and no line.", Tone.DIM)
+    return Section(shown.label, [shown, sentence], "steady", "Without a change")
 
 
 def _values(series: Series) -> tuple[float, ...]:
@@ -198,14 +198,14 @@ def _values(series: Series) -> tuple[float, ...]:
 
 def _method(history: History) -> Section:
     """How changes were found."""
-    told = (
+    text = (
         "Steps, segments with their own level, and drifts are reported if trimmed runs differ by more than noise in "
         "98 % of series. Noise correlated from run to run widens the limits. Changes below "
         f"{units.share_text(history.tolerance)} are not reported. A change lies between two runs with a probability of "
         "98 %: neighbours where its place is certain. In charts, points are runs in order, not to scale in time; "
         "lines are levels and drifts. Brackets: the 95 % interval of a change."
     )
-    return Section("How changes are found", [Sentence(told, Tone.DIM)], "method", "Method")
+    return Section("How changes are found", [Sentence(text, Tone.DIM)], "method", "Method")
 
 
 def _newest_change(series: Series) -> LevelChange | LevelDrift:
@@ -234,17 +234,17 @@ def _when_seen(series: Series) -> str:
 def changes_text(history: History, series: Series) -> list[str]:
     """Steps and drifts of a series, the newest first, then its outliers: a sentence each."""
     newest_first = sorted(series.steps_and_drifts(), key=lambda change: change.index, reverse=True)
-    told = [change_text(history.metric, change) for change in newest_first]
-    return [*told, outliers_text(history.metric, series)] if series.outliers else told
+    texts = [change_text(history.metric, change) for change in newest_first]
+    return [*texts, outliers_text(history.metric, series)] if series.outliers else texts
 
 
-def subject_text(own: Subject) -> str:
+def subject_text(subject: Subject) -> str:
     """What runs are about, in one line."""
-    model = " ".join(filter(None, (own.model, own.dtype)))
-    threads = units.counted_text(own.threads, "thread") if own.threads else ""
-    cpus = f"CPUs {own.affinity}" if own.affinity else ""
-    how = ", ".join(filter(None, (threads, own.target or "", own.arm or "", cpus)))
-    return f"{plain(model)} on {plain(own.device)}, {plain(own.variant)} ({plain(how)})"
+    model = " ".join(filter(None, (subject.model, subject.dtype)))
+    threads = units.counted_text(subject.threads, "thread") if subject.threads else ""
+    cpus = f"CPUs {subject.affinity}" if subject.affinity else ""
+    how = ", ".join(filter(None, (threads, subject.target or "", subject.arm or "", cpus)))
+    return f"{plain(model)} on {plain(subject.device)}, {plain(subject.variant)} ({plain(how)})"
 
 
 def value_text(metric: Metric, value: float) -> str:
@@ -258,12 +258,12 @@ def level_text(metric: Metric, series: Series) -> str:
     """The current level with its scatter, and why changes were not looked for."""
     scatter = "" if series.scatter is None else f", noise {units.share_text(series.scatter)}"
     runs = units.counted_text(len(series.current()), "run")
-    told = f"{value_text(metric, series.level)} over {runs}{scatter}"
+    text = f"{value_text(metric, series.level)} over {runs}{scatter}"
     if series.not_judged:
-        return f"{told}; not searched for changes: {series.not_judged}"
+        return f"{text}; not searched for changes: {series.not_judged}"
     if series.segments[-1].drifts:
-        return f"{told}, still drifting"
-    return f"{told}; {'level since the last change' if len(series.segments) > 1 else 'no change of level'}"
+        return f"{text}, still drifting"
+    return f"{text}; {'level since the last change' if len(series.segments) > 1 else 'no change of level'}"
 
 
 def change_text(metric: Metric, change: LevelChange | LevelDrift) -> str:
@@ -287,12 +287,12 @@ def _known_text(note: str | None) -> str:
 
 def outliers_text(metric: Metric, series: Series) -> str:
     """The outliers of a series in one sentence, the newest first."""
-    told = [
+    texts = [
         f"{plain(one.label)} ({value_text(metric, one.value)}, {_percent(one.ratio)})"
         for one in reversed(series.outliers[-_MOST_OUTLIERS:])
     ]
-    more = len(series.outliers) - len(told)
-    return f"outliers: {', '.join(told)}{f' and {more} earlier' if more else ''}"
+    more = len(series.outliers) - len(texts)
+    return f"outliers: {', '.join(texts)}{f' and {more} earlier' if more else ''}"
 
 
 def series_chart(history: History, series: Series) -> alt.LayerChart:

@@ -84,7 +84,7 @@ def fleet_card(fleet: Fleet) -> Card:
 
 def fleet_gate_card(decision: Decision[FleetEvidence]) -> Card:
     """The decision, and the series that are slower."""
-    text, found = fleet_text(decision), decision.evidence
+    text, evidence = fleet_text(decision), decision.evidence
     rows = [
         [
             subject_text(one.subject),
@@ -92,11 +92,11 @@ def fleet_gate_card(decision: Decision[FleetEvidence]) -> Card:
             signed_share_text(one.slowdown),
             str(one.runs),
         ]
-        for one in found.slower[:MOST_ROWS]
+        for one in evidence.slower[:MOST_ROWS]
     ]
     grid = words_table(["series", "time", "change", "runs"], rows, texts=2)
-    lines = [*more_rows(len(rows), len(found.slower)), *gate_notes(decision, text)]
-    return Card(found.store, gate_sentence(decision, text), None, [grid], lines)
+    lines = [*more_rows(len(rows), len(evidence.slower)), *gate_notes(decision, text)]
+    return Card(evidence.store, gate_sentence(decision, text), None, [grid], lines)
 
 
 def added_card(store: str, added: Sequence[StoreEntry], known: int, left_out: Sequence[str]) -> Card:
@@ -115,22 +115,22 @@ def _changed(store: str, answer: str, entries: Sequence[StoreEntry], lines: Sequ
     return Card(store, answer, None, [_entries(shown)], [*more_rows(len(shown), len(entries)), *lines])
 
 
-def query_card(found: QueryAnswer, store: str) -> Card:
+def query_card(query_answer: QueryAnswer, store: str) -> Card:
     """The first rows of an answer."""
-    numbers = number_columns(found.types)
+    numbers = number_columns(query_answer.types)
     # Words stand to the left of a card and figures to the right, whatever their order in the answer.
     texts = next((place for place, number in enumerate(numbers) if number), len(numbers))
-    grid = words_table(found.columns, [cell_texts(row) for row in found.rows[:MOST_ROWS]], texts)
-    answer = f"{counted_text(len(found.rows), 'row')} of {counted_text(len(found.columns), 'column')}"
-    return Card(store, answer, None, [grid], more_rows(len(grid.rows), len(found.rows)))
+    grid = words_table(query_answer.columns, [cell_texts(row) for row in query_answer.rows[:MOST_ROWS]], texts)
+    answer = f"{counted_text(len(query_answer.rows), 'row')} of {counted_text(len(query_answer.columns), 'column')}"
+    return Card(store, answer, None, [grid], more_rows(len(grid.rows), len(query_answer.rows)))
 
 
-def store_check_card(found: StoreCheck) -> Card:
+def store_check_card(check: StoreCheck) -> Card:
     """Whether every file is there and whole."""
-    held = f"{counted_text(found.bundles, 'bundle')}, {counted_text(found.files, 'file')}, {size_text(found.size)}"
-    faults = f"{counted_text(len(found.faults), 'file')} missing or damaged" if found.faults else "whole"
-    rows = [[fault.path, fault.problem, str(len(fault.bundles))] for fault in found.faults[:MOST_ROWS]]
-    lines = [*more_rows(len(rows), len(found.faults)), counted_text(len(found.leftovers), "leftover")]
+    held = f"{counted_text(check.bundles, 'bundle')}, {counted_text(check.files, 'file')}, {size_text(check.size)}"
+    faults = f"{counted_text(len(check.faults), 'file')} missing or damaged" if check.faults else "whole"
+    rows = [[fault.path, fault.problem, str(len(fault.bundles))] for fault in check.faults[:MOST_ROWS]]
+    lines = [*more_rows(len(rows), len(check.faults)), counted_text(len(check.leftovers), "leftover")]
     return Card(
-        found.store, f"{faults}: {held}", None, [words_table(["file", "problem", "bundles"], rows, texts=2)], lines
+        check.store, f"{faults}: {held}", None, [words_table(["file", "problem", "bundles"], rows, texts=2)], lines
     )

@@ -123,8 +123,8 @@ def checkpoint_path(version: int) -> str:
 
 def version_of(path: str) -> int | None:
     """Version of a commit or a checkpoint by its path; None for anything else."""
-    found = _LOGGED.fullmatch(path)
-    return int(found[1]) if found else None
+    match = _LOGGED.fullmatch(path)
+    return int(match[1]) if match else None
 
 
 def live_hash(files: Sequence[Any]) -> str:
@@ -159,12 +159,12 @@ def read_anchor(place: StoreLocation) -> Anchor | None:
     except FileNotFoundError:
         return None
     try:
-        found = from_json(content, _Sealed).anchor
+        anchor = from_json(content, _Sealed).anchor
     except _UNREADABLE as error:
         raise StoreDamageError(place, ANCHOR, f"{error}") from error
-    if content != _sealed(found):
+    if content != _sealed(anchor):
         raise StoreDamageError(place, ANCHOR, "its content does not match its hash")
-    return found
+    return anchor
 
 
 def begin(place: StoreLocation) -> None:
@@ -190,21 +190,21 @@ def advance(place: StoreLocation, change: Callable[[Anchor], Anchor] = lambda an
 
 def anchor_of(place: StoreLocation) -> Anchor:
     """The anchor of a store that must have one."""
-    found = read_anchor(place)
-    if found is None:
+    anchor = read_anchor(place)
+    if anchor is None:
         raise StoreDamageError(place, ANCHOR, "it is missing")
-    return found
+    return anchor
 
 
 def followed(place: StoreLocation, anchor: Anchor) -> Anchor:
     """The anchor that knows the commits behind its own, too."""
-    while (found := read_commit(place, anchor.version + 1)) is not None:
+    while (commit := read_commit(place, anchor.version + 1)) is not None:
         path = commit_path(anchor.version + 1)
-        if found.statement is None:
+        if commit.statement is None:
             raise StoreDamageError(place, path, "it is not a commit of opscope")
-        if found.statement.previous != anchor.commit:
+        if commit.statement.previous != anchor.commit:
             raise StoreDamageError(place, path, "it does not follow the commit before it")
-        anchor = msgspec.structs.replace(anchor, version=anchor.version + 1, commit=found.sha256)
+        anchor = msgspec.structs.replace(anchor, version=anchor.version + 1, commit=commit.sha256)
         if (anchor.version + 1) % CHECKPOINT_INTERVAL == 0:
             anchor = with_checkpoint(place, anchor, anchor.version)
     return anchor
@@ -215,10 +215,12 @@ def with_checkpoint(place: StoreLocation, anchor: Anchor, version: int) -> Ancho
     if version in anchor.checkpoints:
         return anchor
     try:
-        found = CheckpointHash(sha256_of_bytes(place.read(checkpoint_path(version))), _pointer(place, version))
+        checkpoint_hash = CheckpointHash(
+            sha256_of_bytes(place.read(checkpoint_path(version))), _pointer(place, version)
+        )
     except FileNotFoundError:
         return anchor
-    return msgspec.structs.replace(anchor, checkpoints={**anchor.checkpoints, version: found})
+    return msgspec.structs.replace(anchor, checkpoints={**anchor.checkpoints, version: checkpoint_hash})
 
 
 def pointed(content: bytes) -> int | None:

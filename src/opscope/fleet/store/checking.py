@@ -132,12 +132,14 @@ class _Read:
 
 def verify(place: StoreLocation) -> StoreCheck:
     """Read every file of a store and compare it with what was written; nothing is changed."""
-    found, read = _examined(place, whole=True), _Read()
-    files = found.now.files if found.now else []
+    examination, read = _examined(place, whole=True), _Read()
+    files = examination.now.files if examination.now else []
     problems = [(file, problem) for file in files if (problem := read.problem(place, file))]
     data = {file.path for file, _ in problems}
     faults = [
-        StoreFault(path, problem, []) for path, problem in {**found.faults, **found.past}.items() if path not in data
+        StoreFault(path, problem, [])
+        for path, problem in {**examination.faults, **examination.past}.items()
+        if path not in data
     ]
     faults += [StoreFault(file.path, problem, read.lost(file)) for file, problem in problems]
     return StoreCheck(
@@ -147,9 +149,9 @@ def verify(place: StoreLocation) -> StoreCheck:
         rows=sum(file.rows for file in files),
         size=sum(file.size for file in files),
         faults=faults,
-        leftovers=found.leftovers(place),
-        unanchored=found.unanchored,
-        commits=found.now.version if found.now else -1,
+        leftovers=examination.leftovers(place),
+        unanchored=examination.unanchored,
+        commits=examination.now.version if examination.now else -1,
         store=place.address,
     )
 
@@ -162,19 +164,19 @@ def check_whole(place: StoreLocation) -> Faults:
 
     Returns what is wrong with files that count no more and are kept for earlier versions.
     """
-    found = _examined(place, whole=False)
-    for path, problem in found.faults.items():
-        more = f" (and {len(found.faults) - 1} more)" if len(found.faults) > 1 else ""
+    examination = _examined(place, whole=False)
+    for path, problem in examination.faults.items():
+        more = f" (and {len(examination.faults) - 1} more)" if len(examination.faults) > 1 else ""
         raise StoreDamageError(place, path, problem + more)
-    now = max((file.changed for file in found.there.values()), default=0.0)
+    now = max((file.changed for file in examination.there.values()), default=0.0)
 
     def checked(anchor: Anchor) -> Anchor:
-        for version in found.unknown:
+        for version in examination.unknown:
             anchor = with_checkpoint(place, anchor, version)
         return msgspec.structs.replace(anchor, checked=max(anchor.checked, now))
 
     advance(place, checked)
-    return found.past
+    return examination.past
 
 
 class _Examination(NamedTuple):
@@ -203,14 +205,14 @@ class _Examination(NamedTuple):
 
 def _examined(place: StoreLocation, *, whole: bool) -> _Examination:
     """A store and its faults; somebody who works in it at the same moment is none."""
-    found = _examined_once(place, whole=whole)
+    examination = _examined_once(place, whole=whole)
     for _ in range(_TRIES):
-        if not found.faults and not found.past:
+        if not examination.faults and not examination.past:
             break
-        before, found = found, _examined_once(place, whole=whole)
-        if found.anchor == before.anchor:
+        before, examination = examination, _examined_once(place, whole=whole)
+        if examination.anchor == before.anchor:
             break
-    return found
+    return examination
 
 
 def _examined_once(place: StoreLocation, *, whole: bool) -> _Examination:
@@ -265,16 +267,16 @@ def _log_faults(place: StoreLocation, anchor: Anchor | None, there: dict[str, St
     for number in range(last, min(changed, default=last + 1) - 1, -1):
         if anchor is not None and number == anchor.version:
             expected = anchor.commit
-        found = read_commit(place, number)
+        commit = read_commit(place, number)
         problem = None
-        if found is None or found.statement is None:
-            problem = "it is missing" if found is None else "it is not a commit of opscope"
-        elif expected not in {None, found.sha256}:
+        if commit is None or commit.statement is None:
+            problem = "it is missing" if commit is None else "it is not a commit of opscope"
+        elif expected not in {None, commit.sha256}:
             problem = _UNFIT
         if problem:
             faults[commit_path(number)] = problem
         # What a damaged commit says of the one before it is not believed.
-        expected = found.statement.previous if found and found.statement and not problem else None
+        expected = commit.statement.previous if commit and commit.statement and not problem else None
     return faults
 
 
@@ -342,8 +344,8 @@ def _new_past_faults(place: StoreLocation, now: Snapshot, anchor: Anchor, there:
 def _removed(place: StoreLocation, there: dict[str, StoredFile]) -> Iterator[RemovedFile]:
     """What the commits that are there say of files that count no more."""
     for version in sorted(_versions(there, commit_path)):
-        found = read_commit(place, version)
-        yield from found.removed if found is not None else ()
+        commit = read_commit(place, version)
+        yield from commit.removed if commit is not None else ()
 
 
 def _versions(there: Iterable[str], named: Callable[[int], str]) -> dict[int, str]:
@@ -354,13 +356,13 @@ def _versions(there: Iterable[str], named: Callable[[int], str]) -> dict[int, st
 
 def _problem(place: StoreLocation, file: File, there: dict[str, StoredFile], since: float) -> str | None:
     """What is wrong with a file that counts, by its size, and by its content where that may have changed."""
-    found = there.get(file.path)
-    if found is None:
+    stored_file = there.get(file.path)
+    if stored_file is None:
         return "it is missing"
-    if found.size != file.size:
-        return f"its content has changed: {found.size:,} bytes, {file.size:,} were written"
+    if stored_file.size != file.size:
+        return f"its content has changed: {stored_file.size:,} bytes, {file.size:,} were written"
     try:
-        return damage_of(file, place.read(file.path)) if found.changed >= since else None
+        return damage_of(file, place.read(file.path)) if stored_file.changed >= since else None
     except FileNotFoundError:
         return "it is missing"
 

@@ -83,10 +83,10 @@ def listed(place: StoreLocation, now: Snapshot, last: int | None = None) -> Iter
         yield EntryStream(total, (_entry(row) for part in stream.parts() for row in part))
 
 
-def relatives(place: StoreLocation, now: Snapshot, own: Iterable[StoreEntry]) -> dict[str, StoreEntry]:
+def relatives(place: StoreLocation, now: Snapshot, entries: Iterable[StoreEntry]) -> dict[str, StoreEntry]:
     """The bundles of a store that are of the same run as one of some bundles, by their origin."""
     sql = f"SELECT {_COLUMNS} FROM bundles WHERE origin IN (SELECT unnest(?))"  # noqa: S608 - columns of ours
-    found = (_entry(row) for row in ask_snapshot(place, now, sql, [[one.origin for one in own]]).rows)
+    found = (_entry(row) for row in ask_snapshot(place, now, sql, [[one.origin for one in entries]]).rows)
     return {one.origin: one for one in found}
 
 
@@ -121,10 +121,10 @@ def next_place(place: StoreLocation, now: Snapshot) -> str:
     return _text(clock if last is None else max(clock, last + timedelta(microseconds=1)))
 
 
-def entry_rows(own: Iterable[StoreEntry]) -> pl.DataFrame:
+def entry_rows(entries: Iterable[StoreEntry]) -> pl.DataFrame:
     """Bundles as rows of the store's table of them."""
     rows = []
-    for one in own:
+    for one in entries:
         variants = msgspec.json.encode(one.variants).decode()
         about = one.bundle, one.model, one.device, one.kind, one.origin, one.repetitions, variants
         rows.append((*about, moment(one.created), moment(one.added), moment(one.placed), one.source))

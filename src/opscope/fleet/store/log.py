@@ -265,7 +265,7 @@ def forget_commits(place: StoreLocation, before: float) -> None:
     old = [
         version
         for version in anchor_of(place).checkpoints
-        if (found := there.get(commit_path(version))) is not None and found.changed < before
+        if (stored_file := there.get(commit_path(version))) is not None and stored_file.changed < before
     ]
     if old:
         advance(place, lambda anchor: _beginning_at(anchor, max(old)))
@@ -277,7 +277,7 @@ def forget_commits(place: StoreLocation, before: float) -> None:
 
 def _beginning_at(anchor: Anchor, version: int) -> Anchor:
     first = max(anchor.first, version)
-    kept = {number: found for number, found in anchor.checkpoints.items() if number >= first}
+    kept = {number: checkpoint_hash for number, checkpoint_hash in anchor.checkpoints.items() if number >= first}
     return msgspec.structs.replace(anchor, first=first, checkpoints=kept)
 
 

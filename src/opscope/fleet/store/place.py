@@ -116,15 +116,15 @@ class Directory:
 
     def files(self, folder: str) -> dict[str, StoredFile]:
         """See ``StoreLocation``."""
-        found = {}
+        stored_files = {}
         for directory, _, names in os.walk(self._root / folder):
             for name in names:
                 file = Path(directory) / name
                 with contextlib.suppress(FileNotFoundError):
                     state = file.stat()
                     changed = max(state.st_mtime, state.st_ctime)  # the second one nobody can set
-                    found[file.relative_to(self._root).as_posix()] = StoredFile(state.st_size, changed)
-        return found
+                    stored_files[file.relative_to(self._root).as_posix()] = StoredFile(state.st_size, changed)
+        return stored_files
 
     def url(self, path: str) -> str:
         """See ``StoreLocation``."""

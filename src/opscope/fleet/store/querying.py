@@ -268,13 +268,13 @@ class PartReader:
         """Nothing: the file is let go with this."""
 
 
-def only_reading(place: StoreLocation, own: Iterable[File]) -> Any:  # noqa: ANN401 - a class of a package that may be absent
+def only_reading(place: StoreLocation, files: Iterable[File]) -> Any:  # noqa: ANN401 - a class of a package that may be absent
     """Some files of a store as DuckDB finds them, to read. Attribute ``failed`` is why one could not be opened."""
     try:
         from fsspec import AbstractFileSystem
     except ImportError:
         raise MissingDependencyError("fsspec is not installed", where="store", hint=install_command("store")) from None
-    sizes = {file.path: file.size for file in own}
+    sizes = {file.path: file.size for file in files}
 
     class OnlyReading(AbstractFileSystem):  # type: ignore[misc] # of a package without types
         protocol = _PROTOCOL
@@ -344,8 +344,8 @@ def _select(table: Table, now: Snapshot) -> str:
 
 def _with_absent(table: Table, paths: Sequence[str]) -> str:
     """Files of which older ones lack columns that were added since, perhaps all of them."""
-    own = [column for column in table.columns if column.type is not Type.MOMENT]
-    absent = ", ".join(f'NULL::{STORED[column.name].sql} AS "{column.name}"' for column in own)
+    columns = [column for column in table.columns if column.type is not Type.MOMENT]
+    absent = ", ".join(f'NULL::{STORED[column.name].sql} AS "{column.name}"' for column in columns)
     found = parquet_of(paths, ", union_by_name = true")
     return f"(SELECT * FROM {found} UNION ALL BY NAME SELECT {absent} WHERE false)"  # noqa: S608 - as above
 

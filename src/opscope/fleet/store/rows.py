@@ -95,16 +95,16 @@ class AnalysedBundle(NamedTuple):
         return len(self.manifest.completed(variant, arm))
 
 
-def bundle_rows(found: AnalysedBundle, given: BundleLabels) -> dict[str, list[Row]]:
+def bundle_rows(bundle: AnalysedBundle, given: BundleLabels) -> dict[str, list[Row]]:
     """Rows of every table, of all variants that have a result; variants without one have a row in ``runs`` only."""
     rows: dict[str, list[Row]] = {
         name: [] for name in ("runs", "latency", "operators", "modules", "findings", "kernels")
     }
-    manifest = found.manifest
+    manifest = bundle.manifest
     for variant in manifest.variants:
-        key = (found.bundle, manifest.model_of(variant.name).name, given.device_of(manifest), variant.name)
-        analysis = found.analyses.get(variant.name)
-        rows["runs"].append(key + _run(found, variant, given))
+        key = (bundle.bundle, manifest.model_of(variant.name).name, given.device_of(manifest), variant.name)
+        analysis = bundle.analyses.get(variant.name)
+        rows["runs"].append(key + _run(bundle, variant, given))
         if analysis is not None:
             rows["latency"] += [key + cells for cells in _latency(analysis)]
             rows["operators"] += [key + _operator(row) for row in analysis.operators]
@@ -123,9 +123,9 @@ def moment(text: str | None) -> datetime | None:
     return found.astimezone(timezone.utc).replace(tzinfo=None) if found and found.tzinfo else found
 
 
-def _run(found: AnalysedBundle, variant: Variant, given: BundleLabels) -> Row:
-    manifest, environment = found.manifest, found.manifest.environment
-    analysis, model = found.analyses.get(variant.name), manifest.model_of(variant.name)
+def _run(bundle: AnalysedBundle, variant: Variant, given: BundleLabels) -> Row:
+    manifest, environment = bundle.manifest, bundle.manifest.environment
+    analysis, model = bundle.analyses.get(variant.name), manifest.model_of(variant.name)
     return (
         "bundle",
         moment(manifest.created),
@@ -157,13 +157,13 @@ def _run(found: AnalysedBundle, variant: Variant, given: BundleLabels) -> Row:
         _object(variant.options),
         _object(environment.variables),
         model.sha256,
-        found.source,
+        bundle.source,
         manifest.status.value,
-        found.processes(variant.name),
+        bundle.processes(variant.name),
         sum(1 for repetition in manifest.failures() if repetition.variant == variant.name),
         *_figures(analysis, [*manifest.completed(variant.name), *manifest.completed(variant.name, TracingMode.TIMED)]),
-        *_comparison(found.comparisons, variant),
-        _grade(analysis, found.comparisons, variant),
+        *_comparison(bundle.comparisons, variant),
+        _grade(analysis, bundle.comparisons, variant),
         analysis.quality.grade.value if analysis and analysis.quality else None,
         None,  # its place in histories is said when it is stored
     )
@@ -187,20 +187,20 @@ def _figures(analysis: Analysis | None, done: Sequence[Repetition]) -> Row:
 
 
 def _comparison(comparisons: Sequence[StoredComparison], variant: Variant) -> Row:
-    own = next((one for one in comparisons if one.candidate.label == variant.name), None)
-    if own is None:
+    comparison = next((one for one in comparisons if one.candidate.label == variant.name), None)
+    if comparison is None:
         return (None,) * 6
-    end, agreed = own.end_to_end, own.outputs
+    end, agreed = comparison.end_to_end, comparison.outputs
     low, high = end.ci95 or (None, None)
-    return own.baseline.label, end.speedup, low, high, end.verdict.value, agreed.agree if agreed else None
+    return comparison.baseline.label, end.speedup, low, high, end.verdict.value, agreed.agree if agreed else None
 
 
 def _grade(analysis: Analysis | None, comparisons: Sequence[StoredComparison], variant: Variant) -> str | None:
     """How far its figures can be trusted: its own, and the comparison's with its baseline, whichever is worse."""
-    told = [one.end_to_end.grade for one in comparisons if one.candidate.label == variant.name]
-    told += [analysis.quality.grade] if analysis and analysis.quality else []
+    grades = [one.end_to_end.grade for one in comparisons if one.candidate.label == variant.name]
+    grades += [analysis.quality.grade] if analysis and analysis.quality else []
     worst_first = (Grade.DO_NOT_TRUST, Grade.USABLE, Grade.GOOD)
-    return next((grade.value for grade in worst_first if grade in told), None)
+    return next((grade.value for grade in worst_first if grade in grades), None)
 
 
 def _latency(analysis: Analysis) -> Iterator[Row]:
@@ -228,25 +228,25 @@ def _kernels(operators: Sequence[Operator]) -> Iterator[Row]:
 
 
 def tile_rows(
-    found: TilesAnalysis, bundle: str, source: str, given: BundleLabels, created: str
+    analysis: TilesAnalysis, bundle: str, source: str, given: BundleLabels, created: str
 ) -> dict[str, list[Row]]:
     """Rows of ``runs`` and ``tiles``."""
-    device = given.device or (found.given.device.name if found.given.device else "unknown AI Engine")
-    model = PurePath(found.trace.path).name.partition(".")[0] or "trace"
-    key = bundle, model, device, found.given.dtype or "tiles"
+    device = given.device or (analysis.given.device.name if analysis.given.device else "unknown AI Engine")
+    model = PurePath(analysis.trace.path).name.partition(".")[0] or "trace"
+    key = bundle, model, device, analysis.given.dtype or "tiles"
     said = {
         **dict(zip(("bundle", "model", "device", "variant"), key, strict=True)),
         "kind": "tiles",
         "created": moment(created),
         "commit": given.commit,
         "versions": "{}",
-        "dtype": found.given.dtype,
+        "dtype": analysis.given.dtype,
         "source": source,
         "status": "complete",
     }
     return {
         "runs": [tuple(map(said.get, TABLES["runs"].names))],
-        "tiles": [key + _tile(tile) for tile in found.tiles],
+        "tiles": [key + _tile(tile) for tile in analysis.tiles],
     }
 
 

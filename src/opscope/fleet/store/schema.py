@@ -261,11 +261,11 @@ EVERY = {**TABLES, BUNDLES.name: BUNDLES, REPLACED.name: REPLACED}
 
 def _stored_types() -> dict[str, Type]:
     """Types of the columns of all tables in one: of a name with two numeric types the wider one."""
-    found: dict[str, Type] = {}
+    types: dict[str, Type] = {}
     for column in (column for table in EVERY.values() for column in table.columns):
-        if found.setdefault(column.name, column.type) is not column.type:
-            found[column.name] = Type.NUMBER
-    return found
+        if types.setdefault(column.name, column.type) is not column.type:
+            types[column.name] = Type.NUMBER
+    return types
 
 
 STORED = _stored_types()

@@ -39,9 +39,9 @@ class Batch:
     def add(self, entries: Iterable[StoreEntry], frames: Mapping[str, pl.DataFrame]) -> None:
         """More bundles, with their rows together by the names of their tables; nothing is written yet."""
         self.entries.extend(entries)
-        for name, own in frames.items():
-            self._frames[name].append(own)
-            self._rows += own.height
+        for name, frame in frames.items():
+            self._frames[name].append(frame)
+            self._rows += frame.height
 
     @property
     def full(self) -> bool:
@@ -85,11 +85,11 @@ class Batch:
         """Write the rows of some bundles; all files or none."""
         files: list[File] = []
         try:
-            for month, own in grouped(kept, lambda one: one.month).items():
-                files.append(write_file(place, BUNDLES.name, month, entry_rows(own)))
-                every = len(own) == len(self.entries)
+            for month, entries in grouped(kept, lambda one: one.month).items():
+                files.append(write_file(place, BUNDLES.name, month, entry_rows(entries)))
+                every = len(entries) == len(self.entries)
                 for name, frames in self._frames.items():
-                    rows = _rows_of(frames, None if every else own, self.entries)
+                    rows = _rows_of(frames, None if every else entries, self.entries)
                     if rows is not None:
                         files.append(write_file(place, name, month, rows))
             if replaced:
@@ -151,7 +151,9 @@ def _fullness(one: StoreEntry | None) -> tuple[int, str]:
     return (-1, "") if one is None else (one.repetitions, one.bundle)
 
 
-def _rows_of(frames: list[pl.DataFrame], own: list[StoreEntry] | None, every: list[StoreEntry]) -> pl.DataFrame | None:
+def _rows_of(
+    frames: list[pl.DataFrame], entries: list[StoreEntry] | None, every: list[StoreEntry]
+) -> pl.DataFrame | None:
     """Rows of one table and of some bundles, None: of all; None when there are none.
 
     Nothing is copied that need not be: the rows of a batch are most of the memory that adding takes.
@@ -159,8 +161,8 @@ def _rows_of(frames: list[pl.DataFrame], own: list[StoreEntry] | None, every: li
     if not frames:
         return None
     rows = pl.concat(frames)
-    if own is not None:
-        rows = rows.filter(pl.col("bundle").is_in([one.bundle for one in own]))
+    if entries is not None:
+        rows = rows.filter(pl.col("bundle").is_in([one.bundle for one in entries]))
     if "placed" in rows.columns:
         places = {one.bundle: moment(one.placed) for one in every}
         said = pl.Series([places[bundle] for bundle in rows["bundle"]], dtype=pl.Datetime("us"))

@@ -199,8 +199,8 @@ class AdbDevice(Device):
 
     def describe(self) -> Target:
         """Kind and address, for the manifest."""
-        told = self._adb.describe()
-        return msgspec.structs.replace(told, address=self._address or told.address)
+        target = self._adb.describe()
+        return msgspec.structs.replace(target, address=self._address or target.address)
 
     @property
     def restored(self) -> dict[str, str | None]:
@@ -210,11 +210,11 @@ class AdbDevice(Device):
     def environment(self, features: list[str] | None, versions: Mapping[str, str]) -> Environment:
         """The device and its software; see :func:`opscope.hosts.adb.device.read_device`."""
         power = self._power.name if self._power and self._hold.holder is None else None
-        told = self._patiently(lambda: read_device(self._adb, power, features, versions))
-        if told.phone is None:
-            return told
-        found = {**told.phone.settings, **self._hold.found}  # while it is held they are as we made them
-        return msgspec.structs.replace(told, phone=msgspec.structs.replace(told.phone, settings=found))
+        environment = self._patiently(lambda: read_device(self._adb, power, features, versions))
+        if environment.phone is None:
+            return environment
+        found = {**environment.phone.settings, **self._hold.found}  # while it is held they are as we made them
+        return msgspec.structs.replace(environment, phone=msgspec.structs.replace(environment.phone, settings=found))
 
     def conditions(self) -> Conditions:
         """The state it is in; one that was lost is waited for."""
@@ -472,8 +472,8 @@ def ssh_device(address: str) -> Device:
 @functools.cache
 def phone_device(address: str) -> AdbDevice:
     """The device of an address: always the same, so that all experiments on it share what is known of it."""
-    asked = parse_serial(address)
-    shell = AdbShell(asked.serial or None)
-    power = PROFILES[asked.power] if asked.power else None
-    told = asked._replace(serial=shell.serial).text()
-    return AdbDevice(shell, power, asked.directory, asked.patience, told)
+    adb_address = parse_serial(address)
+    shell = AdbShell(adb_address.serial or None)
+    power = PROFILES[adb_address.power] if adb_address.power else None
+    text = adb_address._replace(serial=shell.serial).text()
+    return AdbDevice(shell, power, adb_address.directory, adb_address.patience, text)

@@ -167,12 +167,12 @@ def _as_columns(cells: list[list[str]], lines: list[int], where: str) -> _Rows:
     if len(set(header)) < len(header):
         twice = next(name for name in header if header.count(name) > 1)
         raise TraceFormatError(f"the column {twice[:40]!r} occurs twice in the header", where=where, hint=_DAMAGED)
-    found = _Rows(where, {}, lines[1:])
+    rows = _Rows(where, {}, lines[1:])
     for row, values in enumerate(cells[1:]):
         if len(values) != len(header):
-            raise found.error(f"{counted_text(len(values), 'cell')} under a header of {len(header)}", row)
-    found.columns.update((name, [row[place] for row in cells[1:]]) for place, name in enumerate(header))
-    return found
+            raise rows.error(f"{counted_text(len(values), 'cell')} under a header of {len(header)}", row)
+    rows.columns.update((name, [row[place] for row in cells[1:]]) for place, name in enumerate(header))
+    return rows
 
 
 def _time_columns(rows: _Rows) -> tuple[str, ...]:
@@ -351,15 +351,15 @@ def _columns(events: _Events, order: _Order) -> dict[str, Values]:
 
 def _instructions(order: _Order) -> list[int]:
     """Calls numbered in the order they ran in their inference; what lies in a call has its number."""
-    found: list[int] = []
+    instructions: list[int] = []
     count: dict[int, int] = {}
     for scope, parent in zip(order.scope, order.parent, strict=True):
         if parent >= 0 and scope in _CALLS:
-            found.append(count.get(parent, 0))
-            count[parent] = found[-1] + 1
+            instructions.append(count.get(parent, 0))
+            count[parent] = instructions[-1] + 1
         else:
-            found.append(found[parent] if parent >= 0 else -1)
-    return found
+            instructions.append(instructions[parent] if parent >= 0 else -1)
+    return instructions
 
 
 def _backend(events: _Events, row: int, scope: Scope, unnamed: str) -> str | None:

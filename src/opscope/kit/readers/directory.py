@@ -202,9 +202,11 @@ def read_kit(directory: Path, compared: tuple[str | None, str | None] | None = N
     if compared is not None:
         pairs = named_pairs(*compared, list(keys), directory)
     else:
-        asked = [*config.pairs, *(pair for source in sources.values() for pair in source.pairs)]
+        fields = [*config.pairs, *(pair for source in sources.values() for pair in source.pairs)]
         pairs = asked_pairs(
-            [*asked, *(PairFields(baseline, candidate) for baseline, candidate in made.values())], list(keys), directory
+            [*fields, *(PairFields(baseline, candidate) for baseline, candidate in made.values())],
+            list(keys),
+            directory,
         )
     run = _RunParts(directory, files, sources, config, found, made, pairs)
     experiments = [_experiment(run, key, stands_for) for key, stands_for in keys.items()]
@@ -231,12 +233,12 @@ def _files_in(directory: Path) -> list[str]:
     """All files of the directory and of the directories in it, relative, sorted; not what opscope wrote there."""
     try:
         inner = [d for d in directory.iterdir() if d.is_dir() and d.name != OURS and not d.name.startswith(".")]
-        found = [file for place in (directory, *inner) for file in place.iterdir() if file.is_file()]
+        paths = [file for place in (directory, *inner) for file in place.iterdir() if file.is_file()]
     except FileNotFoundError:
         raise NotFoundError("no such directory", where=directory, hint=_WHAT) from None
     except OSError as error:
         raise StorageError(f"cannot be read: {error.strerror}", where=directory) from error
-    return sorted(file.relative_to(directory).as_posix() for file in found)
+    return sorted(file.relative_to(directory).as_posix() for file in paths)
 
 
 def _listings(files: Sequence[str]) -> list[str]:
@@ -275,11 +277,11 @@ def _program(directory: Path, files: Sequence[str], model: str | None) -> Path |
 
 def _record(directory: Path, files: Sequence[str], program: Path) -> Path | None:
     """The record of its export: beside it under either name, or where the kit's analysis found it."""
-    found = record_beside(program)
-    if found is None and ANALYSIS in files:
+    path = record_beside(program)
+    if path is None and ANALYSIS in files:
         named = decode(directory / ANALYSIS, AnalysisSummary).etrecord
-        found = _up_from(directory, named) if named else None
-    return found
+        path = _up_from(directory, named) if named else None
+    return path
 
 
 def record_beside(program: Path) -> Path | None:
@@ -435,14 +437,14 @@ _PATHS = {
 
 def _paths(results: Sequence[tuple[str, Result]], files: Sequence[str]) -> dict[str, str]:
     """Files that the listings name and that are here."""
-    found: dict[str, str] = {}
+    paths: dict[str, str] = {}
     for _, result in results:
         stated = {_PATHS[name]: path for name, path in result.paths.items() if path and name in _PATHS}
         if result.metrics:
             stated |= {k: v for k, v in (("etdump", result.metrics.etdump), ("latency_log", result.metrics.log)) if v}
         here = {what: _local(path, files) for what, path in stated.items()}
-        found = {what: path for what, path in here.items() if path} | found
-    return found
+        paths = {what: path for what, path in here.items() if path} | paths
+    return paths
 
 
 def _stated(directory: Path, file: str, key: ExperimentKey, value: float | str | None) -> StatedMedian:

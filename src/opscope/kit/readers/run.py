@@ -25,11 +25,11 @@ def named_key(name: str, keys: Sequence[ExperimentKey], directory: Path | str) -
 
     Raises a NotFoundError where there is none, or it was run at several thread counts.
     """
-    found = [key for key in keys if key.text == name] or [key for key in keys if key.experiment == name]
-    if len(found) == 1:
-        return found[0]
-    if found:
-        hint = f"choose one: {', '.join(key.text for key in found)}"
+    experiment_keys = [key for key in keys if key.text == name] or [key for key in keys if key.experiment == name]
+    if len(experiment_keys) == 1:
+        return experiment_keys[0]
+    if experiment_keys:
+        hint = f"choose one: {', '.join(key.text for key in experiment_keys)}"
         raise NotFoundError(f"{name[:80]!r} ran with several thread counts", where=directory, hint=hint)
     hint = did_you_mean(name, [key.text for key in keys])
     raise NotFoundError(f"no experiment {name[:80]!r}", where=directory, hint=hint)
@@ -108,7 +108,7 @@ class KitRun(msgspec.Struct, frozen=True):
 
     def experiment(self, name: str) -> KitExperiment:
         """The experiment of that key, or of that name when it has one thread count."""
-        keys = [own.listed for own in self.experiments]
+        keys = [experiment.listed for experiment in self.experiments]
         return self.experiments[keys.index(named_key(name, keys, self.directory))]
 
 
@@ -151,11 +151,11 @@ def named_pairs(
     return Pairs((KitPair(baseline.text, candidate.text, None),), None, _thread_counts(baseline, candidate))
 
 
-def asked_pairs(asked: Iterable[PairFields], keys: Sequence[ExperimentKey], directory: Path) -> Pairs:
+def asked_pairs(fields: Iterable[PairFields], keys: Sequence[ExperimentKey], directory: Path) -> Pairs:
     """The comparisons that the files of a run ask for or hold."""
-    found: dict[tuple[str, str], KitPair] = {}
+    pairs: dict[tuple[str, str], KitPair] = {}
     warnings = []
-    for pair in dict.fromkeys(asked):
+    for pair in dict.fromkeys(fields):
         baseline, candidate = (fitting(side, keys) for side in pair.sides)
         if baseline is None or candidate is None:
             lost = pair.sides[0 if baseline is None else 1].experiment
@@ -163,11 +163,11 @@ def asked_pairs(asked: Iterable[PairFields], keys: Sequence[ExperimentKey], dire
             warnings.append(TraceWarning("kit_pair_unknown", message, "compare two existing ones: DIR#a and DIR#b"))
             continue
         texts = baseline.text, candidate.text
-        if texts not in found:
+        if texts not in pairs:
             warnings += _thread_counts(baseline, candidate)
-        found.setdefault(texts, KitPair(*texts, pair.label or None))
-    if found:
-        return Pairs(tuple(found.values()), None, warnings)
+        pairs.setdefault(texts, KitPair(*texts, pair.label or None))
+    if pairs:
+        return Pairs(tuple(pairs.values()), None, warnings)
     offered = _offered(keys)
     return Pairs((), offered, warnings or [_no_roles(offered, directory)])
 
@@ -197,8 +197,8 @@ def comparing_command(directory: Path | str, pair: KitPair) -> str:
 
 def fitting(side: ExperimentKey, keys: Sequence[ExperimentKey]) -> ExperimentKey | None:
     """The experiment that a side of a comparison means; one without thread count means the only one there is."""
-    found = [key for key in keys if key.experiment == side.experiment and side.threads in {None, key.threads}]
-    return found[0] if len(found) == 1 else None
+    experiment_keys = [key for key in keys if key.experiment == side.experiment and side.threads in {None, key.threads}]
+    return experiment_keys[0] if len(experiment_keys) == 1 else None
 
 
 def _thread_counts(baseline: ExperimentKey, candidate: ExperimentKey) -> list[TraceWarning]:

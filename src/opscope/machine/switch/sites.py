@@ -103,9 +103,9 @@ def cpuid_sites(library: Path) -> CpuidSites:
         problem = "the library has no section table, so code and data cannot be distinguished"
         raise FeatureError(problem, where=library, hint=WITHOUT_SWITCH)
     spans = _spans(code.functions)
-    told = [_decided(section, spans, library) for section in code.sections]
-    addresses = [address for one in told for address in one.addresses]
-    return CpuidSites(tuple(addresses), sum(one.inside_others for one in told), sum(one.outside for one in told))
+    sites = [_decided(section, spans, library) for section in code.sections]
+    addresses = [address for one in sites for address in one.addresses]
+    return CpuidSites(tuple(addresses), sum(one.inside_others for one in sites), sum(one.outside for one in sites))
 
 
 class _Span(NamedTuple):
@@ -196,11 +196,11 @@ def _undecided(section: CodeSection, place: int, reason: str, where: Path) -> Fe
 
 def _codes(text: str) -> frozenset[int]:
     """Opcodes, as ``80-8f 90``."""
-    found: set[int] = set()
+    codes: set[int] = set()
     for word in text.split():
         first, _, last = word.partition("-")
-        found.update(range(int(first, 16), int(last or first, 16) + 1))
-    return frozenset(found)
+        codes.update(range(int(first, 16), int(last or first, 16) + 1))
+    return frozenset(codes)
 
 
 class _Map(NamedTuple):

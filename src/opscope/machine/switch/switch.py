@@ -160,9 +160,9 @@ def fields_here() -> tuple[str, list[str]]:
     return arch, fields_stated(arch, read_processor())
 
 
-def fields_stated(arch: str, told: CpuReading) -> list[str]:
+def fields_stated(arch: str, reading: CpuReading) -> list[str]:
     """The fields that a processor itself states."""
-    expected = expected_fields(told)
+    expected = expected_fields(reading)
     if not isa.switchable(arch) <= expected.keys():
         raise FeatureError("cannot query the processor's features", hint=WITHOUT_SWITCH)
     return sorted(field for field, values in expected.items() if True in values)
@@ -230,13 +230,13 @@ def prepared_for(
     return PreparedSwitch(variables, record, report)
 
 
-def _check_room(asked: Sequence[_Library], place: Path) -> None:
+def _check_room(libraries: Sequence[_Library], place: Path) -> None:
     """Refuse what the switch library has no room for, or cannot be told."""
-    sites = sum(library.sites for library in asked)
-    if len(asked) > _MOST_LIBRARIES or sites > _MOST_SITES:
-        problem = f"{len(asked)} libraries with {sites:,} places; at most {_MOST_LIBRARIES} with {_MOST_SITES:,}"
+    sites = sum(library.sites for library in libraries)
+    if len(libraries) > _MOST_LIBRARIES or sites > _MOST_SITES:
+        problem = f"{len(libraries)} libraries with {sites:,} places; at most {_MOST_LIBRARIES} with {_MOST_SITES:,}"
         raise FeatureError(problem, hint=WITHOUT_SWITCH)
-    for path in (*(library.path for library in asked), str(place)):
+    for path in (*(library.path for library in libraries), str(place)):
         if len(os.fsencode(path)) > _LONGEST_PATH or "\n" in path:
             raise FeatureError("the path is too long, or has a line break in it", where=path, hint=WITHOUT_SWITCH)
 
@@ -253,7 +253,7 @@ def proof(record: Path) -> MaskProof:
         raise FeatureError(problem, hint=WITHOUT_SWITCH)
     process, libraries = read_report(Path(told.report))
     _check(told, process, libraries)
-    own = [library for library in libraries if library.loaded]
+    switched_libraries = [library for library in libraries if library.loaded]
     outside = sum(asked.outside for asked, one in zip(told.libraries, libraries, strict=True) if one.loaded)
     is_trap = told.mechanism is Mechanism.TRAP
     return MaskProof(
@@ -262,38 +262,38 @@ def proof(record: Path) -> MaskProof:
         same_symbol=True,
         struct_size=None,
         mechanism=told.mechanism,
-        sites=sum(library.sites for library in own),
-        sites_executed=sum(library.executed for library in own) if is_trap else None,
+        sites=sum(library.sites for library in switched_libraries),
+        sites_executed=sum(library.executed for library in switched_libraries) if is_trap else None,
         sites_outside=outside if is_trap else None,
-        executions=sum(library.executions for library in own),
-        masked=sum(library.masked for library in own),
+        executions=sum(library.executions for library in switched_libraries),
+        masked=sum(library.masked for library in switched_libraries),
     )
 
 
-def _check(told: _Record, process: int, libraries: Sequence[SwitchedLibrary]) -> None:
+def _check(record: _Record, process: int, libraries: Sequence[SwitchedLibrary]) -> None:
     """Refuse what is no proof."""
-    for asked, library in zip(told.libraries, libraries, strict=True):
+    for asked, library in zip(record.libraries, libraries, strict=True):
         if library.problem:
             raise FeatureError(_problem(library), where=asked.path, hint=WITHOUT_SWITCH)
-        if not library.loaded and process == os.getpid() and told.mechanism is Mechanism.TRAP:
+        if not library.loaded and process == os.getpid() and record.mechanism is Mechanism.TRAP:
             _check_absent(asked)
-        if library.loaded and told.mechanism is Mechanism.TRAP and library.sites != asked.sites * library.loaded:
+        if library.loaded and record.mechanism is Mechanism.TRAP and library.sites != asked.sites * library.loaded:
             problem = f"{library.sites} of {asked.sites} cpuid instructions were switched"
             raise FeatureError(problem, where=asked.path, hint=WITHOUT_SWITCH)
     if not any(library.executions for library in libraries):
         raise FeatureError("no library queried the CPU's features, so nothing was switched off", hint=WITHOUT_SWITCH)
     masked = sum(library.masked for library in libraries)
-    if told.cleared and not masked:
-        fields = ", ".join(told.cleared)
+    if record.cleared and not masked:
+        fields = ", ".join(record.cleared)
         raise FeatureError(f"no answer had the features to be switched off: {fields}", hint=WITHOUT_SWITCH)
-    if not told.cleared and masked:
+    if not record.cleared and masked:
         raise FeatureError("features were switched off that should have stayed on", hint=WITHOUT_SWITCH)
 
 
-def _check_absent(asked: _Library) -> None:
+def _check_absent(library: _Library) -> None:
     """Refuse a library that this process has and that was not switched."""
-    if any(line.endswith(asked.path) for line in text_of(Path("/proc/self/maps")).splitlines()):
-        raise FeatureError("the library was loaded but not switched", where=asked.path, hint=WITHOUT_SWITCH)
+    if any(line.endswith(library.path) for line in text_of(Path("/proc/self/maps")).splitlines()):
+        raise FeatureError("the library was loaded but not switched", where=library.path, hint=WITHOUT_SWITCH)
 
 
 def _problem(library: SwitchedLibrary) -> str:
@@ -317,8 +317,8 @@ def _sites(mechanism: Mechanism, library: Path) -> tuple[Sequence[int], int]:
     One, without an address, for a library that asks for hardware capabilities.
     """
     if mechanism is Mechanism.TRAP:
-        found = cpuid_sites(library)
-        return found.addresses, found.outside
+        sites = cpuid_sites(library)
+        return sites.addresses, sites.outside
     with storage_errors(library):
         symbols = read_symbols(library.read_bytes(), library)
     return [0] if symbols is not None and _FUNCTION in symbols.undefined else [], 0

@@ -76,14 +76,14 @@ def align(tiles: Sequence[TileTrace], at: AlignAt = "auto") -> TimeAlignment:
     timers = [tile.start_timer for tile in tiles if tile.start_timer is not None]
     spread = max(timers) - min(timers) if timers and len(timers) == len(tiles) else None
     if len(tiles) < 2:  # noqa: PLR2004 - one tile has no others
-        found = _by_start(tiles, spread)
+        alignment = _by_start(tiles, spread)
     elif at == "auto":
-        found = _by_broadcast(tiles) or _by_timer(tiles, spread) or _by_start(tiles, spread)
+        alignment = _by_broadcast(tiles) or _by_timer(tiles, spread) or _by_start(tiles, spread)
     elif at == "first-call":
-        found = _by_first_call(tiles) or _by_start(tiles, spread)
+        alignment = _by_first_call(tiles) or _by_start(tiles, spread)
     else:
-        found = _by_start(tiles, spread)
-    return msgspec.structs.replace(found, start_spread_cycles=spread)
+        alignment = _by_start(tiles, spread)
+    return msgspec.structs.replace(alignment, start_spread_cycles=spread)
 
 
 def _by_broadcast(tiles: Sequence[TileTrace]) -> TimeAlignment | None:
@@ -195,9 +195,9 @@ def slowest(each: Sequence[_Common]) -> Slowest | None:
     return Slowest(name, spent[name], usual, excess, category, growth[category], why)
 
 
-def _categories(core: TracedCore, own: Sequence[Iteration]) -> dict[str, float]:
+def _categories(core: TracedCore, iterations: Sequence[Iteration]) -> dict[str, float]:
     """Cycles of an iteration by category, means."""
-    split = split_by(core.known, np.array([one.start for one in own]), np.array([one.end for one in own]))
+    split = split_by(core.known, np.array([one.start for one in iterations]), np.array([one.end for one in iterations]))
     return {category: float(cycles.mean()) for category, cycles in split.items()}
 
 
@@ -360,12 +360,12 @@ def _unsure(left_out: Sequence[LeftOutCore]) -> list[Message]:
         tile_finding(
             "core_left_out",
             Severity.MEDIUM,
-            f"tile {own.tile} is excluded from the figures of all cores",
-            f"{own.reason}: its later times are unreliable",
-            f"tile {own.tile}",
+            f"tile {core.tile} is excluded from the figures of all cores",
+            f"{core.reason}: its later times are unreliable",
+            f"tile {core.tile}",
             "capture again without dropping packets",
         )
-        for own in left_out
+        for core in left_out
     ]
 
 
@@ -409,7 +409,7 @@ def _common(cores: Sequence[TracedCore]) -> tuple[list[int], str]:
 def _system(
     place: int, number: int, each: Sequence[_Common], shifts: Sequence[int], said: RunSpecification
 ) -> SystemIteration:
-    rows = [(core, own[place]) for core, own in each]
+    rows = [(core, iterations[place]) for core, iterations in each]
     starts = [one.start + shift for (_, one), shift in zip(rows, shifts, strict=True)]
     ends = [one.end + shift for (_, one), shift in zip(rows, shifts, strict=True)]
     runtime, rate = max(ends) - min(starts), None
@@ -436,8 +436,8 @@ def _balance(cycles: Sequence[float]) -> float:
     return sum(cycles) / len(cycles) / max(cycles) if max(cycles) else 1.0
 
 
-def _times(tile: str, own: Sequence[Iteration], ends_last: int) -> TileTimes:
-    spans = [one.cycles for one in own]
+def _times(tile: str, iterations: Sequence[Iteration], ends_last: int) -> TileTimes:
+    spans = [one.cycles for one in iterations]
     return TileTimes(tile, float(median(spans)), min(spans), max(spans), ends_last)
 
 

@@ -161,8 +161,8 @@ def bound(
         known=known,
         measured=measured,
     )
-    found, doubts = _verdict(tile, calls, paced, moved, around)
-    return found, found.reason, doubts
+    tile_bound, doubts = _verdict(tile, calls, paced, moved, around)
+    return tile_bound, tile_bound.reason, doubts
 
 
 def _period(start: Ints) -> Period | None:
@@ -180,7 +180,7 @@ def _verdict(
     slowest = max(moved, key=lambda port: port.cycles_per_call or 0.0, default=None)
     needed = (slowest.cycles_per_call or 0.0) if slowest else 0.0
     measured, predicted = paced.measured, max(paced.call, needed)
-    found = TileBound(
+    tile_bound = TileBound(
         by=NOTHING_TRACED,
         predicted_period_cycles=predicted,
         measured_period_cycles=measured.median,
@@ -195,40 +195,40 @@ def _verdict(
     if slowest is not None and needed > paced.call - paced.waits and _explains(needed, measured):
         doubt = _doubt(tile, slowest, needed, paced, around)
         if doubt is None:
-            return _by_port(found, slowest, paced), ()
+            return _by_port(tile_bound, slowest, paced), ()
     if needed <= paced.call and _explains(paced.call, measured):
-        return _by_call(found, paced), ()
-    why = f"{found.reason}; {doubt.title}" if doubt else found.reason
-    unexplained = doubt or _residual(tile, calls, found, paced, around)
-    return msgspec.structs.replace(found, reason=why), (unexplained,)
+        return _by_call(tile_bound, paced), ()
+    why = f"{tile_bound.reason}; {doubt.title}" if doubt else tile_bound.reason
+    unexplained = doubt or _residual(tile, calls, tile_bound, paced, around)
+    return msgspec.structs.replace(tile_bound, reason=why), (unexplained,)
 
 
 def _explains(predicted: float, measured: Period) -> bool:
     return abs(measured.median - predicted) <= EXPLAINED * measured.median
 
 
-def _by_port(found: TileBound, paced: Port, periods: _Paced) -> TileBound:
+def _by_port(tile_bound: TileBound, paced: Port, periods: _Paced) -> TileBound:
     """The port sets the pace; without it the longest of the others would."""
-    rest = max((port.cycles_per_call or 0.0 for port in found.ports if port is not paced), default=0.0)
+    rest = max((port.cycles_per_call or 0.0 for port in tile_bound.ports if port is not paced), default=0.0)
     left = max(periods.call, rest)
     each = (periods.end - periods.start) / np.maximum(periods.calls, max(rest, 1.0))
     at_most, interval = periods.measured.median / left, median_bounds(np.sort(each))
     if interval is not None:
         interval = min(interval[0], at_most), max(interval[1], at_most)
     gain = Gain(at_most, interval, periods.measured.n)
-    reason = _reason(periods.call, paced, found.ports)
-    return msgspec.structs.replace(found, by=paced.label, port=paced.name, reason=reason, gain=gain)
+    reason = _reason(periods.call, paced, tile_bound.ports)
+    return msgspec.structs.replace(tile_bound, by=paced.label, port=paced.name, reason=reason, gain=gain)
 
 
-def _by_call(found: TileBound, paced: _Paced) -> TileBound:
+def _by_call(tile_bound: TileBound, paced: _Paced) -> TileBound:
     """The call sets the pace: what it waits for, where that takes more of it than all work."""
     spent = msgspec.structs.asdict(together(paced.spent))
     most = max(STALLS, key=lambda stall: spent[stall])
     if spent[most] <= spent["vector"] + spent["other"]:
-        return msgspec.structs.replace(found, by=CALL)
+        return msgspec.structs.replace(tile_bound, by=CALL)
     share = share_text(spent[most] / sum(spent.values()))
-    reason = f"{found.reason}; {share} of the cycles in calls are {category_name(most)}"
-    return msgspec.structs.replace(found, by=f"{category_name(most)}{IN_CALLS}", reason=reason)
+    reason = f"{tile_bound.reason}; {share} of the cycles in calls are {category_name(most)}"
+    return msgspec.structs.replace(tile_bound, by=f"{category_name(most)}{IN_CALLS}", reason=reason)
 
 
 def _doubt(tile: TileTrace, port: Port, needed: float, paced: _Paced, around: Sequence[TileTrace]) -> Message | None:
@@ -291,14 +291,14 @@ def _reason(call: float, paced: Port | None, moved: tuple[Port, ...]) -> str:
 
 
 def _residual(
-    tile: TileTrace, calls: CallSpans, found: TileBound, paced: _Paced, around: Sequence[TileTrace]
+    tile: TileTrace, calls: CallSpans, tile_bound: TileBound, paced: _Paced, around: Sequence[TileTrace]
 ) -> Message:
-    left, measured = found.residual_cycles, paced.measured
+    left, measured = tile_bound.residual_cycles, paced.measured
     title = "calls run faster than their data could arrive"
     step = "the size, type or number of ports is wrong: check m, k, n, dtype and arch"
     spread = f"median of {measured.n}, {_spread(measured) if measured.min < measured.max else 'all equal'}"
     evidence = (
-        f"predicted {found.predicted_period_cycles:,.0f} cycles, measured {measured.median:,.0f} ({spread}): "
+        f"predicted {tile_bound.predicted_period_cycles:,.0f} cycles, measured {measured.median:,.0f} ({spread}): "
         f"{share_text(abs(left) / max(measured.median, 1.0))} of it is {'left over' if left > 0 else 'missing'}"
     )
     if left > 0:
@@ -331,7 +331,7 @@ class CallStall(msgspec.Struct, frozen=True):
 
 
 def call_stalls(
-    calls: CallSpans, work: MacCalls, known: Activity, found: TileBound | None, moved: tuple[Port, ...]
+    calls: CallSpans, work: MacCalls, known: Activity, tile_bound: TileBound | None, moved: tuple[Port, ...]
 ) -> tuple[CallStall, ...]:
     """The stalls in calls, the largest first; none where none was seen."""
     if not len(calls):
@@ -339,21 +339,21 @@ def call_stalls(
     spent, inside = split_by(known, calls.start, calls.end), int(calls.durations.sum())
     cycles = {stall: int(spent[stall].sum()) for stall in STALLS}
     return tuple(
-        CallStall(stall, own, own / inside, gain_without(calls, work, spent[stall], found, moved))
+        CallStall(stall, own, own / inside, gain_without(calls, work, spent[stall], tile_bound, moved))
         for stall, own in sorted(cycles.items(), key=lambda stalled: -stalled[1])
         if own
     )
 
 
 def gain_without(
-    calls: CallSpans, work: MacCalls, cycles: Ints, found: TileBound | None, moved: tuple[Port, ...]
+    calls: CallSpans, work: MacCalls, cycles: Ints, tile_bound: TileBound | None, moved: tuple[Port, ...]
 ) -> Gain | None:
     """What is to be gained without some cycles of the calls; None when a stream is known to set the pace.
 
     The ports' transfers between the first multiplying call and the last stay, so no more is promised than they allow.
     The interval is that of a ratio of sums over the periods from call to call.
     """
-    if found is not None and found.port is not None:
+    if tile_bound is not None and tile_bound.port is not None:
         return None
     periods = np.append(calls.start[1:], calls.end[-1]) - calls.start
     needed = max((min(port.cycles_per_call or 0.0, port.busy_per_call or 0.0) for port in moved), default=0.0)

@@ -133,32 +133,32 @@ class Anomalies(NamedTuple):
         return len(np.unique(self.call[self.call >= 0]))
 
 
-def anomalies(found: Marks) -> Anomalies:
+def anomalies(marks: Marks) -> Anomalies:
     """All of them."""
-    is_end, lengths = found.is_end[found.loose], _lengths(found)
+    is_end, lengths = marks.is_end[marks.loose], _lengths(marks)
     parts = [
-        _starts(found.loose[~is_end], found, lengths),
-        _ends(found.loose[is_end], found, lengths),
-        _pairs(found.backwards, PairingRule.BACKWARDS),
-        _pairs(found.overlapping, PairingRule.OVERLAPS),
+        _starts(marks.loose[~is_end], marks, lengths),
+        _ends(marks.loose[is_end], marks, lengths),
+        _pairs(marks.backwards, PairingRule.BACKWARDS),
+        _pairs(marks.overlapping, PairingRule.OVERLAPS),
     ]
     rule, mark, pair = (np.concatenate(columns) for columns in zip(*parts, strict=True))
     order = np.argsort(mark, kind="stable")
     rule, mark, pair = rule[order], mark[order], pair[order]
     repeats = (rule == _CODES[PairingRule.START_REPEATED]) | (rule == _CODES[PairingRule.END_REPEATED])
-    number = np.minimum(np.searchsorted(found.first, pair), max(len(found.first) - 1, 0))
-    kept = np.isin(pair, found.first) & repeats
-    return Anomalies(rule, mark, pair, np.searchsorted(found.first, mark), np.where(kept, number, -1))
+    number = np.minimum(np.searchsorted(marks.first, pair), max(len(marks.first) - 1, 0))
+    kept = np.isin(pair, marks.first) & repeats
+    return Anomalies(rule, mark, pair, np.searchsorted(marks.first, mark), np.where(kept, number, -1))
 
 
-def _lengths(found: Marks) -> tuple[int, int] | None:
+def _lengths(marks: Marks) -> tuple[int, int] | None:
     """Shortest and longest call beside which nothing is wrong; None without one."""
-    loose = np.zeros(len(found.time) + 2, bool)
-    loose[found.loose + 1] = True
-    clean = found.first[~loose[found.first] & ~loose[found.first + 3]]
+    loose = np.zeros(len(marks.time) + 2, bool)
+    loose[marks.loose + 1] = True
+    clean = marks.first[~loose[marks.first] & ~loose[marks.first + 3]]
     if not len(clean):
         return None
-    durations = found.time[clean + 1] - found.time[clean]
+    durations = marks.time[clean + 1] - marks.time[clean]
     return int(durations.min()), int(durations.max())
 
 
@@ -170,17 +170,17 @@ def _fit(lengths: tuple[int, int] | None, whole: Ints, apart: Ints) -> Mask:
     return (whole <= most) | (apart < least)
 
 
-def _starts(at: Ints, found: Marks, lengths: tuple[int, int] | None) -> _Part:
-    pair = np.append(found.pairs, -1)[np.searchsorted(found.pairs, at)]
-    time = found.time
+def _starts(at: Ints, marks: Marks, lengths: tuple[int, int] | None) -> _Part:
+    pair = np.append(marks.pairs, -1)[np.searchsorted(marks.pairs, at)]
+    time = marks.time
     fits = (pair >= 0) & _fit(lengths, time[pair + 1] - time[at], time[pair] - time[at])
     rule = np.where(fits, _CODES[PairingRule.START_REPEATED], _CODES[PairingRule.END_MISSING])
     return np.where(at == len(time) - 1, _CODES[PairingRule.ENDS_INSIDE], rule), at, pair
 
 
-def _ends(at: Ints, found: Marks, lengths: tuple[int, int] | None) -> _Part:
-    pair = np.append(found.pairs, -1)[np.searchsorted(found.pairs, at) - 1]
-    time = found.time
+def _ends(at: Ints, marks: Marks, lengths: tuple[int, int] | None) -> _Part:
+    pair = np.append(marks.pairs, -1)[np.searchsorted(marks.pairs, at) - 1]
+    time = marks.time
     fits = (pair >= 0) & _fit(lengths, time[at] - time[pair], time[at] - time[pair + 1])
     rule = np.where(fits, _CODES[PairingRule.END_REPEATED], _CODES[PairingRule.START_MISSING])
     return np.where(at == 0, _CODES[PairingRule.BEGINS_INSIDE], rule), at, pair
@@ -364,9 +364,9 @@ def _without_calls(tile: TileTrace, only: SlotTrace | None) -> Pairing:
     if unnamed(tile):
         title, step = "calls cannot be found: the events of its slots are not named", _NAME
     traced = ", ".join(slot.name[:40] for slot in tile.slots) or "nothing"
-    found = tile_finding("calls_not_traced", Severity.HIGH, title, f"traced: {traced}", place(tile), step)
+    message = tile_finding("calls_not_traced", Severity.HIGH, title, f"traced: {traced}", place(tile), step)
     counts = CallCounts(0, len(only.spans.start) if only else 0, 0)
-    return Pairing(CallSpans(none, none), counts, (found,))
+    return Pairing(CallSpans(none, none), counts, (message,))
 
 
 def unnamed(tile: TileTrace) -> bool:

@@ -239,7 +239,7 @@ def _kinds(sides: _Sides) -> list[ComparedFigure]:
 
 def _of_kinds(analysis: TilesAnalysis) -> dict[str, float]:
     found = grouped([kind for row in analysis.working for kind in row.kinds], lambda kind: kind.kind)
-    return {name: median(kind.median_cycles for kind in own) for name, own in found.items()}
+    return {name: median(kind.median_cycles for kind in rows) for name, rows in found.items()}
 
 
 def _waits(sides: _Sides, unit: str) -> list[ComparedFigure]:
@@ -252,16 +252,16 @@ def _waits(sides: _Sides, unit: str) -> list[ComparedFigure]:
         cycles = per_iteration if unit == PER_ITERATION else partial(_cycles_per_call, category=category)
         return _compared_figure(category_name(category), unit, sides, lambda one: mean_known(map(cycles, one.working)))
 
-    return [found for own in STALLS if (found := asked(own)) is not None]
+    return [figure for own in STALLS if (figure := asked(own)) is not None]
 
 
 def _shares(sides: _Sides, judged: Sequence[FigureChange]) -> list[FigureChange]:
     """Parts of the windows of all cores, with the verdicts of the cycles; what some core did not trace is left out."""
     verdicts = {change.name: change.verdict for change in judged}
-    asked = [_compared_figure(category_name(own), _SHARE, sides, partial(_share, category=own)) for own in STALLS]
+    figures = [_compared_figure(category_name(own), _SHARE, sides, partial(_share, category=own)) for own in STALLS]
     return [
         msgspec.structs.replace(_change(one, _effect(one)), verdict=verdicts.get(one.name, Verdict.UNDECIDABLE))
-        for one in asked
+        for one in figures
         if one is not None
     ]
 
@@ -273,42 +273,42 @@ def _share(analysis: TilesAnalysis, category: str) -> float | None:
     return sum(row.cycles.of(category) for row in rows) / sum(row.window_cycles for row in rows)
 
 
-def _changes(asked: Sequence[ComparedFigure]) -> list[FigureChange]:
+def _changes(figures: Sequence[ComparedFigure]) -> list[FigureChange]:
     """Changes with verdicts that are corrected for the number of figures."""
-    effects = [_effect(one) for one in asked]
+    effects = [_effect(one) for one in figures]
     tested = [effect.p_value for effect in effects if effect and effect.p_value is not None]
     corrected = iter(adjust_for_many(tested))
     return [
         _change(one, effect, next(corrected) if effect and effect.p_value is not None else None)
-        for one, effect in zip(asked, effects, strict=True)
+        for one, effect in zip(figures, effects, strict=True)
     ]
 
 
-def _effect(asked: ComparedFigure) -> Effect | None:
+def _effect(figure: ComparedFigure) -> Effect | None:
     """Positive when the candidate is better; of logarithms but for shares. None when a side lacks the figure."""
-    if not asked.baseline or not asked.candidate:
+    if not figure.baseline or not figure.candidate:
         return None
-    sides = [np.array(values, np.float64)[:, None] for values in (asked.baseline, asked.candidate)]
-    if asked.unit in _DIFFERENCES:
+    sides = [np.array(values, np.float64)[:, None] for values in (figure.baseline, figure.candidate)]
+    if figure.unit in _DIFFERENCES:
         return unpaired_effects(*sides)[0]
     logs = [np.log(np.maximum(side, 1e-9)) for side in sides]
-    return unpaired_effects(*(logs if asked.unit == _CYCLES else [-side for side in logs]))[0]
+    return unpaired_effects(*(logs if figure.unit == _CYCLES else [-side for side in logs]))[0]
 
 
-def _change(asked: ComparedFigure, effect: Effect | None, corrected: float | None = None) -> FigureChange:
-    before, after = (_typical(values, asked.unit) for values in (asked.baseline, asked.candidate))
+def _change(figure: ComparedFigure, effect: Effect | None, corrected: float | None = None) -> FigureChange:
+    before, after = (_typical(values, figure.unit) for values in (figure.baseline, figure.candidate))
     change = None if before is None or after is None else after - before
     if effect is None:
-        return FigureChange(asked.name, asked.unit, before, after, None, change, None, Verdict.UNDECIDABLE, None)
-    differences = asked.unit in _DIFFERENCES
+        return FigureChange(figure.name, figure.unit, before, after, None, change, None, Verdict.UNDECIDABLE, None)
+    differences = figure.unit in _DIFFERENCES
     interval = interval_of(effect)
     if interval is not None:
         low, high = interval
         interval = (-high, -low) if differences else (math.exp(low), math.exp(high))
     smallest = effect.minimum_detectable
     return FigureChange(
-        name=asked.name,
-        unit=asked.unit,
+        name=figure.name,
+        unit=figure.unit,
         baseline=before,
         candidate=after,
         ratio=None if differences else math.exp(effect.estimate),
@@ -329,7 +329,7 @@ def _typical(values: Sequence[float], unit: str) -> float | None:
 
 def _notes(baseline: TilesTraces, candidate: TilesTraces, main: ComparedFigure) -> list[str]:
     sides = baseline.analyses, candidate.analyses
-    found = [
+    notes = [
         f"{counted_text(side.copies, 'file')} of {side.label} {'is a copy' if side.copies == 1 else 'are copies'} of "
         "another: each trace counts once"
         for side in dict.fromkeys((baseline.side, candidate.side))
@@ -337,14 +337,14 @@ def _notes(baseline: TilesTraces, candidate: TilesTraces, main: ComparedFigure) 
     ]
     fewest = min(map(len, sides))
     if fewest < FEWEST:
-        found.append(f"{counted_text(fewest, 'trace')} on a side: a verdict needs at least {FEWEST} traces per side")
-    found += _shared(sides)
+        notes.append(f"{counted_text(fewest, 'trace')} on a side: a verdict needs at least {FEWEST} traces per side")
+    notes += _shared(sides)
     if main.name == PERIOD:
-        found.append("no matching iterations are complete on both sides, so call periods are compared")
-    found += _other_work(sides)
+        notes.append("no matching iterations are complete on both sides, so call periods are compared")
+    notes += _other_work(sides)
     if any(not one.trace.complete for side in sides for one in side):
-        found.append("part of a trace is missing; the rest is compared")
-    return found
+        notes.append("part of a trace is missing; the rest is compared")
+    return notes
 
 
 def _shared(sides: _Sides) -> list[str]:
@@ -353,8 +353,8 @@ def _shared(sides: _Sides) -> list[str]:
     if baseline == candidate:
         return ["both sides are the same traces: there is nothing to compare"]
     both = len(baseline & candidate)
-    told = f"{counted_text(both, 'trace')} on both sides: verdicts assume that the sides are independent"
-    return [told] if both else []
+    text = f"{counted_text(both, 'trace')} on both sides: verdicts assume that the sides are independent"
+    return [text] if both else []
 
 
 def _other_work(sides: _Sides) -> list[str]:
@@ -390,13 +390,13 @@ def gate_tiles(
     comparison: TilesComparison, threshold: float, mismatches: Sequence[str] = ()
 ) -> Decision[TilesEvidence]:
     """The decision on a comparison."""
-    found, shown = comparison.overall, _slowdown(comparison.overall)
+    change, shown = comparison.overall, _slowdown(comparison.overall)
     outcome, reason = judge(shown, threshold)
     criterion = Criterion(
-        name=found.name,
+        name=change.name,
         quantity=Quantity.SLOWDOWN,
         limit=threshold,
-        measured=shown.estimate if found.ratio else None,
+        measured=shown.estimate if change.ratio else None,
         ci95=shown.interval,
         outcome=outcome,
         reason=reason.replace("processes", "traces"),
@@ -407,18 +407,18 @@ def gate_tiles(
     slower = [figure for figure in figures if figure.verdict is Verdict.SLOWER]
     return decided(
         [criterion],
-        TilesEvidence(comparison.baseline, comparison.candidate, found, slower),
+        TilesEvidence(comparison.baseline, comparison.candidate, change, slower),
         advice=_advice(outcome, comparison),
         mismatches=mismatches,
         notes=comparison.notes,
     )
 
 
-def _slowdown(found: FigureChange) -> Slowdown:
-    ratio = found.ratio or 1.0
-    interval = None if found.ci95 is None else (1 / found.ci95[1] - 1, 1 / found.ci95[0] - 1)
-    decidable = bool(found.ratio) and found.verdict is not Verdict.UNDECIDABLE
-    return Slowdown(1 / ratio - 1, interval, found.verdict, found.minimum_detectable, decidable)
+def _slowdown(change: FigureChange) -> Slowdown:
+    ratio = change.ratio or 1.0
+    interval = None if change.ci95 is None else (1 / change.ci95[1] - 1, 1 / change.ci95[0] - 1)
+    decidable = bool(change.ratio) and change.verdict is not Verdict.UNDECIDABLE
+    return Slowdown(1 / ratio - 1, interval, change.verdict, change.minimum_detectable, decidable)
 
 
 def _advice(outcome: Outcome, comparison: TilesComparison) -> str | None:

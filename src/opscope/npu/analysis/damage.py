@@ -78,21 +78,21 @@ def find_damage(
 
 def _merged(points: Sequence[LostPackets], gaps: Sequence[CallGap], period: int) -> tuple[LostPackets, ...]:
     """Signs of one loss as one place: those near each other, and iterations that lack calls with what is in them."""
-    found: list[LostPackets] = []
+    packets: list[LostPackets] = []
     for point in sorted(points, key=lambda point: point.cycle):
-        if found and point.cycle - found[-1].last_cycle <= _NEAR * period:
-            found[-1] = _joined(found[-1], point)
+        if packets and point.cycle - packets[-1].last_cycle <= _NEAR * period:
+            packets[-1] = _joined(packets[-1], point)
         else:
-            found.append(point)
-    lasts, apart = [own.last_cycle for own in found], []
+            packets.append(point)
+    lasts, apart = [lost_packets.last_cycle for lost_packets in packets], []
     for gap in gaps:
         kind, at = "lost" if gap.missing > 0 else "repeated", bisect_left(lasts, gap.cycle)
-        if at < len(lasts) and found[at].cycle <= gap.last_cycle:
-            found[at] = msgspec.structs.replace(found[at], why=f"{found[at].why}; {gap.why}", kind=kind)
+        if at < len(lasts) and packets[at].cycle <= gap.last_cycle:
+            packets[at] = msgspec.structs.replace(packets[at], why=f"{packets[at].why}; {gap.why}", kind=kind)
         elif not gap.at_start:
             apart.append(LostPackets(gap.cycle, gap.last_cycle, gap.why, kind))
-    found += apart
-    return tuple(sorted(found, key=lambda own: own.cycle))
+    packets += apart
+    return tuple(sorted(packets, key=lambda lost_packets: lost_packets.cycle))
 
 
 def _joined(one: LostPackets, other: LostPackets) -> LostPackets:
@@ -107,11 +107,11 @@ _WHAT = {"lost": "lost", "repeated": "repeated", "damaged": "lost, repeated or s
 def _lost(tile: TileTrace, lost: Sequence[LostPackets], missing: int) -> Iterator[Message]:
     """One finding for each of the first places, one for all others."""
     count = f"; {counted_text(missing, 'working call')} missing before the end" if missing else ""
-    for own in lost[:_SHOWN]:
-        title = f"packets were {_WHAT[own.kind]} {where_text(own)}"
-        evidence = f"{own.why}{count}; later times are {'too early' if own.kind == 'lost' else 'unreliable'}"
-        where = place(tile, f"cycle {own.cycle}")
-        step = f"{_DECODE if own.kind == 'repeated' else _AGAIN}; {_COMPARE}"
+    for packets in lost[:_SHOWN]:
+        title = f"packets were {_WHAT[packets.kind]} {where_text(packets)}"
+        evidence = f"{packets.why}{count}; later times are {'too early' if packets.kind == 'lost' else 'unreliable'}"
+        where = place(tile, f"cycle {packets.cycle}")
+        step = f"{_DECODE if packets.kind == 'repeated' else _AGAIN}; {_COMPARE}"
         yield tile_finding("packets_lost", Severity.HIGH, title, evidence, where, step)
     if len(lost) > _SHOWN:
         rest = lost[_SHOWN:]
@@ -123,7 +123,7 @@ def _lost(tile: TileTrace, lost: Sequence[LostPackets], missing: int) -> Iterato
 def _late(tile: TileTrace, gaps: Sequence[CallGap], lost: Sequence[LostPackets]) -> Iterator[Message]:
     """That the first iteration lacks calls, and nothing shows that packets were lost in it."""
     for gap in gaps:
-        if gap.at_start and gap.missing > 0 and not any(own.cycle <= gap.last_cycle for own in lost):
+        if gap.at_start and gap.missing > 0 and not any(packets.cycle <= gap.last_cycle for packets in lost):
             title = "calls are missing at the start: packets were lost, or tracing began late"
             evidence = f"{gap.why}; {counted_text(gap.missing, 'working call')} missing"
             step = "start tracing before the first call; if it was, capture again"
@@ -131,11 +131,11 @@ def _late(tile: TileTrace, gaps: Sequence[CallGap], lost: Sequence[LostPackets])
             yield tile_finding("calls_missing_at_start", Severity.MEDIUM, title, evidence, where, step)
 
 
-def where_text(own: LostPackets) -> str:
+def where_text(packets: LostPackets) -> str:
     """At which cycle, or between which."""
-    if own.cycle == own.last_cycle:
-        return f"at cycle {own.cycle:,}" if own.cycle else "at the start of the trace"
-    return f"between cycles {own.cycle:,} and {own.last_cycle:,}"
+    if packets.cycle == packets.last_cycle:
+        return f"at cycle {packets.cycle:,}" if packets.cycle else "at the start of the trace"
+    return f"between cycles {packets.cycle:,} and {packets.last_cycle:,}"
 
 
 def _jump(tile: TileTrace, calls: CallSpans) -> Iterator[Message]:

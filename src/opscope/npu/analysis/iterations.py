@@ -140,26 +140,26 @@ def find_iterations(
     if split is None:
         reason = _nothing(calls, kinds, gaps, long)
         return Iterations((), None, reason, expected, findings=tuple(_unexpected(tile, (), expected, ())))
-    found = _iterations(calls, kinds, split, (warmup, expected))
-    uneven = tuple(_gaps((tile, calls, kinds), found, split, expected))
+    iterations = _iterations(calls, kinds, split, (warmup, expected))
+    uneven = tuple(_gaps((tile, calls, kinds), iterations, split, expected))
     return Iterations(
-        iterations=found,
+        iterations=iterations,
         by=split.by,
-        reason="; ".join(_reasons(calls, found, split, gaps)),
+        reason="; ".join(_reasons(calls, iterations, split, gaps)),
         expected=expected,
         pattern=pattern.reason if pattern else None,
         findings=(
-            *_unexpected(tile, found, expected, uneven),
-            *_partial(tile, found, split),
+            *_unexpected(tile, iterations, expected, uneven),
+            *_partial(tile, iterations, split),
             *_against_tiling(tile, split, pattern, long),
         ),
         gaps=uneven,
     )
 
 
-def without_damaged(found: Iterations, cycles: Sequence[int]) -> Iterations:
+def without_damaged(iterations: Iterations, cycles: Sequence[int]) -> Iterations:
     """The same with iterations that a loss of packets lies in as incomplete, so that they are not measured."""
-    return _incomplete(found, _inside(found, cycles) > 0) if cycles else found
+    return _incomplete(iterations, _inside(iterations, cycles) > 0) if cycles else iterations
 
 
 def without_lossy(cores: Sequence[tuple[Iterations, Sequence[int], Kinds]]) -> list[Iterations]:
@@ -168,46 +168,52 @@ def without_lossy(cores: Sequence[tuple[Iterations, Sequence[int], Kinds]]) -> l
     The fewest such marks in an iteration are the kernel's own; one with more lost events. Once any did, no iteration is
     whole that has fewer marks than another of these cores, as a call that lost both leaves no other sign.
     """
-    alone = [_inside(found, unpaired) for found, unpaired, _ in cores]
+    alone = [_inside(iterations, unpaired) for iterations, unpaired, _ in cores]
     usual = min((int(own.min()) for own in alone if len(own)), default=0)
     if not any((own > usual).any() for own in alone):
-        return [found for found, _, _ in cores]
+        return [iterations for iterations, _, _ in cores]
     marked = [
-        own - usual + [row.calls for row in found.iterations] for (found, *_), own in zip(cores, alone, strict=True)
+        own - usual + [row.calls for row in iterations.iterations]
+        for (iterations, *_), own in zip(cores, alone, strict=True)
     ]
-    counts = [_counts_calls(found, kinds) for found, _, kinds in cores]
+    counts = [_counts_calls(iterations, kinds) for iterations, _, kinds in cores]
     most = max((int(own.max()) for own, counted in zip(marked, counts, strict=True) if counted), default=0)
     whole = []
-    for (found, *_), own, own_marks, counted in zip(cores, alone, marked, counts, strict=True):
+    for (iterations, *_), own, own_marks, counted in zip(cores, alone, marked, counts, strict=True):
         fewer = own_marks < (most if counted and most < _FUSED * np.median(own_marks) else 0)
-        whole.append(_incomplete(found, (own > 0) | fewer))
+        whole.append(_incomplete(iterations, (own > 0) | fewer))
     return whole
 
 
-def _counts_calls(found: Iterations, kinds: Kinds) -> bool:
+def _counts_calls(iterations: Iterations, kinds: Kinds) -> bool:
     """Whether all iterations have equally many calls: beside zero-fills, which run ahead, they have not."""
-    return bool(found.iterations) and found.by != "tiling" and bool(kinds.work.all())
+    return bool(iterations.iterations) and iterations.by != "tiling" and bool(kinds.work.all())
 
 
-def _inside(found: Iterations, cycles: Sequence[int]) -> Ints:
+def _inside(iterations: Iterations, cycles: Sequence[int]) -> Ints:
     """How many of these cycles lie in each iteration; shape (iterations,)."""
     at = np.sort(np.array(cycles, np.int64))
-    starts, ends = (np.array([getattr(row, edge) for row in found.iterations], np.int64) for edge in ("start", "end"))
+    starts, ends = (
+        np.array([getattr(row, edge) for row in iterations.iterations], np.int64) for edge in ("start", "end")
+    )
     inside: Ints = np.searchsorted(at, ends) - np.searchsorted(at, starts, side="right")
     return inside
 
 
-def _incomplete(found: Iterations, lacking: Mask) -> Iterations:
+def _incomplete(iterations: Iterations, lacking: Mask) -> Iterations:
     """The same with these iterations as incomplete, so that they are not measured; shape (iterations,)."""
-    rows = list(found.iterations)
+    rows = list(iterations.iterations)
     for number in np.flatnonzero(lacking).tolist():
         phase = "partial" if rows[number].phase == "measured" else rows[number].phase
         rows[number] = msgspec.structs.replace(rows[number], complete=False, phase=phase)
-    return msgspec.structs.replace(found, iterations=tuple(rows))
+    return msgspec.structs.replace(iterations, iterations=tuple(rows))
 
 
 def _gaps(
-    seen: tuple[TileTrace, CallSpans, Kinds], found: Sequence[Iteration], split: IterationSplit, expected: int | None
+    seen: tuple[TileTrace, CallSpans, Kinds],
+    iterations: Sequence[Iteration],
+    split: IterationSplit,
+    expected: int | None,
 ) -> Iterator[CallGap]:
     """Those that have not the working calls of the others; of the last only if its end is seen.
 
@@ -220,14 +226,14 @@ def _gaps(
     uneven = len(work[1:-1]) - work[1:-1].count(whole)
     if not whole or not alike or (split.by != "tiling" and alike < _RARE * uneven):
         return
-    counted, odd = _units(work, whole, expected), _odd_steps(calls, kinds, found)
-    ended = len(found) if _end_seen(tile, calls, found) else len(found) - 1
-    for row, units, worked in zip(found[:ended], counted, work, strict=False):
+    counted, odd = _units(work, whole, expected), _odd_steps(calls, kinds, iterations)
+    ended = len(iterations) if _end_seen(tile, calls, iterations) else len(iterations) - 1
+    for row, units, worked in zip(iterations[:ended], counted, work, strict=False):
         missing = units * whole - worked
         if missing:
             what = f"{units * whole:,} in {counted_text(units, 'iteration')}" if units > 1 else f"{whole:,}"
             why = f"iteration {row.number} has {counted_text(worked, 'working call', ',')}, {what} are typical"
-            last = found[row.number].start if row.number < len(found) else tile.last
+            last = iterations[row.number].start if row.number < len(iterations) else tile.last
             odd_there = row.first_call + np.flatnonzero(odd[row.first_call : row.last_call + 1])
             at_start = row.number == 1 and units == 1
             if len(odd_there) == 1:
@@ -237,12 +243,12 @@ def _gaps(
                 yield CallGap(missing, 0 if at_start else row.start, last, at_start, why)
 
 
-def _end_seen(tile: TileTrace, calls: CallSpans, found: Sequence[Iteration]) -> bool:
+def _end_seen(tile: TileTrace, calls: CallSpans, iterations: Sequence[Iteration]) -> bool:
     """Whether the trace ends as its iterations do: with an event behind the last call, and behind no other call."""
-    lasts = [own.last_call for own in found[:-1] if own.complete]
+    lasts = [iteration.last_call for iteration in iterations[:-1] if iteration.complete]
     if len(lasts) < _TWICE:
         return False
-    others = np.setdiff1d(np.arange(len(calls) - 1), [own.last_call for own in found])
+    others = np.setdiff1d(np.arange(len(calls) - 1), [iteration.last_call for iteration in iterations])
     return any(_ends_iterations(slot, calls, lasts, others) for slot in tile.slots)
 
 
@@ -253,13 +259,13 @@ def _ends_iterations(slot: SlotTrace, calls: CallSpans, lasts: Sequence[int], ot
     return bool(only_there and (begins >= calls.end[-1]).any())
 
 
-def _odd_steps(calls: CallSpans, kinds: Kinds, found: Sequence[Iteration]) -> Mask:
+def _odd_steps(calls: CallSpans, kinds: Kinds, iterations: Sequence[Iteration]) -> Mask:
     """Which calls are as far from the next as none of these kinds in a whole iteration; shape (calls - 1,)."""
     steps, follows = np.diff(calls.start), kinds.labels[:-1] * len(kinds.kinds) + kinds.labels[1:]
-    follows[[own.last_call for own in found[:-1]]] = -1
+    follows[[iteration.last_call for iteration in iterations[:-1]]] = -1
     whole = np.zeros(len(steps), bool)
-    for own in found:
-        whole[own.first_call : own.last_call + 1] = own.complete
+    for iteration in iterations:
+        whole[iteration.first_call : iteration.last_call + 1] = iteration.complete
     keys, place = np.unique(follows, return_inverse=True)
     least, most = np.full(len(keys), np.iinfo(np.int64).max), np.full(len(keys), -1)
     np.minimum.at(least, place[whole], steps[whole])
@@ -331,11 +337,13 @@ def _nothing(calls: CallSpans, kinds: Kinds, gaps: Ints | None, long: Ints) -> s
     return f"{counted_text(len(calls), 'call', ',')} of {what}; {stalls}: only the tiling can show iterations"
 
 
-def _reasons(calls: CallSpans, found: Sequence[Iteration], split: IterationSplit, gaps: Ints | None) -> Iterator[str]:
+def _reasons(
+    calls: CallSpans, iterations: Sequence[Iteration], split: IterationSplit, gaps: Ints | None
+) -> Iterator[str]:
     yield split.reason
     if split.by != "lock_stall":
         yield support(gaps, split.starts)
-    ahead = len(calls) - sum(own.calls for own in found)
+    ahead = len(calls) - sum(iteration.calls for iteration in iterations)
     if ahead:
         yield f"zero-fills that ran ahead of an iteration belong to none: {ahead:,}"
 
@@ -361,19 +369,19 @@ def _against_tiling(
 
 
 def _unexpected(
-    tile: TileTrace, found: Sequence[Iteration], expected: int | None, uneven: Sequence[CallGap]
+    tile: TileTrace, iterations: Sequence[Iteration], expected: int | None, uneven: Sequence[CallGap]
 ) -> Iterator[Message]:
-    complete = sum(own.complete for own in found)
-    if expected is None or expected == len(found) == complete:
+    complete = sum(iteration.complete for iteration in iterations)
+    if expected is None or expected == len(iterations) == complete:
         return
     title = (
         f"{counted_text(expected, 'iteration', ',')} {'was' if expected == 1 else 'were'} expected, "
-        f"{len(found):,} detected, {complete:,} of them complete"
+        f"{len(iterations):,} detected, {complete:,} of them complete"
     )
     fewer = complete < expected
     seen = (
-        f"the trace has {counted_text(found[-1].last_call + 1, 'call', ',')} in them"
-        if found
+        f"the trace has {counted_text(iterations[-1].last_call + 1, 'call', ',')} in them"
+        if iterations
         else "no call does the tiling's work"
     )
     step = (
@@ -386,18 +394,22 @@ def _unexpected(
     yield tile_finding("iterations_unexpected", Severity.MEDIUM, title, seen, place(tile), step)
 
 
-def _partial(tile: TileTrace, found: Sequence[Iteration], split: IterationSplit) -> Iterator[Message]:
+def _partial(tile: TileTrace, iterations: Sequence[Iteration], split: IterationSplit) -> Iterator[Message]:
     work = split.work[split.work > 0].tolist()
-    partial = [(own, worked) for own, worked in zip(found, work, strict=True) if not own.complete]
-    sizes = Counter(own.calls for own in found if own.complete)
+    partial = [
+        (iteration, worked) for iteration, worked in zip(iterations, work, strict=True) if not iteration.complete
+    ]
+    sizes = Counter(iteration.calls for iteration in iterations if iteration.complete)
     every = f" of {max(sizes, key=lambda size: (sizes[size], -size)):,}" if sizes else ""
-    for own, worked in partial[:_SHOWN]:
-        edge = own.number in {1, len(found)}
-        title = f"iteration {own.number} is partial"
-        seen = f"{worked:,} of {split.whole:,} working calls, {own.calls:,}{every} calls with zero-fills"
+    for iteration, worked in partial[:_SHOWN]:
+        edge = iteration.number in {1, len(iterations)}
+        title = f"iteration {iteration.number} is partial"
+        seen = f"{worked:,} of {split.whole:,} working calls, {iteration.calls:,}{every} calls with zero-fills"
         if worked > split.whole:
             seen = f"{counted_text(worked, 'working call', ',')}, {split.whole:,} are typical"
-        where = place(tile, f"calls {own.first_call + 1} to {own.last_call + 1}", f"cycle {own.start}")
+        where = place(
+            tile, f"calls {iteration.first_call + 1} to {iteration.last_call + 1}", f"cycle {iteration.start}"
+        )
         step = "excluded: cut off by the trace" if edge else "excluded: look for lost packets"
         severity = Severity.INFO if edge else Severity.MEDIUM
         yield tile_finding("iteration_partial", severity, title, seen, where, step)
@@ -405,5 +417,5 @@ def _partial(tile: TileTrace, found: Sequence[Iteration], split: IterationSplit)
         more = len(partial) - _SHOWN
         title = f"{counted_text(more, 'more iteration', ',')} {'is' if more == 1 else 'are'} partial"
         step = "look for lost packets"
-        seen = f"{len(partial):,} of {len(found):,}"
+        seen = f"{len(partial):,} of {len(iterations):,}"
         yield tile_finding("iteration_partial", Severity.MEDIUM, title, seen, place(tile), step)

@@ -72,7 +72,7 @@ def _constants(vector: Ints, lengths: Ints, values: Ints, has_one: Mask) -> list
     groups = [_constant(vector, np.flatnonzero(home == value), value) for value in values.tolist()]
     rest = np.flatnonzero(home < 0)
     others = by_vector_gap(vector[rest]) if len(rest) else []
-    return groups + [own._replace(calls=rest[own.calls]) for own in others]
+    return groups + [group._replace(calls=rest[group.calls]) for group in others]
 
 
 def _lacking(strays: Ints, vector: Ints, lengths: Ints, value: int) -> Mask:
@@ -229,7 +229,7 @@ def find_kinds(tile: TileTrace, calls: CallSpans, known: Activity | None = None)
         counts = vector.within(calls.start, calls.end)
         rough = by_vector(counts, lengths)
     groups = [part for group in rough for part in by_length(group, lengths)]
-    groups.sort(key=lambda own: (-int(calls.durations[own.calls].sum()), int(own.calls[0])))
+    groups.sort(key=lambda call_group: (-int(calls.durations[call_group.calls].sum()), int(call_group.calls[0])))
     labels = np.empty(len(calls), np.int64)
     for number, group in enumerate(groups):
         labels[group.calls] = number

@@ -109,16 +109,16 @@ def busy_cycles(spans: Spans, begin: int, end: int) -> int:
 
 def _fits(spans: Spans, work: MacCalls, tiling: Tiling, stream_bytes: int, dtype: str) -> list[_Fit]:
     """Buffers whose number of transfers goes with the number of calls; the nearest width of each operand."""
-    sums, found = np.cumsum(spans.end - spans.start), []
+    sums, fits = np.cumsum(spans.end - spans.start), []
     for operand in Operand:
         sizes = tiling.buffer_bytes(operand, dtype)
         own = [fit for size in sizes if (fit := _fit(operand, size, -(-size // stream_bytes), sums, work, tiling))]
-        found += sorted(own, key=lambda fit: (fit.distance, -_ended(sums, fit.cycles)))[:1]
+        fits += sorted(own, key=lambda fit: (fit.distance, -_ended(sums, fit.cycles)))[:1]
     if spans.start[0] >= work.end[0]:
-        return _cleanest(found, sums)
-    inputs = [fit for fit in found if fit.operand is not Operand.C]
+        return _cleanest(fits, sums)
+    inputs = [fit for fit in fits if fit.operand is not Operand.C]
     weak = tiling.calls_per_output is None
-    return _cleanest(inputs if weak or inputs else found, sums)
+    return _cleanest(inputs if weak or inputs else fits, sums)
 
 
 def _fit(operand: Operand, size: int, cycles: int, sums: Ints, work: MacCalls, tiling: Tiling) -> _Fit | None:

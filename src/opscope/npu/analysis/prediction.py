@@ -83,10 +83,10 @@ class Repeated(NamedTuple):
 
 def repeated_iterations(view: ArrayView) -> Repeated:
     """The common iterations of all cores, in aligned time."""
-    found = sorted(view.iterations, key=lambda one: one.number)
-    follows = [later.number == earlier.number + 1 for earlier, later in pairwise(found)]
-    starts, ends = tuple(one.start for one in found), tuple(one.end for one in found)
-    return Repeated("iterations of all cores", starts, ends, (True, *follows)[: len(found)])
+    iterations = sorted(view.iterations, key=lambda one: one.number)
+    follows = [later.number == earlier.number + 1 for earlier, later in pairwise(iterations)]
+    starts, ends = tuple(one.start for one in iterations), tuple(one.end for one in iterations)
+    return Repeated("iterations of all cores", starts, ends, (True, *follows)[: len(iterations)])
 
 
 def repeated_calls(work: MacCalls, tile: str) -> Repeated:

@@ -123,13 +123,13 @@ def iteration_rates(
 
     None where none of its calls multiplies, without a tiling, and where the rate would be above the peak.
     """
-    found: list[tuple[int | None, float | None]] = []
+    rates: list[tuple[int | None, float | None]] = []
     for one in iterations:
         number = int(work.multiplies[one.first_call : one.last_call + 1].sum())
         macs = number * said.tiling.macs_per_call if said.tiling else 0
         known = macs > 0 and one.cycles > 0 and not _above(macs / one.cycles, said.ceiling)
-        found.append((macs, macs / one.cycles) if known else (None, None))
-    return found
+        rates.append((macs, macs / one.cycles) if known else (None, None))
+    return rates
 
 
 def _no_rate(work: MacCalls, said: RunSpecification) -> str | None:
@@ -215,10 +215,10 @@ def _gmac_range(mac_per_cycle: float | None, said: RunSpecification) -> GmacRang
         low, high, basis = assumed.low_mhz, assumed.high_mhz, f"no clock was given: {assumed.source}"
     else:
         return None
-    found = GmacRange(mac_per_cycle * low / 1e3, mac_per_cycle * high / 1e3, low, high, basis)
+    gmac_range = GmacRange(mac_per_cycle * low / 1e3, mac_per_cycle * high / 1e3, low, high, basis)
     if assumed is None:
-        return found
-    return msgspec.structs.replace(found, assumed=mac_per_cycle * assumed.mhz / 1e3, assumed_mhz=assumed.mhz)
+        return gmac_range
+    return msgspec.structs.replace(gmac_range, assumed=mac_per_cycle * assumed.mhz / 1e3, assumed_mhz=assumed.mhz)
 
 
 PEAK = "peak"
@@ -299,7 +299,7 @@ def roofline(rate: MacRate, bound: TileBound | None, ports: tuple[Port, ...], sa
 def _streams(said: Tiling, dtype: str, stream_bytes: int, ports: tuple[Port, ...]) -> list[Ceiling]:
     """Those of each operand's bytes for one call: of its port where that is known, else from the sizes."""
     known = {port.operands[0]: port for port in ports if len(port.operands) == 1 and port.cycles_per_call}
-    found = []
+    ceilings = []
     for operand in Operand:
         port = known.get(operand.value)
         share = said.calls_per_output if operand is Operand.C else 1
@@ -310,8 +310,8 @@ def _streams(said: Tiling, dtype: str, stream_bytes: int, ports: tuple[Port, ...
         else:
             continue
         each = said.macs_per_call / size
-        found.append(Ceiling(operand.value, each * stream_bytes, size, each, basis))
-    return found
+        ceilings.append(Ceiling(operand.value, each * stream_bytes, size, each, basis))
+    return ceilings
 
 
 _FROM_SIZES = "the sizes; its port was not traced, or not distinguished"

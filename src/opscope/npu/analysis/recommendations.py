@@ -74,21 +74,21 @@ def _no_vector(core: TracedCore) -> Iterator[Message]:
 
 def _stream(core: TracedCore) -> Iterator[Message]:
     """That the transfer of an operand takes longer than the call that uses it."""
-    found, paced = core.bound, _paced(core)
-    if found is None or paced is None or paced.cycles_per_call is None or found.gain is None:
+    bound, paced = core.bound, _paced(core)
+    if bound is None or paced is None or paced.cycles_per_call is None or bound.gain is None:
         return
-    gain = found.gain.at_most
+    gain = bound.gain.at_most
     title = f"the {paced.label if paced.operands else paced.name + ' stream'} limits the call rate, not the kernel"
     evidence = (
-        f"it needs {paced.cycles_per_call:,.0f} cycles per call, the call takes {found.call_cycles:,.0f}; without it "
-        f"a call could follow every {found.measured_period_cycles / gain:,.0f} cycles instead of "
-        f"{found.measured_period_cycles:,.0f}: {gain_text(found.gain)}"
+        f"it needs {paced.cycles_per_call:,.0f} cycles per call, the call takes {bound.call_cycles:,.0f}; without it "
+        f"a call could follow every {bound.measured_period_cycles / gain:,.0f} cycles instead of "
+        f"{bound.measured_period_cycles:,.0f}: {gain_text(bound.gain)}"
     )
     steps = [_REUSE[operand] for operand in paced.operands if operand in _REUSE]
     step = "; or ".join([*steps, "split it across two ports, or use a narrower type"])
     severity = Severity.HIGH if gain >= LARGE_GAIN else Severity.MEDIUM
-    told = tile_finding("stream_sets_pace", severity, title, evidence, place(core.tile), step)
-    yield told.about(subject=paced.label)
+    message = tile_finding("stream_sets_pace", severity, title, evidence, place(core.tile), step)
+    yield message.about(subject=paced.label)
 
 
 def _paced(core: TracedCore) -> Port | None:
@@ -126,22 +126,22 @@ _IN_CALLS = {
 
 def _stalls(core: TracedCore, around: Sequence[TileTrace]) -> Iterator[Message]:
     """What calls wait for, the largest first."""
-    for own in core.stalls:
-        if own.share < (MEMORY_STALLS if own.stall == "memory_stall" else CALL_STALLS):
+    for stall in core.stalls:
+        if stall.share < (MEMORY_STALLS if stall.stall == "memory_stall" else CALL_STALLS):
             continue
-        rule, what, remedy = _IN_CALLS[own.stall]
-        title = f"calls wait for {what} in {share_text(own.share)} of their cycles"
-        evidence = f"{own.cycles:,} of {core.cycles.in_call.total:,} cycles in calls; {_worth(core, own.gain)}"
-        look = bank_step if own.stall == "memory_stall" else partial(stall_step, own.stall)
+        rule, what, remedy = _IN_CALLS[stall.stall]
+        title = f"calls wait for {what} in {share_text(stall.share)} of their cycles"
+        evidence = f"{stall.cycles:,} of {core.cycles.in_call.total:,} cycles in calls; {_worth(core, stall.gain)}"
+        look = bank_step if stall.stall == "memory_stall" else partial(stall_step, stall.stall)
         step = f"{remedy}; {look(core.tile, around)}"
-        yield tile_finding(rule, _stall_severity(own), title, evidence, place(core.tile), step)
+        yield tile_finding(rule, _stall_severity(stall), title, evidence, place(core.tile), step)
 
 
-def _stall_severity(own: CallStall) -> Severity:
+def _stall_severity(stall: CallStall) -> Severity:
     """By what is to be gained; it matters little while a stream is known to set the pace."""
-    if own.gain is None:
+    if stall.gain is None:
         return Severity.INFO
-    return Severity.HIGH if own.gain.at_most >= LARGE_GAIN else Severity.MEDIUM
+    return Severity.HIGH if stall.gain.at_most >= LARGE_GAIN else Severity.MEDIUM
 
 
 def _scalar(core: TracedCore) -> Iterator[Message]:

@@ -127,8 +127,8 @@ def analyse_tiles(traces: TileTraceSet, source: TilesSource, terms: TilesTerms) 
 
 def _with_each_other(cores: dict[int, TracedCore]) -> dict[int, TracedCore]:
     """The same, with iterations that are whole beside those of all other cores."""
-    found = without_lossy([(core.iterations, core.pairing.unpaired, core.kinds) for core in cores.values()])
-    return {name: core._replace(iterations=own) for (name, core), own in zip(cores.items(), found, strict=True)}
+    iterations = without_lossy([(core.iterations, core.pairing.unpaired, core.kinds) for core in cores.values()])
+    return {name: core._replace(iterations=own) for (name, core), own in zip(cores.items(), iterations, strict=True)}
 
 
 def _rule_messages(name: str, tell: Callable[[], Iterable[Message]]) -> list[Message]:
@@ -155,8 +155,8 @@ def _prediction(cores: tuple[TracedCore, ...], array: ArrayView | None, terms: T
 
 def _array(cores: tuple[TracedCore, ...], terms: TilesTerms) -> ArrayView | None:
     """All cores that have calls together."""
-    own = [core for core in cores if len(core.pairing.calls)]
-    return array_view(own, terms.said, terms.align) if own else None
+    traced_cores = [core for core in cores if len(core.pairing.calls)]
+    return array_view(traced_cores, terms.said, terms.align) if traced_cores else None
 
 
 def _waits(core: TracedCore) -> bool:
@@ -257,7 +257,7 @@ def _unknown(failure: PartFailure) -> str:
 def ordered(findings: Iterable[Message]) -> list[Message]:
     """Most severe first, else as they come; none twice."""
     severities = list(Severity)
-    return sorted(dict.fromkeys(findings), key=lambda found: severities.index(found.severity))
+    return sorted(dict.fromkeys(findings), key=lambda message: severities.index(message.severity))
 
 
 def _cores(traces: TileTraceSet, terms: TilesTerms) -> Iterator[Message]:

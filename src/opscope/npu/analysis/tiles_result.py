@@ -127,7 +127,7 @@ class TilesAnalysis(msgspec.Struct, frozen=True, tag_field="schema", tag="opscop
     @property
     def bugs(self) -> list[str]:
         """What is not known because of bugs in opscope, one sentence each."""
-        return [found.title for found in self.findings if found.rule == PART_FAILED]
+        return [message.title for message in self.findings if message.rule == PART_FAILED]
 
     @property
     def working(self) -> list[TileRow]:
@@ -153,13 +153,15 @@ class TilesAnalysis(msgspec.Struct, frozen=True, tag_field="schema", tag="opscop
     @property
     def gmac_per_s(self) -> GmacRange | None:
         """The same in seconds; None, too, where no clock is known."""
-        found = mean_range(row.gmac_per_s for row in self.working)
+        gmac_range = mean_range(row.gmac_per_s for row in self.working)
         alone, together = mean_known(row.mac_per_cycle for row in self.working), self.mac_per_cycle
-        if found is None or not alone or together is None:
-            return found
+        if gmac_range is None or not alone or together is None:
+            return gmac_range
         part = together / alone
-        assumed = None if found.assumed is None else found.assumed * part
-        return msgspec.structs.replace(found, low=found.low * part, high=found.high * part, assumed=assumed)
+        assumed = None if gmac_range.assumed is None else gmac_range.assumed * part
+        return msgspec.structs.replace(
+            gmac_range, low=gmac_range.low * part, high=gmac_range.high * part, assumed=assumed
+        )
 
     @property
     def utilisation(self) -> float | None:

@@ -80,8 +80,8 @@ class DmaWait(NamedTuple):
 
 def dma_waits(tiles: Iterable[TileTrace]) -> tuple[DmaWait, ...]:
     """DMAs that wait in much of their trace: those that lack data, then those without room; causes before symptoms."""
-    found = [wait for tile in tiles for slot in tile.slots if (wait := _wait(tile, slot)) and wait.cycles]
-    long = [wait for wait in found if wait.share >= WAITING]
+    waits = [wait for tile in tiles for slot in tile.slots if (wait := _wait(tile, slot)) and wait.cycles]
+    long = [wait for wait in waits if wait.share >= WAITING]
     starved, blocked = ([wait for wait in long if wait.starved is side] for side in (True, False))
     return (*_from_cause(starved, 1), *_from_cause(blocked, -1))
 
@@ -121,8 +121,8 @@ def wait_findings(tiles: Sequence[TileTrace], *, cores_wait: bool) -> Iterator[M
         evidence = f"{event}: {wait.cycles:,} of {wait.tile.last:,} cycles"
         where = place(wait.tile, f"its {wait.tile.unit.value} trace")
         severity = Severity.MEDIUM if cores_wait and wait.kind.startswith("MEMORY_") else Severity.INFO
-        told = tile_finding("dma_waits", severity, title, evidence, where, _step(wait, waits, tiles))
-        yield told.about(subject=f"{wait.tile.unit.value} {event}")
+        message = tile_finding("dma_waits", severity, title, evidence, where, _step(wait, waits, tiles))
+        yield message.about(subject=f"{wait.tile.unit.value} {event}")
 
 
 def _step(wait: DmaWait, waits: Sequence[DmaWait], tiles: Sequence[TileTrace]) -> str:
@@ -264,15 +264,15 @@ def _calls_of(tile: TileTrace) -> str:
     return "begun" if len(starts.spans.start) else "none"
 
 
-def waiting_core(tile: TileTrace, found: CoreWait, tiles: Sequence[TileTrace]) -> Message:
+def waiting_core(tile: TileTrace, wait: CoreWait, tiles: Sequence[TileTrace]) -> Message:
     """That a core does nothing but wait."""
-    slot = EVENTS[found.stall]
-    title = f"the core only waits for {WAITED_FOR[found.stall]}: {_WITHOUT_CALLS[found.calls]}"
-    length = f"{found.cycles:,} of {tile.last:,} cycles"
-    evidence = f"{slot}: {length if found.share is not None else 'its only event, begun and not ended in the trace'}"
-    step = stall_step(found.stall, tile, tiles)
-    told = tile_finding("core_only_waits", Severity.HIGH, title, evidence, place(tile), step)
-    return told.about(subject=slot)
+    slot = EVENTS[wait.stall]
+    title = f"the core only waits for {WAITED_FOR[wait.stall]}: {_WITHOUT_CALLS[wait.calls]}"
+    length = f"{wait.cycles:,} of {tile.last:,} cycles"
+    evidence = f"{slot}: {length if wait.share is not None else 'its only event, begun and not ended in the trace'}"
+    step = stall_step(wait.stall, tile, tiles)
+    message = tile_finding("core_only_waits", Severity.HIGH, title, evidence, place(tile), step)
+    return message.about(subject=slot)
 
 
 _WITHOUT_CALLS = {

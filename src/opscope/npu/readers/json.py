@@ -184,12 +184,12 @@ def _traces(gathered: Gathered, columns: EventColumns, end: Position, values: Va
     for pid, events in _by_slot(gathered, columns):
         slots.setdefault(pid, []).append(events)
     tiles, strangers = [], 0
-    for pid, own in sorted(slots.items()):
+    for pid, slot_events in sorted(slots.items()):
         tile = _tile_of(pid, gathered.processes.get(pid, ""))
         if tile is None:
-            strangers += sum(len(events.time) for events in own)
+            strangers += sum(len(events.time) for events in slot_events)
         else:
-            tiles.append(_traced(tile, own, *orders.get(pid, (0, 0))))
+            tiles.append(_traced(tile, slot_events, *orders.get(pid, (0, 0))))
     if not any(tile.spans for tile in tiles):
         problem = f"none of its {gathered.events:,} events makes a span on a named tile"
         raise EmptyTraceError(problem, where=values.path, hint=_ODD)
@@ -226,14 +226,14 @@ def _orders(gathered: Gathered, columns: EventColumns) -> dict[int, tuple[int, i
 def _traced(tile: TileTrace, events: list[SlotEvents], last: int, backwards: int) -> TileTrace:
     invented = _invented(events, last)
     if invented is not None:
-        events = [own.without_last() if own is invented else own for own in events]
-        last = max(int(own.time.max(initial=0)) for own in events)
-    made = [(own, paired(own, last)) for own in events]
+        events = [slot_events.without_last() if slot_events is invented else slot_events for slot_events in events]
+        last = max(int(slot_events.time.max(initial=0)) for slot_events in events)
+    made = [(slot_events, paired(slot_events, last)) for slot_events in events]
     slots = sorted(
         (
-            SlotTrace(own.number, event_names().current(own.name), own.name, found.spans)
-            for own, found in made
-            if len(found.spans.start) or own.name != UNUSED
+            SlotTrace(slot_events.number, event_names().current(slot_events.name), slot_events.name, pair.spans)
+            for slot_events, pair in made
+            if len(pair.spans.start) or slot_events.name != UNUSED
         ),
         key=lambda slot: slot.number,
     )
@@ -242,7 +242,7 @@ def _traced(tile: TileTrace, events: list[SlotEvents], last: int, backwards: int
         slots=tuple(slots),
         last=last,
         warnings=(
-            *_tile_warnings(tile, backwards, slots, [found for _, found in made]),
+            *_tile_warnings(tile, backwards, slots, [pair for _, pair in made]),
             *([] if invented is None else [_padding_warning(tile, invented.name)]),
         ),
     )
@@ -254,14 +254,14 @@ def _invented(events: list[SlotEvents], last: int) -> SlotEvents | None:
     Older decoders read a zero byte as "slot 0 is active in one cycle": the trace then ends with a begin of slot 0, one
     cycle after all else, in which what is still active ends.
     """
-    used = [own for own in events if len(own.time)]
-    own = max(used, key=lambda own: int(own.order[-1]), default=None)
-    if own is None or own.number != 0:
+    used = [slot_events for slot_events in events if len(slot_events.time)]
+    slot_events = max(used, key=lambda slot_events: int(slot_events.order[-1]), default=None)
+    if slot_events is None or slot_events.number != 0:
         return None
     at_end = sum(int((each.begin & (each.time == last)).sum()) for each in events)
     before = max(int(each.time[each.time < last].max(initial=-1)) for each in events)
-    alone = bool(own.begin[-1]) and int(own.time[-1]) == last and at_end == 1
-    return own if alone and 0 <= before == last - 1 else None
+    alone = bool(slot_events.begin[-1]) and int(slot_events.time[-1]) == last and at_end == 1
+    return slot_events if alone and 0 <= before == last - 1 else None
 
 
 def _padding_warning(tile: TileTrace, name: str) -> TraceWarning:
@@ -272,13 +272,13 @@ def _padding_warning(tile: TileTrace, name: str) -> TraceWarning:
     return TraceWarning("padding_as_event", message, "nothing to do; current decoders do not write it")
 
 
-def _tile_warnings(tile: TileTrace, backwards: int, slots: list[SlotTrace], found: list[Paired]) -> list[TraceWarning]:
+def _tile_warnings(tile: TileTrace, backwards: int, slots: list[SlotTrace], pairs: list[Paired]) -> list[TraceWarning]:
     numbers = [slot.number for slot in slots if len(slot.spans.start)]
     counts = (
         (backwards, "times_backwards", "events are earlier than the one before them in the file"),
-        (sum(own.without_begin for own in found), "ends_without_begin", "end events close nothing; skipped"),
-        (sum(own.begun_again for own in found), "begins_repeated", "begin events come while their slot is active"),
-        (sum(own.backwards for own in found), "spans_backwards", "spans would end before they start; skipped"),
+        (sum(pair.without_begin for pair in pairs), "ends_without_begin", "end events close nothing; skipped"),
+        (sum(pair.begun_again for pair in pairs), "begins_repeated", "begin events come while their slot is active"),
+        (sum(pair.backwards for pair in pairs), "spans_backwards", "spans would end before they start; skipped"),
         (len(numbers) - len(set(numbers)), "slots_renamed", "slots have events of more than one name"),
         (sum(not 0 <= number < SLOTS for number in numbers), "slots_beyond", "slots have impossible numbers"),
     )

@@ -300,12 +300,12 @@ def gather_span(values: Values, at: int, into: Gathered) -> Position:
 
     Whole elements are decoded at once, as events alone if possible; else one after the other.
     """
-    found = _ELEMENTS.match(bytes(values.data[at : at + _STRETCH]))
-    if found is None:
+    match = _ELEMENTS.match(bytes(values.data[at : at + _STRETCH]))
+    if match is None:
         return _gather_each(values, at, at + 1, into)
-    if not _gather_at_once(b"[" + found[1] + b"]", into):
-        return _gather_each(values, at, at + found.end(), into)
-    return Position(at + found.end())
+    if not _gather_at_once(b"[" + match[1] + b"]", into):
+        return _gather_each(values, at, at + match.end(), into)
+    return Position(at + match.end())
 
 
 def _gather_at_once(elements: bytes, into: Gathered) -> bool:

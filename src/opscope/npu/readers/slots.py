@@ -28,15 +28,15 @@ _LONGEST_FILE = 1 << 16
 
 def parse_slots(lists: Iterable[str], where: str = "--slots") -> Slots:
     """Names of the slots of each kind of unit."""
-    found: dict[Unit, tuple[str, ...]] = {}
+    slots: dict[Unit, tuple[str, ...]] = {}
     for part in (part.strip() for text in lists for part in text.split(";")):
         if part:
             before, equals, after = part.partition("=")
             unit = _unit(before.strip(), where) if equals else Unit.CORE
-            _add(found, unit, [word.strip() for word in (after if equals else part).split(",")], where)
-    if not found:
+            _add(slots, unit, [word.strip() for word in (after if equals else part).split(",")], where)
+    if not slots:
         raise UsageError("no slot named", where=where, hint=_HINT)
-    return found
+    return slots
 
 
 def read_slots(path: Path) -> Slots:

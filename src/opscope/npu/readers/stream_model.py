@@ -101,12 +101,12 @@ def _number(name: str, said: bytes, path: Path) -> float | None:
 
 def _numbers_of(file: _File) -> CostModel:
     """The numbers as they are in the file, under the names that a cost model has for them."""
-    if (own := file.totals) is not None:
+    if (totals := file.totals) is not None:
         return CostModel(
-            iteration_step=own.iter_step,
-            overlap=own.overlap,
-            latency_per_iteration=own.latency_per_iteration,
-            total=own.total_latency,
+            iteration_step=totals.iter_step,
+            overlap=totals.overlap,
+            latency_per_iteration=totals.latency_per_iteration,
+            total=totals.total_latency,
         )
     if (short := file.latency) is not None:
         return CostModel(

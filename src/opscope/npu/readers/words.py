@@ -436,11 +436,11 @@ def _warnings(framing: Framing, *, cut: bool) -> list[TraceWarning]:
         (adopted, "headers_lost", taken),
         (orphans, "words_without_unit", left),
     )
-    found = [TraceWarning(code, message, _CAPTURE) for count, code, message in counts if count]
+    warnings = [TraceWarning(code, message, _CAPTURE) for count, code, message in counts if count]
     if framing.cut or cut:
         message = "the file ends inside a packet: everything after it is missing"
-        found.append(TraceWarning("truncated", message, "copy the whole buffer; the intact part was read"))
-    return found
+        warnings.append(TraceWarning("truncated", message, "copy the whole buffer; the intact part was read"))
+    return warnings
 
 
 def _tile_warnings(recorded: str, events: UnitEvents) -> list[TraceWarning]:

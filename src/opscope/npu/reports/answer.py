@@ -90,12 +90,12 @@ def headline(analysis: TilesAnalysis) -> str:
 
 def _only_wait(rows: Sequence[TileRow], cores: int) -> str:
     """Cores that do nothing else, with what the first of them waits for."""
-    found = rows[0].only_waits
-    if found is None:
+    wait = rows[0].only_waits
+    if wait is None:
         return ""
-    traced = "all of its events" if found.share is None else f"{share_text(found.share)} of its trace"
-    calls = {"none": "no call", "begun": "its call does not end", "not traced": "calls not traced"}[found.calls]
-    said = f"{CATEGORY_NAMES[found.stall]} in {traced}, {calls}"
+    traced = "all of its events" if wait.share is None else f"{share_text(wait.share)} of its trace"
+    calls = {"none": "no call", "begun": "its call does not end", "not traced": "calls not traced"}[wait.calls]
+    said = f"{CATEGORY_NAMES[wait.stall]} in {traced}, {calls}"
     if cores == 1:
         return f"The core only waits: {said}"
     tiles = f"tile {rows[0].tile}{'' if len(rows) == 1 else f' and {len(rows) - 1} more'}"
@@ -124,10 +124,10 @@ def _achieved(analysis: TilesAnalysis) -> str:
 def stalls_text(rows: Sequence[TileRow]) -> str:
     """What they wait for, the largest first; what was not traced is said."""
     shares = [(share(rows, name), name) for name in STALLS]
-    told = [
+    texts = [
         f"{CATEGORY_NAMES[name]} {share_text(part)}" for part, name in sorted(shares, reverse=True) if part > _SMALL
     ]
-    found = f"stalled: {', '.join(told)}" if told else "stalled: hardly at all in the traced events"
+    found = f"stalled: {', '.join(texts)}" if texts else "stalled: hardly at all in the traced events"
     missing = sorted({name for row in rows for name in row.not_traced})
     unseen = f" (not traced: {', '.join(missing)})" if missing else ""
     vector = f"vector instructions {share_text(share(rows, 'vector'))}, " if "INSTR_VECTOR" not in missing else ""
@@ -140,19 +140,19 @@ def pace_text(analysis: TilesAnalysis) -> str:
     row = shown_core(analysis)
     late = analysis.array.slowest if analysis.array else None
     of = "" if len(rows) == 1 else f" of tile {row.tile}{', the slowest' if late else ''}"
-    found = row.bound
-    if found is None:
+    bound = row.bound
+    if bound is None:
         return f"period{of}: unknown, {row.bound_reason}"
-    verdict = verdict_text(found) if found.by == NOTHING_TRACED else by_text(found.by)
+    verdict = verdict_text(bound) if bound.by == NOTHING_TRACED else by_text(bound.by)
     return (
-        f"period{of}: {verdict}; a call every {found.measured_period_cycles:,.0f} cycles, "
-        f"{found.predicted_period_cycles:,.0f} predicted; the call itself takes {found.call_cycles:,.0f}"
+        f"period{of}: {verdict}; a call every {bound.measured_period_cycles:,.0f} cycles, "
+        f"{bound.predicted_period_cycles:,.0f} predicted; the call itself takes {bound.call_cycles:,.0f}"
     )
 
 
-def verdict_text(found: TileBound) -> str:
+def verdict_text(bound: TileBound) -> str:
     """A verdict in a cell of a table; without an explanation how many periods there are."""
-    return f"{found.by}, n = {found.period.n}" if found.by == NOTHING_TRACED else found.by
+    return f"{bound.by}, n = {bound.period.n}" if bound.by == NOTHING_TRACED else bound.by
 
 
 def by_text(by: str) -> str:
@@ -187,7 +187,7 @@ def _without(array: ArrayView) -> str:
     """Which cores the figures are not of."""
     if not array.left_out:
         return ""
-    tiles = [own.tile for own in array.left_out]
+    tiles = [core.tile for core in array.left_out]
     more = f" and {len(tiles) - 3} more" if len(tiles) > 3 else ""  # noqa: PLR2004 - as many as fit a line
     return f"without tile {', '.join(tiles[:3])}{more} (unreliable times), "
 
@@ -232,10 +232,12 @@ def iteration_lines(rows: Sequence[TileRow]) -> list[str]:
     """How many iterations were found, of how many, how long they take, and why these; of like tiles once."""
     groups = grouped(rows, lambda row: (len(row.iterations), row.expected_iterations, row.iterations_reason))
     lines = []
-    for (found, expected, reason), own in groups.items():
-        more = f" and {len(own) - 1} more" if len(own) > 1 else ""
+    for (found, expected, reason), tile_rows in groups.items():
+        more = f" and {len(tile_rows) - 1} more" if len(tile_rows) > 1 else ""
         of = "" if expected is None else f" of {expected} expected"
-        lines.append(f"tile {own[0].tile}{more}: {counted_text(found, 'iteration')}{of}{_typical(own)}: {reason}")
+        lines.append(
+            f"tile {tile_rows[0].tile}{more}: {counted_text(found, 'iteration')}{of}{_typical(tile_rows)}: {reason}"
+        )
     return lines
 
 
@@ -249,33 +251,33 @@ def _typical(rows: Sequence[TileRow]) -> str:
     return f", {low} cycles" if low == high else f", {low} to {high} cycles"
 
 
-def range_text(found: GmacRange | None) -> str:
+def range_text(gmac_range: GmacRange | None) -> str:
     """A rate in GMAC/s with the clock that it supposes; empty where it is not known."""
-    if found is None:
+    if gmac_range is None:
         return ""
-    if found.assumed is None or found.assumed_mhz is None:
-        return f"{gmac_text(found)} GMAC/s {clock_text(found)}"
-    span = msgspec.structs.replace(found, assumed=None, assumed_mhz=None)
+    if gmac_range.assumed is None or gmac_range.assumed_mhz is None:
+        return f"{gmac_text(gmac_range)} GMAC/s {clock_text(gmac_range)}"
+    span = msgspec.structs.replace(gmac_range, assumed=None, assumed_mhz=None)
     return (
-        f"{rate_text(found.assumed)} GMAC/s at an assumed {found.assumed_mhz:g} MHz; "
+        f"{rate_text(gmac_range.assumed)} GMAC/s at an assumed {gmac_range.assumed_mhz:g} MHz; "
         f"{gmac_text(span)} {clock_text(span)}"
     )
 
 
-def gmac_text(found: GmacRange) -> str:
+def gmac_text(gmac_range: GmacRange) -> str:
     """The rate alone; at an assumed clock with the range of what it can be."""
-    if found.low == found.high:
-        return rate_text(found.low)
-    span = f"{rate_text(found.low)} to {rate_text(found.high)}"
-    return span if found.assumed is None else f"{rate_text(found.assumed)} ({span})"
+    if gmac_range.low == gmac_range.high:
+        return rate_text(gmac_range.low)
+    span = f"{rate_text(gmac_range.low)} to {rate_text(gmac_range.high)}"
+    return span if gmac_range.assumed is None else f"{rate_text(gmac_range.assumed)} ({span})"
 
 
-def clock_text(found: GmacRange) -> str:
+def clock_text(gmac_range: GmacRange) -> str:
     """The clock of a rate, or the range of it; an assumed one says so."""
-    if found.low_mhz == found.high_mhz:
-        return f"at {found.low_mhz:g} MHz"
-    span = f"{found.low_mhz:g} to {found.high_mhz:g} MHz"
-    return f"at {span}" if found.assumed_mhz is None else f"at an assumed {found.assumed_mhz:g} MHz ({span})"
+    if gmac_range.low_mhz == gmac_range.high_mhz:
+        return f"at {gmac_range.low_mhz:g} MHz"
+    span = f"{gmac_range.low_mhz:g} to {gmac_range.high_mhz:g} MHz"
+    return f"at {span}" if gmac_range.assumed_mhz is None else f"at an assumed {gmac_range.assumed_mhz:g} MHz ({span})"
 
 
 def measured_text(row: Against) -> str:
@@ -288,8 +290,10 @@ def measured_text(row: Against) -> str:
 def told(findings: Sequence[Message]) -> list[Message]:
     """Findings as reports show them: those of one rule and subject once for all tiles, in the order of the first."""
     whole = {"file", "options", "all tiles"}
-    groups = grouped(findings, lambda found: (found.rule, found.subject, found.title if found.place in whole else ""))
-    return [own[0].about(place=_places(own)) for own in groups.values()]
+    groups = grouped(
+        findings, lambda message: (message.rule, message.subject, message.title if message.place in whole else "")
+    )
+    return [messages[0].about(place=_places(messages)) for messages in groups.values()]
 
 
 def category_cells(row: TileRow) -> list[tuple[str, str, str, str, str]]:
@@ -316,13 +320,13 @@ def units_text(analysis: TilesAnalysis) -> str:
     return ", ".join(counted_text(units.count(unit), name) for unit, name in names.items() if unit in units)
 
 
-def _places(found: Sequence[Message]) -> str:
-    places = [one.place or "" for one in found]
+def _places(messages: Sequence[Message]) -> str:
+    places = [one.place or "" for one in messages]
     first = places[0]
-    if len(found) == 1:
+    if len(messages) == 1:
         return first
     tiles = {place.partition(",")[0] + place.partition(",")[2].partition(",")[0] for place in places}
-    more = counted_text(len(found) - 1, "more place" if len(tiles) < len(found) else "more tile")
+    more = counted_text(len(messages) - 1, "more place" if len(tiles) < len(messages) else "more tile")
     return f"{first}, and {more}"
 
 

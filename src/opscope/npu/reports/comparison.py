@@ -62,12 +62,12 @@ def _sides(comparison: TilesComparison) -> Iterator[tuple[str, str]]:
 
 def _tiles(comparison: TilesComparison) -> Iterator[HeadlineFigure]:
     """The candidate, the baseline and the ratio, as on the page of any comparison."""
-    found = comparison.overall
-    for name, side, value in reversed(_both(comparison, found)):
+    change = comparison.overall
+    for name, side, value in reversed(_both(comparison, change)):
         traces = counted_text(side.traces, "trace")
-        yield HeadlineFigure(name, f"{value_text(value, 'cycles')} cycles", f"{found.name}; {side.label}, {traces}")
-    interval = interval_text(found.ci95, ratio_text) if found.ci95 else "no interval"
-    yield HeadlineFigure("speedup", _ratio(found), interval)
+        yield HeadlineFigure(name, f"{value_text(value, 'cycles')} cycles", f"{change.name}; {side.label}, {traces}")
+    interval = interval_text(change.ci95, ratio_text) if change.ci95 else "no interval"
+    yield HeadlineFigure("speedup", _ratio(change), interval)
 
 
 def _ratio(figure: FigureChange) -> str:
@@ -88,16 +88,16 @@ def _both(found: TilesComparison | TilesEvidence, figure: FigureChange) -> list[
 
 def comparison_sentence(comparison: TilesComparison) -> str:
     """The verdict with its ratio, interval, and what it rests on."""
-    found = comparison.overall
-    interval = interval_text(found.ci95, ratio_text) if found.ci95 else "no interval"
-    words = verdict_text(found.verdict)
-    if found.verdict is Verdict.UNDECIDABLE:
+    change = comparison.overall
+    interval = interval_text(change.ci95, ratio_text) if change.ci95 else "no interval"
+    words = verdict_text(change.verdict)
+    if change.verdict is Verdict.UNDECIDABLE:
         words = f"{words}: too few traces"
-    elif found.verdict is Verdict.NO_DIFFERENCE and found.minimum_detectable is not None:
-        words = f"{words}; minimum detectable change: {share_text(found.minimum_detectable)}"
+    elif change.verdict is Verdict.NO_DIFFERENCE and change.minimum_detectable is not None:
+        words = f"{words}; minimum detectable change: {share_text(change.minimum_detectable)}"
     else:
         words = f"candidate {words}"
-    return f"speedup {_ratio(found)} {interval} by {found.name}: {words}"
+    return f"speedup {_ratio(change)} {interval} by {change.name}: {words}"
 
 
 def value_text(value: float | None, unit: str) -> str:
@@ -145,23 +145,23 @@ def _signed(cycles: float) -> str:
 
 def tiles_text(decision: Decision[TilesEvidence]) -> GateText:
     """What a decision over AI Engine traces says; there is no time in it, since cycles are none."""
-    found, first = decision.evidence, decision.criteria[0]
+    evidence, first = decision.evidence, decision.criteria[0]
     figures = f"{measured_text(first)} by {first.name}"
-    both = _both(found, found.figure)
+    both = _both(evidence, evidence.figure)
     rows = [(name, side.path, value_text(value, "cycles"), str(side.traces)) for name, side, value in both]
     return GateText(
         answer=slowdown_answer(decision, "the candidate"),
         sentence=f"slowdown {figures}, threshold {share_text(first.limit)}",
-        subject=found.candidate.label,
-        sections=lambda most: _worse_sections(found.slower[:most]),
-        sides=words_table(("side", "path", found.figure.name, "traces"), rows, texts=2),
+        subject=evidence.candidate.label,
+        sections=lambda most: _worse_sections(evidence.slower[:most]),
+        sides=words_table(("side", "path", evidence.figure.name, "traces"), rows, texts=2),
         properties={
-            "baseline": found.baseline.path,
-            "candidate": found.candidate.path,
+            "baseline": evidence.baseline.path,
+            "candidate": evidence.candidate.path,
             "threshold": f"{first.limit:g}",
             "slowdown": "not known" if first.measured is None else f"{first.measured:.6g}",
-            "baseline_cycles": f"{found.figure.baseline or 0:.6g}",
-            "candidate_cycles": f"{found.figure.candidate or 0:.6g}",
+            "baseline_cycles": f"{evidence.figure.baseline or 0:.6g}",
+            "candidate_cycles": f"{evidence.figure.candidate or 0:.6g}",
         },
     )
 
@@ -169,5 +169,5 @@ def tiles_text(decision: Decision[TilesEvidence]) -> GateText:
 def _worse_sections(slower: Sequence[FigureChange]) -> list[Section]:
     if not slower:
         return []
-    told = " ".join(_stalls_line(slower))
-    return [Section("Regressions", [figures_table(slower), Sentence(told, Tone.DIM)])]
+    text = " ".join(_stalls_line(slower))
+    return [Section("Regressions", [figures_table(slower), Sentence(text, Tone.DIM)])]

@@ -118,21 +118,21 @@ def tiles_comparison_frame(comparison: TilesComparison) -> pl.DataFrame:
 
 def tiles_gate_card(decision: Decision[TilesEvidence]) -> Card:
     """The decision, the figure that was judged, and what became worse."""
-    found, text = decision.evidence, tiles_text(decision)
+    evidence, text = decision.evidence, tiles_text(decision)
     advice = [f"next: {decision.advice}"] if decision.advice else []
-    where = f"{found.candidate.path} against {found.baseline.path}"
+    where = f"{evidence.candidate.path} against {evidence.baseline.path}"
     lines = [decision.criteria[0].reason, *advice, *gate_notes(decision, text)]
-    return Card(where, gate_sentence(decision, text), None, [_figures([found.figure, *found.slower])], lines)
+    return Card(where, gate_sentence(decision, text), None, [_figures([evidence.figure, *evidence.slower])], lines)
 
 
 def tiles_gate_frame(decision: Decision[TilesEvidence]) -> pl.DataFrame:
     """The figure that was judged, then those that are shown to be worse."""
-    found = decision.evidence
-    rows = [("overall", found.figure), *(("slower", row) for row in found.slower)]
+    evidence = decision.evidence
+    rows = [("overall", evidence.figure), *(("slower", row) for row in evidence.slower)]
     return typed_frame(_FIGURES, (_figure(part, row) for part, row in rows))
 
 
-def sweep_card(found: Sweep) -> Card:
+def sweep_card(sweep: Sweep) -> Card:
     """What the traces reach, and what bounds the first of them."""
     rows = [
         [
@@ -141,16 +141,16 @@ def sweep_card(found: Sweep) -> Card:
             "not known" if row.mac_per_cycle is None else rate_text(row.mac_per_cycle),
             "not known" if row.utilisation is None else share_text(row.utilisation),
         ]
-        for row in found.rows[:MOST_ROWS]
+        for row in sweep.rows[:MOST_ROWS]
     ]
     grid = words_table(["trace", "bound by", "MAC/cycle", "of peak"], rows, texts=2)
-    where = ", ".join(row.path for row in found.rows)
-    return Card(where, sweep_sentence(found), "", [grid], [*more_rows(len(rows), len(found.rows)), *found.notes])
+    where = ", ".join(row.path for row in sweep.rows)
+    return Card(where, sweep_sentence(sweep), "", [grid], [*more_rows(len(rows), len(sweep.rows)), *sweep.notes])
 
 
-def sweep_frame(found: Sweep) -> pl.DataFrame:
+def sweep_frame(sweep: Sweep) -> pl.DataFrame:
     """The traces in the order of their work; GMAC/s at the lowest and the highest clock that is possible."""
-    return typed_frame(_SWEEP, ([_swept(row, name) for name in _SWEEP] for row in found.rows))
+    return typed_frame(_SWEEP, ([_swept(row, name) for name in _SWEEP] for row in sweep.rows))
 
 
 def _swept(row: SweepRow, name: str) -> object:

@@ -169,14 +169,14 @@ def _first(examined: Examined) -> list[Block]:
         picture("cycles", lambda: aie_pictures.cycle_bars(rows) if few else aie_pictures.summed_bar(rows)),
         picture("legend", lambda: legend((CATEGORY_NAMES[name], colour) for name, colour in COLOURS.items()), pale),
     ]
-    own: list[Block] = [Section("Where the cycles go", cycles)]
+    blocks: list[Block] = [Section("Where the cycles go", cycles)]
     if len(rows) > 1:
         drawn = picture("map", lambda: aie_pictures.array_map(rows), _map_note(rows))
-        own.append(Section("The array", [drawn]))
+        blocks.append(Section("The array", [drawn]))
     elif shown:
-        own.append(Section(f"A few calls of tile {shown.tile.tile}", [_close(shown)]))
+        blocks.append(Section(f"A few calls of tile {shown.tile.tile}", [_close(shown)]))
     figures = part("the figures of the first screen", lambda: _figures(analysis), list[HeadlineFigure]())
-    return [Figures(figures), Beside(own, [steps])]
+    return [Figures(figures), Beside(blocks, [steps])]
 
 
 def _close(core: TracedCore) -> Picture:
@@ -364,12 +364,12 @@ def _ports(bound: TileBound) -> TableBlock:
     )
 
 
-def prediction_blocks(found: Prediction) -> list[Block]:
+def prediction_blocks(prediction: Prediction) -> list[Block]:
     """Numbers of a cost model; what nothing is compared with says why below."""
-    silent = grouped([row for row in found.rows if row.measured is None], lambda row: row.note)
+    silent = grouped([row for row in prediction.rows if row.measured is None], lambda row: row.note)
     names = [f"{', '.join(row.quantity.replace('_', ' ') for row in rows)}: {note}" for note, rows in silent.items()]
     rows = table(
-        found.rows,
+        prediction.rows,
         column("cost model figure", Format.TEXT, lambda row: row.quantity.replace("_", " ")),
         column("predicted", Format.COUNT, lambda row: row.predicted),
         column("measured", Format.FIGURE, measured_text),
@@ -377,7 +377,7 @@ def prediction_blocks(found: Prediction) -> list[Block]:
         column("measurements", Format.COUNT, lambda row: row.n, wide=True),
         column("what was measured", Format.TEXT, lambda row: "" if row.measured is None else row.note, wide=True),
     )
-    told_of = f"Cost model, per {found.of}; an error above 0 means the prediction is too long."
+    told_of = f"Cost model, per {prediction.of}; an error above 0 means the prediction is too long."
     return [rows, Sentence(told_of, Tone.DIM), Bullets(names)]
 
 
@@ -509,11 +509,11 @@ def _figures(analysis: TilesAnalysis) -> list[HeadlineFigure]:
 
 def _in_seconds(analysis: TilesAnalysis) -> list[HeadlineFigure]:
     """The rate in seconds, of a core, where a clock was given or is assumed."""
-    found = analysis.gmac_per_s
-    if found is None or (found.low != found.high and found.assumed is None):
+    gmac_range = analysis.gmac_per_s
+    if gmac_range is None or (gmac_range.low != gmac_range.high and gmac_range.assumed is None):
         return []
-    value = found.low if found.assumed is None else found.assumed
-    return [HeadlineFigure("GMAC/s", rate_text(value), f"a core, {clock_text(found)}")]
+    value = gmac_range.low if gmac_range.assumed is None else gmac_range.assumed
+    return [HeadlineFigure("GMAC/s", rate_text(value), f"a core, {clock_text(gmac_range)}")]
 
 
 def _traced(rows: Sequence[TileRow], category: str) -> tuple[str, str]:

@@ -185,15 +185,15 @@ def cycle_bars(rows: Sequence[TileRow]) -> str:
 
 
 def _segments(row: TileRow) -> list[BarSegment]:
-    found = []
+    segments = []
     for where, split, pale in (
         ("in calls", row.cycles.in_call, False),
         ("between calls", row.cycles.between_calls, True),
     ):
         for name, count in msgspec.structs.asdict(split).items():
             share = count / row.window_cycles
-            found.append(BarSegment(f"{CATEGORY_NAMES[name]} {where}", share, COLOURS[name], pale))
-    return found
+            segments.append(BarSegment(f"{CATEGORY_NAMES[name]} {where}", share, COLOURS[name], pale))
+    return segments
 
 
 def summed_bar(rows: Sequence[TileRow]) -> str:
@@ -279,14 +279,14 @@ def kind_colour(number: int) -> str:
 
 def _slot_lanes(core: TracedCore) -> list[Lane]:
     """What is active besides calls; marks of calls are not drawn again."""
-    labels, found = {port.name: port.label for port in core.ports}, []
+    labels, lanes = {port.name: port.label for port in core.ports}, []
     for slot in core.tile.slots:
         if len(slot.spans.start) and not slot.name.startswith("INSTR_EVENT_"):
             active = cover(slot.spans.start, slot.spans.end)
-            found.append(
+            lanes.append(
                 Lane(labels.get(slot.name, slot.name), _EVENT_COLOURS.get(slot.name, _PLAIN), active.start, active.end)
             )
-    return found
+    return lanes
 
 
 def call_durations(core: TracedCore) -> str | None:

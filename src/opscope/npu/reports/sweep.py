@@ -39,19 +39,19 @@ _APART = 0.07
 _FEW_POWERS = 4
 
 
-def sweep_summary(found: Sweep) -> RenderableType:
+def sweep_summary(sweep: Sweep) -> RenderableType:
     """What a person reads after `opscope aie` of several traces."""
-    return terminal_document(sweep_document(found))
+    return terminal_document(sweep_document(sweep))
 
 
-def sweep_sentence(found: Sweep) -> str:
+def sweep_sentence(sweep: Sweep) -> str:
     """Range of what the traces reach, and what bounds most of them."""
-    count = counted_text(len(found.rows), "trace")
-    used = [(row.utilisation, _sizes(row) or row.label) for row in found.rows if row.utilisation is not None]
-    rates = [(row.mac_per_cycle, row.label) for row in found.rows if row.mac_per_cycle is not None]
-    bounds = [row.bound_by for row in found.rows if row.bound_by]
+    count = counted_text(len(sweep.rows), "trace")
+    used = [(row.utilisation, _sizes(row) or row.label) for row in sweep.rows if row.utilisation is not None]
+    rates = [(row.mac_per_cycle, row.label) for row in sweep.rows if row.mac_per_cycle is not None]
+    bounds = [row.bound_by for row in sweep.rows if row.bound_by]
     most = max(bounds, key=bounds.count, default=None)
-    by = f"; {bounds.count(most)} of {len(found.rows)} {by_text(most)}" if most else ""
+    by = f"; {bounds.count(most)} of {len(sweep.rows)} {by_text(most)}" if most else ""
     if used:
         low, high = (f"{share_text(value)} ({plain(label, 40)})" for value, label in (min(used), max(used)))
         return f"{count}: {low} to {high} of the peak{by}"
@@ -60,10 +60,10 @@ def sweep_sentence(found: Sweep) -> str:
     return f"{count}: rate unknown{by}"
 
 
-def sweep_picture(found: Sweep) -> str | None:
+def sweep_picture(sweep: Sweep) -> str | None:
     """What each trace reaches over the work of its product, by what bounds it; None without rates."""
-    shares = any(row.utilisation is not None for row in found.rows)
-    points = [point for place, row in enumerate(found.rows) if (point := _point(row, place, shares))]
+    shares = any(row.utilisation is not None for row in sweep.rows)
+    points = [point for place, row in enumerate(sweep.rows) if (point := _point(row, place, shares))]
     if not points:
         return None
     macs = sorted({point["macs"] for point in points if point["macs"]})
@@ -116,30 +116,30 @@ def _point(row: SweepRow, place: int, shares: bool) -> dict[str, Any] | None:
     return {"macs": row.macs, "place": place + 1, "value": shown, "bound": row.bound_by or "not known", "label": label}
 
 
-def sweep_markdown(found: Sweep) -> str:
+def sweep_markdown(sweep: Sweep) -> str:
     """The table in Markdown."""
-    return markdown_document(sweep_document(found))
+    return markdown_document(sweep_document(sweep))
 
 
-def sweep_html(found: Sweep) -> str:
+def sweep_html(sweep: Sweep) -> str:
     """Table and picture as one HTML page that needs nothing else."""
-    return html_document(sweep_document(found), styles=("tiles.css",))
+    return html_document(sweep_document(sweep), styles=("tiles.css",))
 
 
-def sweep_document(found: Sweep) -> Document:
+def sweep_document(sweep: Sweep) -> Document:
     """What the traces reach, and what bounds each."""
-    clocks = "; ".join(dict.fromkeys(clock_text(row.gmac_per_s) for row in found.rows if row.gmac_per_s))
+    clocks = "; ".join(dict.fromkeys(clock_text(row.gmac_per_s) for row in sweep.rows if row.gmac_per_s))
     seconds = f"GMAC/s are {clocks}. " if clocks else ""
-    told = f"Cycles and rates cover the calls in each trace. {seconds}Empty: unknown."
+    text = f"Cycles and rates cover the calls in each trace. {seconds}Empty: unknown."
     return Document(
-        title=counted_text(len(found.rows), "trace"),
-        heading=f"Sweep over {counted_text(len(found.rows), 'trace')} of AI Engine tiles",
-        answer=sweep_sentence(found),
+        title=counted_text(len(sweep.rows), "trace"),
+        heading=f"Sweep over {counted_text(len(sweep.rows), 'trace')} of AI Engine tiles",
+        answer=sweep_sentence(sweep),
         blocks=[
-            picture("sweep", lambda: sweep_picture(found)),
-            _table(found.rows),
-            Messages([note(one) for one in found.notes]),
-            Sentence(told, Tone.DIM),
+            picture("sweep", lambda: sweep_picture(sweep)),
+            _table(sweep.rows),
+            Messages([note(one) for one in sweep.notes]),
+            Sentence(text, Tone.DIM),
         ],
         sections=[],
     )

@@ -48,8 +48,8 @@ def tiles_summary(analysis: TilesAnalysis) -> RenderableType:
 
 
 def _table_of(name: str, make: Callable[[], TableBlock]) -> list[Block]:
-    found = part(name, make, None)
-    return [found] if found is not None else []
+    block = part(name, make, None)
+    return [block] if block is not None else []
 
 
 def _few(analysis: TilesAnalysis) -> list[TileRow]:
@@ -59,7 +59,7 @@ def _few(analysis: TilesAnalysis) -> list[TileRow]:
 
 def _seconds(analysis: TilesAnalysis) -> str:
     """The rate in seconds with its clock, of several cores the mean; empty where no clock is known."""
-    found = analysis.gmac_per_s
-    if found is None:
+    gmac_range = analysis.gmac_per_s
+    if gmac_range is None:
         return ""
-    return f"{'' if len(analysis.working) == 1 else 'a core: '}{range_text(found)}"
+    return f"{'' if len(analysis.working) == 1 else 'a core: '}{range_text(gmac_range)}"

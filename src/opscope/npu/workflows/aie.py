@@ -178,7 +178,7 @@ def missing(tiles: Tiles, out: Path | None = None) -> OpscopeError | None:
         problem = f"{len(cores)} cores were traced, --row {row} --col {col} are {row * col}"
         return MismatchError(problem, where=path, hint="check --row and --col against the traced design")
     if not analysis.trace.complete:
-        cut = next(found for found in analysis.findings if found.rule == "truncated")
+        cut = next(message for message in analysis.findings if message.rule == "truncated")
         return IncompleteError(f"part of the trace is missing: {cut.title}", where=path, hint=cut.next_step)
     return None
 
@@ -293,9 +293,9 @@ def _terms(request: TilesRequest) -> TilesTerms:
         raise UsageError(f"{cores[0]} x {cores[1]} cores is impossible", where="--row --col", hint=_SIZES)
     rows, columns = cores or (1, 1)
     made = None if tile is None else tiling(_three(tile), _three(whole) if whole else None, (rows, columns))
-    own = aie_devices().named(request.arch or request.hwid or "")
-    arch = request.arch or (own.name if own else None)
-    assumed = assumed_clock(own, request.hwid) if request.assume_clock else None
+    device = aie_devices().named(request.arch or request.hwid or "")
+    arch = request.arch or (device.name if device else None)
+    assumed = assumed_clock(device, request.hwid) if request.assume_clock else None
     warmup, measured = request.warmup or 0, request.iterations
     runs = None if measured is None else warmup + measured
     said = run_specification(

@@ -143,12 +143,12 @@ def _side_of(path: str | Path) -> TilesTraces:
 
 
 def _compared(baseline: TilesTraces, candidate: TilesTraces) -> TilesComparison:
-    found = compared_tiles(baseline, candidate)
-    if found is None:
+    comparison = compared_tiles(baseline, candidate)
+    if comparison is None:
         problem = "a side has no call period: it needs INSTR_EVENT_0 and INSTR_EVENT_1 of two calls"
         hint = "for raw words, compare the directories that opscope aie --slots ... --out DIR writes"
         raise EmptyTraceError(problem, where=f"{baseline.side.path}, {candidate.side.path}", hint=hint)
-    return found
+    return comparison
 
 
 def check_tiles(
@@ -182,18 +182,18 @@ def check_tiles(
 
 def _mismatches(baseline: TilesTraces, candidate: TilesTraces) -> list[str]:
     """Why two sides are not comparable; what neither tells is not a mismatch."""
-    found = []
+    mismatches = []
     hashes = [[one.trace.sha256 for one in side.analyses] for side in (baseline, candidate)]
     if hashes[0] == hashes[1]:
-        found.append("both sides are the same traces")
+        mismatches.append("both sides are the same traces")
     given = [[one.given for one in side.analyses] for side in (baseline, candidate)]
     for what, values in (
-        ("architecture", [{one.device.name for one in own if one.device} for own in given]),
-        ("clock", [{one.clock_mhz for one in own} - {None} for own in given]),
+        ("architecture", [{one.device.name for one in specifications if one.device} for specifications in given]),
+        ("clock", [{one.clock_mhz for one in specifications} - {None} for specifications in given]),
     ):
         if all(values) and values[0] != values[1]:
-            found.append(f"the {what} differs")
-    return found
+            mismatches.append(f"the {what} differs")
+    return mismatches
 
 
 class TilesComparisonResult(NotebookResult, TilesComparison, frozen=True):

@@ -81,10 +81,10 @@ def sweep_tiles(
     named = False
     places = _once([Path(path) for path in paths])
     for label, path in zip(labels(places), places, strict=True):
-        asked = sized(request, path)
-        named = named or asked is not request
+        tiles_request = sized(request, path)
+        named = named or tiles_request is not request
         try:
-            analysis = _analysis(path, label, asked, each)
+            analysis = _analysis(path, label, tiles_request, each)
         except OpscopeError as error:
             errors.append(error)
             rows.append(SweepRow(label=label, path=str(path), problem=error.problem, complete=False))
@@ -151,7 +151,7 @@ def published_path(request: TilesRequest) -> Path | None:
     return Path("outputs") / run / "traces" / f"trace_mm_{height}_{depth}_{width}.json"
 
 
-def write_sweep(found: Sweep, out: Path) -> list[Path]:
+def write_sweep(sweep: Sweep, out: Path) -> list[Path]:
     """Write sweep.json, sweep.md and sweep.html."""
     from opscope.core.json import to_json
     from opscope.core.outputs import write_outputs
@@ -160,9 +160,9 @@ def write_sweep(found: Sweep, out: Path) -> list[Path]:
 
     with tracebacks_kept(out):
         files = {
-            "sweep.json": to_json(found),
-            "sweep.md": page("sweep.md", lambda: sweep_markdown(found)),
-            "sweep.html": page("sweep.html", lambda: sweep_html(found)),
+            "sweep.json": to_json(sweep),
+            "sweep.md": page("sweep.md", lambda: sweep_markdown(sweep)),
+            "sweep.html": page("sweep.html", lambda: sweep_html(sweep)),
         }
         return write_outputs({out / name: content for name, content in files.items()})
 

@@ -241,10 +241,10 @@ class GraphCosts:
     def _count(self, number: int) -> tuple[int, int]:
         """Multiply-accumulates and operations of a node."""
         shaped = self._traffic.shaped(number)
-        found = node_arithmetic(shaped)
+        arithmetic = node_arithmetic(shaped)
         if shaped.node.kind in SEPARATE_ACTIVATION or shaped.node.kind == "Clamp":
-            return found.macs, found.flops
-        return found.macs, found.flops + activation_operations(shaped.node, shaped.output())
+            return arithmetic.macs, arithmetic.flops
+        return arithmetic.macs, arithmetic.flops + activation_operations(shaped.node, shaped.output())
 
 
 def step_cost(plan: MethodPlan, step: PlannedStep, sizes: Mapping[int, Shape] | None = None) -> Cost | None:

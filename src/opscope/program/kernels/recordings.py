@@ -45,7 +45,10 @@ class KernelCalls(msgspec.Struct, frozen=True):
         for operator in self.operators:
             if operator.position is not None:
                 found.setdefault(operator.delegate, []).append(operator)
-        return {number: sorted(own, key=lambda each: each.position or 0) for number, own in sorted(found.items())}
+        return {
+            number: sorted(operator_calls, key=lambda each: each.position or 0)
+            for number, operator_calls in sorted(found.items())
+        }
 
 
 def added(counts: Iterable[Mapping[str, int]]) -> dict[str, int]:
@@ -106,7 +109,7 @@ class Tally:
         """Add samples."""
         leaf = stack[0] if stack else StackFrame(None, None)
         kernels = (parse_symbol(frame.function) for frame in stack if frame.function)
-        kernel = next((found.name for found in kernels if found), None)
+        kernel = next((symbol.name for symbol in kernels if symbol), None)
         key = (event, thread, leaf.function, leaf.library, kernel)
         count, total = self._rows.get(key, (0, 0.0))
         self._rows[key] = (None if samples is None or count is None else count + samples, total + weight)

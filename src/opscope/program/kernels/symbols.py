@@ -224,11 +224,11 @@ def parse_symbol(name: str) -> KernelSymbol | None:
     """What the name of a kernel tells; None when it is the name of something else."""
     if len(name) > LONGEST_NAME:
         return None
-    found, node = _KAI.match(name), _NODE_KERNEL.match(name)
+    match, node = _KAI.match(name), _NODE_KERNEL.match(name)
     if node:
         isa = isa_of(node["middle"].split("_"))
         return KernelSymbol(name, "OpenVINO", node["operator"], node["types"].lower(), None, isa)
-    return _kleidi(found["rest"]) if found else _xnnpack(name)
+    return _kleidi(match["rest"]) if match else _xnnpack(name)
 
 
 def _kleidi(rest: str) -> KernelSymbol | None:
@@ -260,8 +260,8 @@ def _xnnpack(name: str) -> KernelSymbol | None:
 
 def isa_of(words: Iterable[str]) -> IsaClass:
     """The strongest class of the words of a name; ``unknown`` when none tells any."""
-    found = {isa for isa in map(_class, words) if isa}
-    return next((isa for isa in IsaClass if isa in found), IsaClass.UNKNOWN)
+    isas = {isa for isa in map(_class, words) if isa}
+    return next((isa for isa in IsaClass if isa in isas), IsaClass.UNKNOWN)
 
 
 def _class(word: str) -> IsaClass | None:

@@ -146,8 +146,8 @@ def classify(name: str) -> OperatorClass:
     return _class(_kind(names, name) for names in _tables())
 
 
-def _class(found: Iterator[Kind | None]) -> OperatorClass:
-    kind = next(filter(None, found), None)
+def _class(kinds: Iterator[Kind | None]) -> OperatorClass:
+    kind = next(filter(None, kinds), None)
     return OperatorClass(kind.category, kind.name) if kind else UNKNOWN
 
 
@@ -208,9 +208,9 @@ def _exported_kind(names: _Names, node: str) -> Kind | None:
         return None
     words = node.rstrip("0123456789").strip("_").split("_")
     for _ in range(3):
-        found = names.aten.get(aten_operator("_".join(words)))
-        if found or words[-1] not in _OVERLOADS:
-            return found
+        kind = names.aten.get(aten_operator("_".join(words)))
+        if kind or words[-1] not in _OVERLOADS:
+            return kind
         words = words[:-1]
     return None
 
@@ -218,8 +218,8 @@ def _exported_kind(names: _Names, node: str) -> Kind | None:
 def _dispatched_kind(names: _Names, name: str) -> Kind | None:
     """Of a shader that is recorded with the operator it was called for; what ran counts before what was asked for."""
     shader, called = _SHADER.search(name), _CALLED.search(name)
-    found = _shader_kind(names, shader["shader"]) if shader else None
-    return found or (_aten_kind(names, called["operator"]) if called else None)
+    kind = _shader_kind(names, shader["shader"]) if shader else None
+    return kind or (_aten_kind(names, called["operator"]) if called else None)
 
 
 def _shader_kind(names: _Names, shader: str) -> Kind | None:

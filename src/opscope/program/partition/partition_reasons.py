@@ -125,10 +125,10 @@ def plain_slice(call: OperatorCall) -> PortableReason | None:
     step = call.number(4)
     if step != 1:
         return _broken("XNNPACK supports slice only with step 1", f"the step is {step}")
-    found = _dynamic(call, "XNNPACK supports slice only with fixed shapes")
-    if found is None and not all(elements(call.shape_of(n)) for n in (*call.inputs[:1], *call.outputs)):
+    reason = _dynamic(call, "XNNPACK supports slice only with fixed shapes")
+    if reason is None and not all(elements(call.shape_of(n)) for n in (*call.inputs[:1], *call.outputs)):
         return _broken("XNNPACK supports slice only without empty tensors", _first(call))
-    return found
+    return reason
 
 
 def fixed_shapes(call: OperatorCall) -> PortableReason | None:

@@ -198,11 +198,11 @@ def eligibility(node: XnnNode, values: Mapping[int, XnnValue]) -> Eligibility | 
     types = tuple(values[name].dtype.name for name in names if name in values)
     if form is Form.CONVOLUTION and _single_channels(node):
         return _open(form, types, "unknown whether the library handles it as depthwise")
-    found = next((rule for rule in RULES if rule.form is form and _fits(rule, types)), None)
-    if found is None:
+    sme_rule = next((rule for rule in RULES if rule.form is form and _fits(rule, types)), None)
+    if sme_rule is None:
         return _open(form, types, "no known rule for these number types")
-    name = found.types_name or " x ".join(types[:_FACTORS])
-    return Eligibility(found.verdict, form, name, found.reason, found.source, found.tried, found.advice)
+    name = sme_rule.types_name or " x ".join(types[:_FACTORS])
+    return Eligibility(sme_rule.verdict, form, name, sme_rule.reason, sme_rule.source, sme_rule.tried, sme_rule.advice)
 
 
 def form_of(node: XnnNode) -> Form | None:

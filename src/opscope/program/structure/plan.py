@@ -157,12 +157,12 @@ class MethodPlan(msgspec.Struct, frozen=True):
 
         Empty for a plan that was kept without its values.
         """
-        found: dict[int, None] = {}
+        tensors: dict[int, None] = {}
         for number in step.arguments if self.values else ():
             value = self.values[number]
             members = value.members if isinstance(value, ValueList) else (number,)
-            found.update((n, None) for n in members if n >= 0 and isinstance(self.values[n], PlannedTensor))
-        return tuple(found)
+            tensors.update((n, None) for n in members if n >= 0 and isinstance(self.values[n], PlannedTensor))
+        return tuple(tensors)
 
 
 class Executable(msgspec.Struct, frozen=True):

@@ -95,9 +95,9 @@ class _Flow:
         results = [at for product in second for at in self._after(product)]
         beside |= self._reach(cut, self._before, self._moves)
         beside |= self._reach(filter(self._moves, results), self._after, self._moves)
-        found = dict.fromkeys(made, AttentionPart.PROJECTING) | dict.fromkeys(beside, AttentionPart.PREPARING)
+        parts = dict.fromkeys(made, AttentionPart.PROJECTING) | dict.fromkeys(beside, AttentionPart.PREPARING)
         masks = {at: AttentionPart.PREPARING if self._moves(at) else AttentionPart.MASKING for at in between}
-        return found | masks
+        return parts | masks
 
     def _cuts_weights(self, number: int) -> bool:
         """Whether it is a product outside of delegates of which more than one factor is computed."""

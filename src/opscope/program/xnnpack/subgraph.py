@@ -110,12 +110,12 @@ class Subgraph:
     @classmethod
     def of(cls, graph: XnnGraph) -> Subgraph:
         """The graph as the library is told to build it."""
-        found = cls({})
+        subgraph = cls({})
         # The library numbers what the caller sets and gets first; the order in which it looks at values follows that.
         order = {name: place for place, name in enumerate(graph.arguments())}
         for value in sorted(graph.values, key=lambda value: order.get(value.id, len(order))):
             scale = value.quantisation
-            found.values[value.id] = Value(
+            subgraph.values[value.id] = Value(
                 dtype=value.dtype.name,
                 dims=value.dims,
                 constant=value.is_constant,
@@ -125,8 +125,8 @@ class Subgraph:
                 static_shape=value.is_constant,
             )
         for number, node in enumerate(graph.nodes):
-            found.define(number, node)
-        return found
+            subgraph.define(number, node)
+        return subgraph
 
     def new_value(self, like: Value, dtype: str | None = None) -> int:
         """A value of the library's own, of another's shape and type, or of another type."""

@@ -137,7 +137,7 @@ def _limits(records: list[GenAiRecord]) -> list[TraceWarning]:
     of = "medians" if all(one.config.aggregation == "median" for one in records) else "averages"
     made = sorted({int(one.config.tokens_generated) for one in records})
     words = f"decode is of all {' or '.join(map(str, made))} tokens together ({of}): not each, at growing positions"
-    found = [
+    warnings = [
         averages(_TOOL, "repetitions of an unknown number"),
         TraceWarning("tokens_together", words, "trace the session"),
     ]
@@ -145,8 +145,8 @@ def _limits(records: list[GenAiRecord]) -> list[TraceWarning]:
         "not in the file: loading, threads, the spread; sampling is that of the first token, and prefill has what "
         "append_tokens does outside of the model"
     )
-    found.append(TraceWarning("not_timed", words, "enable profiling of the session in genai_config.json"))
+    warnings.append(TraceWarning("not_timed", words, "enable profiling of the session in genai_config.json"))
     if any(one.config.batch_size > 1 for one in records):
         words = "with --use_random_tokens and several sequences the prompt is stated that many times too long"
-        found.append(TraceWarning("batched", words, "use a batch of 1"))
-    return found
+        warnings.append(TraceWarning("batched", words, "use a batch of 1"))
+    return warnings

@@ -75,7 +75,7 @@ class LitertLmReader:
 
 def _parts(data: bytes, begin: re.Pattern[bytes]) -> list[tuple[int, str]]:
     """What stands from each begin to the next one, with its offset."""
-    places = [*(found.start() for found in begin.finditer(data)), len(data)]
+    places = [*(match.start() for match in begin.finditer(data)), len(data)]
     return [(first, data[first:end].decode("utf-8", "replace")) for first, end in pairwise(places)]
 
 
@@ -92,18 +92,18 @@ def _of_turns(blocks: Sequence[tuple[int, str]], path: Path) -> PhaseReport:
         if not turns:
             hint = "LiteRT-LM's releases of 2025 print rates without numbers of tokens: use a later one"
             raise TraceFormatError("a BenchmarkInfo has no turns with their times", where=path, offset=begin, hint=hint)
-        calls += [PhaseCall("tokenization", ns) for found in _TEXT.finditer(block) if (ns := _ns(found["time"]))]
+        calls += [PhaseCall("tokenization", ns) for match in _TEXT.finditer(block) if (ns := _ns(match["time"]))]
         calls += turns
-        loading += _loading({found["name"]: round(float(found["ms"]) * 1e6) for found in _INIT.finditer(block)})
+        loading += _loading({match["name"]: round(float(match["ms"]) * 1e6) for match in _INIT.finditer(block)})
     return PhaseReport(_TOOL, calls, loading, _limits())
 
 
 def _check_turns(begin: int, block: str, path: Path) -> None:
     """Refuse a block that has fewer turns than it says."""
-    totals = {found["kind"]: int(found["count"]) for found in _TOTAL.finditer(block)}
+    totals = {match["kind"]: int(match["count"]) for match in _TOTAL.finditer(block)}
     counts = dict.fromkeys(("Prefill", "Decode"), 0)
-    for found in _TURN_BEGINS.finditer(block):
-        counts[found["kind"]] += 1
+    for match in _TURN_BEGINS.finditer(block):
+        counts[match["kind"]] += 1
     if totals != counts:
         raise TraceFormatError("a BenchmarkInfo has not all of its turns", where=path, offset=begin, hint=_DAMAGED)
 
@@ -153,15 +153,15 @@ def _of_commands(parts: Sequence[tuple[int, str]], path: Path) -> PhaseReport:
         for kind, position in (("Prefill", 0), ("Decode", tokens["Prefill"])):
             calls.append(_call(kind, tokens[kind], position, round(tokens[kind] * 1e9 / rates[kind]), size))
         loading += [("initialisation", round(float(one["s"]) * 1e9)) for one in _STARTED.finditer(part)]
-        runs += int(found["runs"]) if (found := _RUNS.search(part)) else 1
+        runs += int(match["runs"]) if (match := _RUNS.search(part)) else 1
         first += [f"{float(one['s']):.4g} s" for one in _FIRST.finditer(part)]
     return PhaseReport(_TOOL, calls, loading, [*_limits(first), averages("litert-lm", counted_text(runs, "run"))])
 
 
 def _limits(first: Sequence[str] = ()) -> list[TraceWarning]:
-    told = f"; it states a time to first token of {', '.join(first)}" if first else ""
+    text = f"; it states a time to first token of {', '.join(first)}" if first else ""
     words = (
         "not in the file: when turns began, whether sampling is in decode, and whether the first token is counted in "
-        f"prefill{told}"
+        f"prefill{text}"
     )
     return [TraceWarning("not_timed", words, "profile the signatures of the model with opscope")]

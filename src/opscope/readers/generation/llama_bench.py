@@ -148,25 +148,27 @@ def _named(test: LlamaBenchTest) -> str:
 
 def _limits(tests: Sequence[LlamaBenchTest], differing: Sequence[str]) -> list[TraceWarning]:
     again = "profile with opscope, where each repetition is a process"
-    found = []
+    warnings = []
     if any(not test.samples_ns for test in tests):
-        found.append(averages("CSV of llama-bench", "repetitions of an unknown number"))
+        warnings.append(averages("CSV of llama-bench", "repetitions of an unknown number"))
     else:
         words = (
             "all repetitions ran in one process: how processes differ is unknown; "
             f"intervals are of repetitions, and need {_FOR_AN_INTERVAL}"
         )
-        found.append(TraceWarning("one_process", words, f"run llama-bench -r {_FOR_AN_INTERVAL} or more; or {again}"))
+        warnings.append(
+            TraceWarning("one_process", words, f"run llama-bench -r {_FOR_AN_INTERVAL} or more; or {again}")
+        )
     if differing:
         words = f"the tests differ in {', '.join(differing)}: each has its own row, and figures of all calls mix them"
-        found.append(TraceWarning("several_settings", words, "read the rows, or give a file for each setting"))
+        warnings.append(TraceWarning("several_settings", words, "read the rows, or give a file for each setting"))
     if any(test.n_prompt and test.n_gen for test in tests):
         words = (
             "tests of prompt and generation together (-pg) do not tell the two apart: they have no tokens per second"
         )
-        found.append(TraceWarning("mixed_phases", words, "use -p and -n"))
+        warnings.append(TraceWarning("mixed_phases", words, "use -p and -n"))
     words = "not in the file: loading, template and tokenization, sampling, warm-up runs, when calls began, which clock"
-    return [*found, TraceWarning("not_timed", f"{words}; {_model(tests)}", "time them apart")]
+    return [*warnings, TraceWarning("not_timed", f"{words}; {_model(tests)}", "time them apart")]
 
 
 def _model(tests: Sequence[LlamaBenchTest]) -> str:

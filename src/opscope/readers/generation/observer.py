@@ -80,7 +80,7 @@ class ObserverReader:
     def read(self, data: bytes, path: Path) -> EventTable:
         """Prefill and decode of every prompt, and loading."""
         log = bytes(data)
-        runs = [_run(found, path) for found in _LINE.finditer(log)]
+        runs = [_run(match, path) for match in _LINE.finditer(log)]
         loads = dict.fromkeys((one.model_load_start_ms, one.model_load_end_ms, one.units) for one in runs)
         loading = [("loading of the model", (end - start) * _SECOND // units) for start, end, units in loads if end]
         calls = [call for run in runs for call in _calls(run)]
@@ -89,18 +89,18 @@ class ObserverReader:
         return table_of(PhaseReport("the runner", calls, loading, _limits(short), unit, log), path)
 
 
-def _run(found: re.Match[bytes], path: Path) -> ObservedRun:
-    whole = _OBJECT.match(found[1])
+def _run(match: re.Match[bytes], path: Path) -> ObservedRun:
+    whole = _OBJECT.match(match[1])
     if whole is None:
-        raise TraceFormatError("a PyTorchObserver line is cut off", where=path, offset=found.start(), hint=_DAMAGED)
+        raise TraceFormatError("a PyTorchObserver line is cut off", where=path, offset=match.start(), hint=_DAMAGED)
     try:
         run = from_json(whole[0], ObservedRun)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         problem = f"not a PyTorchObserver line: {error}"
-        raise TraceFormatError(problem, where=path, offset=found.start(), hint=_DAMAGED) from error
+        raise TraceFormatError(problem, where=path, offset=match.start(), hint=_DAMAGED) from error
     if not run.possible:
         problem = "a PyTorchObserver line has times or numbers of tokens that cannot be"
-        raise TraceFormatError(problem, where=path, offset=found.start(), hint=_DAMAGED)
+        raise TraceFormatError(problem, where=path, offset=match.start(), hint=_DAMAGED)
     return run
 
 
@@ -121,15 +121,15 @@ def _calls(run: ObservedRun) -> Iterator[PhaseCall]:
 def _limits(short: int) -> list[TraceWarning]:
     longer = "use longer prompts and more tokens"
     words = "times are whole milliseconds of the system's clock, which may be set while the runner runs"
-    found = [TraceWarning("quantised_durations", words, longer)]
+    warnings = [TraceWarning("quantised_durations", words, longer)]
     words = (
         "prefill has tokenization and the first token in it, decode has sampling and printing, sampling that of the "
         "first token; positions are those of a conversation that begins with the prompt"
     )
-    found.append(TraceWarning("mixed_clocks", words, "profile the methods with opscope"))
+    warnings.append(TraceWarning("mixed_clocks", words, "profile the methods with opscope"))
     words = "not in the file: model, threads, warm-up, how the prompt was split into calls"
-    found.append(TraceWarning("settings_unknown", words, "keep them with the log"))
+    warnings.append(TraceWarning("settings_unknown", words, "keep them with the log"))
     if short:
         words = f"left out {counted_text(short, 'phase')} without tokens, or of less than a millisecond"
-        found.append(TraceWarning("too_short", words, longer))
-    return found
+        warnings.append(TraceWarning("too_short", words, longer))
+    return warnings

@@ -103,14 +103,16 @@ def _columns(rows: Sequence[_Row]) -> dict[str, Values]:
 
 
 def _warnings(report: PhaseReport) -> list[TraceWarning]:
-    told = [TraceWarning("phases_only", f"{report.tool} times whole phases: no operators, layers or kernels", _PROFILE)]
+    warnings = [
+        TraceWarning("phases_only", f"{report.tool} times whole phases: no operators, layers or kernels", _PROFILE)
+    ]
     phases = [phase_of(call.method) for call in report.calls]
     if any(one and one.kind is PhaseKind.DECODE and (one.tokens or 1) > 1 for one in phases):
         words = "a decode call is several tokens: times are of all of them, and rates are means over growing positions"
-        told.append(TraceWarning("tokens_together", words, _PROFILE))
+        warnings.append(TraceWarning("tokens_together", words, _PROFILE))
     if not report.lines.endswith(b"\n"):
-        told.append(TraceWarning("truncated", "the last line has no end: the file may have been longer", _COMPLETE))
-    return [*told, *report.limits]
+        warnings.append(TraceWarning("truncated", "the last line has no end: the file may have been longer", _COMPLETE))
+    return [*warnings, *report.limits]
 
 
 def averages(tool: str, of: str) -> TraceWarning:

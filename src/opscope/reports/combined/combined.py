@@ -114,7 +114,7 @@ def _bundle(part: BundlePart) -> CombinedBundle:
         shares=_shares(split) if split else None,
         findings=content.advice,
         missing=missing(content),
-        limits=[sentence(told) for told in (*switch_messages(content), *limits(content))],
+        limits=[sentence(message) for message in (*switch_messages(content), *limits(content))],
         device=manifest.device,
     )
 
@@ -127,14 +127,14 @@ def configurations(content: ReportContent) -> list[Configuration]:
 
 def _configuration(content: ReportContent, result: VariantResult) -> Configuration:
     variant, analysis = result.variant, result.analysis
-    found = next((c for c in content.comparisons if _is_of(c, content, variant.name)), None)
-    baseline = content.result(found.baseline.label) if found else None
+    comparison = next((c for c in content.comparisons if _is_of(c, content, variant.name)), None)
+    baseline = content.result(comparison.baseline.label) if comparison else None
     latency = analysis.latency if analysis else None
-    end = found.end_to_end if found else None
+    end = comparison.end_to_end if comparison else None
     return Configuration(
         threads=variant.threads,
         variant=variant.name,
-        baseline=found.baseline.label if found else None,
+        baseline=comparison.baseline.label if comparison else None,
         off=baseline.variant.ablated if baseline else None,
         latency_ns=analysis.headline_ns if analysis else None,
         baseline_ns=end.baseline_ns if end else None,
@@ -230,7 +230,7 @@ def combined_document(report: CombinedReport) -> Document:
     answers: Block = Bullets([_answer(bundle) for bundle in report.bundles])
     folded = len(report.bundles) > _UNFOLDED
     missing_of = [f"{bundle.label}: {'; '.join(bundle.missing)}" for bundle in report.bundles if bundle.missing]
-    rows = [(bundle, own) for bundle in report.bundles for own in bundle.configurations]
+    rows = [(bundle, configuration) for bundle in report.bundles for configuration in bundle.configurations]
     first: list[Block] = [
         Details("Summary of each bundle", [answers]) if folded else answers,
         Section("Comparison", [_comparison(rows, several=len(models) > 1), Sentence(_EACH, Tone.DIM)]),
@@ -238,7 +238,7 @@ def combined_document(report: CombinedReport) -> Document:
     if missing_of:
         first.append(Section("What is missing", [Bullets(missing_of)]))
     if report.notes:
-        first.append(Section("What differs between the bundles", [Messages([note(told) for told in report.notes])]))
+        first.append(Section("What differs between the bundles", [Messages([note(text) for text in report.notes])]))
     return Document(
         title=report.title or counted,
         heading=report.title or "",
@@ -333,10 +333,10 @@ def _bottlenecks(bundles: Sequence[CombinedBundle]) -> TableBlock:
 
 
 def _before_text(bundle: CombinedBundle) -> str:
-    found = bundle.bottleneck
-    if found is None or found.before is None:
+    bottleneck = bundle.bottleneck
+    if bottleneck is None or bottleneck.before is None:
         return ""
-    return f"{found.before.value}, {units.share_text(found.before_share or 0.0)}"
+    return f"{bottleneck.before.value}, {units.share_text(bottleneck.before_share or 0.0)}"
 
 
 def _of_bundle(bundle: CombinedBundle, *, folded: bool) -> Block:

@@ -162,7 +162,10 @@ class ReportContent(msgspec.Struct, frozen=True, tag_field="schema", tag="opscop
 
     def has_lost(self, name: str) -> bool:
         """Whether a variant was measured, and a bug in opscope prevented a result of it."""
-        measured = any(own.variant == name and (own.ok or own.is_unread) for own in self.manifest.repetitions)
+        measured = any(
+            repetition.variant == name and (repetition.ok or repetition.is_unread)
+            for repetition in self.manifest.repetitions
+        )
         result = self.result(name)
         return measured and result is not None and result.analysis is None
 
@@ -185,9 +188,9 @@ def off_text(variant: Variant, title: str = "") -> str:
         return NOT_KNOWN
     if variant.role is Role.CONTROL:
         return "all CPU features on, no switch"
-    told = f"{', '.join(variant.ablated)} off" if variant.ablated else "all CPU features on"
-    told = f"{told}, without XNNPACK" if variant.delegate == "none" else told
-    return f"{told}, in {title or variant.runtime}" if variant.runtime else told
+    text = f"{', '.join(variant.ablated)} off" if variant.ablated else "all CPU features on"
+    text = f"{text}, without XNNPACK" if variant.delegate == "none" else text
+    return f"{text}, in {title or variant.runtime}" if variant.runtime else text
 
 
 def all_threads_text(variants: Sequence[Variant]) -> str:
@@ -244,8 +247,8 @@ def _headline(content: ReportContent) -> Headline:
             return _of_nothing(content)
         if content.manifest.target.emulated:
             return _of_emulated(content)
-        told = _of_phases(analysis) or f"{time_text(analysis.headline_ns)} per {unit_of(analysis)}"
-        return Headline(told, _why_alone(content))
+        text = _of_phases(analysis) or f"{time_text(analysis.headline_ns)} per {unit_of(analysis)}"
+        return Headline(text, _why_alone(content))
     if comparison.methods:
         return Headline(_of_methods(content, comparison), f"of all calls together: {trust_text(comparison)}")
     if len(rows := by_threads(content)) > 1:
@@ -266,12 +269,12 @@ def _of_phases(analysis: Analysis) -> str:
 def _of_methods(content: ReportContent, comparison: Comparison) -> str:
     """Methods one by one, each with its verdict."""
     phases = {row.method: row.phase for row in content.shown.methods if row.phase} if content.shown else {}
-    told = [
+    texts = [
         f"{phase_text(phases[one.method], phases.values()) if one.method in phases else plain(one.method, 60)}: "
         f"{_speed(content, one.end_to_end, side_latencies(one.end_to_end))}"
         for one in _told_methods(comparison, phases)
     ]
-    return "; ".join(told)
+    return "; ".join(texts)
 
 
 def _told_methods(comparison: Comparison, phases: Mapping[str, Phase]) -> list[MethodChange]:
@@ -301,30 +304,30 @@ def _of_nothing(content: ReportContent) -> Headline:
 
 def by_threads(content: ReportContent) -> dict[int, Comparison]:
     """Acceleration against its baseline at each thread count, in the order of the plan; empty without acceleration."""
-    found: dict[int, Comparison] = {}
+    comparisons: dict[int, Comparison] = {}
     for comparison in content.comparisons:
         candidate = content.result(comparison.candidate.label)
         if candidate and candidate.variant.role is Role.ACCELERATED and candidate.variant.threads is not None:
-            found.setdefault(candidate.variant.threads, comparison)
-    return found
+            comparisons.setdefault(candidate.variant.threads, comparison)
+    return comparisons
 
 
 def one_process_a_side(content: ReportContent) -> bool:
     """Whether one process of each side ran, as in a first look, or with another program that has no rounds."""
-    found = content.primary.end_to_end if content.primary else None
-    return found is not None and found.baseline_processes == found.candidate_processes == 1
+    end_to_end = content.primary.end_to_end if content.primary else None
+    return end_to_end is not None and end_to_end.baseline_processes == end_to_end.candidate_processes == 1
 
 
 def _within_processes(content: ReportContent) -> str:
     """How far the inferences of each process spread, where there is one a side."""
     comparison = content.primary
     labels = (comparison.candidate.label, comparison.baseline.label) if comparison else ()
-    told = [
+    texts = [
         f"{plain(label, 60)} {_spread(result.analysis.latency)}"
         for label in labels
         if (result := content.result(label)) and result.analysis
     ]
-    return f"one process per side; within it {', '.join(told)}"
+    return f"one process per side; within it {', '.join(texts)}"
 
 
 def _spread(latency: Latency) -> str:
@@ -335,9 +338,9 @@ def _spread(latency: Latency) -> str:
 
 def _of_emulated(content: ReportContent) -> Headline:
     """Which kernels ran, where no time says anything."""
-    told, agreed = "Ran on an emulated CPU: timings do not represent any device", _agreed(content)
+    text, agreed = "Ran on an emulated CPU: timings do not represent any device", _agreed(content)
     kernels = kernel_answers(content, ladders_beside(content))
-    return Headline("; ".join(kernels), f"{told}; {agreed}") if kernels else Headline(told, agreed)
+    return Headline("; ".join(kernels), f"{text}; {agreed}") if kernels else Headline(text, agreed)
 
 
 def ladders_beside(content: ReportContent) -> list[VariantLadder]:
@@ -398,17 +401,17 @@ def is_of_calls(analysis: Analysis) -> bool:
 
 def _agreed(content: ReportContent) -> str:
     """What is known of the outputs of the variants."""
-    different = [found for found in content.agreements if not found.outputs.agree]
+    different = [agreement for agreement in content.agreements if not agreement.outputs.agree]
     if different:
-        found = different[0]
-        names = f"{plain(found.candidate, 60)} and {plain(found.baseline, 60)}"
-        return f"the outputs of {names} differ: {plain(found.outputs.problem or '', 200)}"
+        agreement = different[0]
+        names = f"{plain(agreement.candidate, 60)} and {plain(agreement.baseline, 60)}"
+        return f"the outputs of {names} differ: {plain(agreement.outputs.problem or '', 200)}"
     if not content.agreements:
         return "outputs of the variants were not compared"
-    own = [found for found in content.agreements if found.baseline == content.agreements[0].baseline]
-    worst = max(found.outputs.max_rel_error or 0.0 for found in own)
-    names = ", ".join(dict.fromkeys(plain(found.candidate, 60) for found in own))
-    against = plain(own[0].baseline, 60)
+    agreements = [agreement for agreement in content.agreements if agreement.baseline == content.agreements[0].baseline]
+    worst = max(agreement.outputs.max_rel_error or 0.0 for agreement in agreements)
+    names = ", ".join(dict.fromkeys(plain(agreement.candidate, 60) for agreement in agreements))
+    against = plain(agreements[0].baseline, 60)
     error = f"agree with those of {against}, with a relative error of at most {worst:.2g}"
     return f"the outputs of {names} {error if worst else f'equal those of {against}'}"
 
@@ -428,14 +431,14 @@ def _why_alone(content: ReportContent) -> str:
 
 
 def _change(result: EndToEnd, slower: str, undecided: str) -> str:
-    told = speedup_text(result)
+    text = speedup_text(result)
     if result.verdict is Verdict.FASTER:
-        return f"{told} faster"
+        return f"{text} faster"
     if result.verdict is Verdict.SLOWER:
-        return f"{slower}, {told}"
+        return f"{slower}, {text}"
     if result.verdict is Verdict.NO_DIFFERENCE:
         return no_difference_text(result)
-    return f"no ratio: {result.reason}" if result.reason else f"{told}, inconclusive: {undecided}"
+    return f"no ratio: {result.reason}" if result.reason else f"{text}, inconclusive: {undecided}"
 
 
 def speedup_text(result: EndToEnd) -> str:
@@ -488,13 +491,13 @@ def category_rows(content: ReportContent) -> list[CategoryShift]:
     return [
         CategoryShift(
             **msgspec.structs.asdict(row),
-            baseline_ns=own.time_ns,
-            baseline_share=own.share,
-            speedup=None if comparison.end_to_end.reason else ratio_of_times(own.time_ns, row.time_ns),
-            verdict=verdicts.get(row.category) if own.time_ns or row.time_ns else None,
+            baseline_ns=category_time.time_ns,
+            baseline_share=category_time.share,
+            speedup=None if comparison.end_to_end.reason else ratio_of_times(category_time.time_ns, row.time_ns),
+            verdict=verdicts.get(row.category) if category_time.time_ns or row.time_ns else None,
         )
         for row in rows
-        for own in (before[row.category],)
+        for category_time in (before[row.category],)
     ]
 
 
@@ -522,7 +525,7 @@ def closing_rows(content: ReportContent, *, copies: bool) -> list[Closing]:
 def closing_rows_of(split: HeadlineSplit, *, copies: bool, baseline: HeadlineSplit | None = None) -> list[Closing]:
     """The same of one analysis, beside a baseline where there is one."""
     sides = [{row.name: row for row in side.outside} if side else {} for side in (baseline, split)]
-    found = []
+    closings = []
     for name, row in {**sides[0], **sides[1]}.items():
         if copies or row.category is None:
             before, after = (side.get(name) for side in sides)
@@ -530,11 +533,11 @@ def closing_rows_of(split: HeadlineSplit, *, copies: bool, baseline: HeadlineSpl
             if baseline:
                 values["baseline ms"] = before.time_ns if before else 0.0
                 values["share before"] = before.share if before else 0.0
-            found.append(Closing(name, values))
+            closings.append(Closing(name, values))
     whole: dict[str, Value] = {"ms": split.headline_ns, "share": 1.0}
     if baseline:
         whole |= {"baseline ms": baseline.headline_ns, "share before": 1.0}
-    return [*found, Closing(_LATENCY, whole, whole=True)]
+    return [*closings, Closing(_LATENCY, whole, whole=True)]
 
 
 class OperatorRow(NamedTuple):
@@ -554,8 +557,8 @@ def operator_rows(content: ReportContent) -> list[OperatorRow]:
     if analysis is None:
         return []
     # What the baseline alone ran may have had the place that another operator has on the candidate.
-    told = comparison.operators if comparison else []
-    there = [change for change in told if change.candidate_ns is not None and change.is_judged]
+    operator_changes = comparison.operators if comparison else []
+    there = [change for change in operator_changes if change.candidate_ns is not None and change.is_judged]
     changes = {_place(change): change for change in there}
     work = by_operator(content.work.operators) if content.work else {}
     rows, running = [], 0.0
@@ -592,7 +595,9 @@ def _summed_up(found: Unrolled, instructions: int | None) -> OperatorRow:
     """A recurrence as one operator of its module, of the category and the backends that take most of it."""
     longest = longest_first(found.operators)
     backends = dict.fromkeys(operator.backend for operator in longest)
-    first = max(grouped(longest, lambda operator: operator.category).values(), key=lambda own: sums(own).share)[0]
+    first = max(
+        grouped(longest, lambda operator: operator.category).values(), key=lambda operators: sums(operators).share
+    )[0]
     whole = msgspec.structs.replace(
         first,
         module=found.module or "the model",
@@ -729,8 +734,8 @@ def limits(content: ReportContent) -> list[Message]:
     lines += [plain(one, 600) for one in (left_out.runner, left_out.models) if one]
     shown = [content.shown, *(result.analysis for result in content.variants)]
     told = {} if content.has_split else {"no_trace"}  # said above
-    found = [*content.failed, *(w for one in shown if one for w in one.trace.warnings)]
-    warnings = dict.fromkeys(w for w in found if w.code not in told)
-    said = {own.message for own in content.failed}
+    trace_warnings = [*content.failed, *(w for one in shown if one for w in one.trace.warnings)]
+    warnings = dict.fromkeys(w for w in trace_warnings if w.code not in told)
+    said = {trace_warning.message for trace_warning in content.failed}
     lines += [plain(why, 600) for why in content.not_compared if why not in said]
     return [*map(note, lines), *limits_of(content.findings), *map(warning, warnings)]

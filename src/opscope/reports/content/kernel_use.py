@@ -43,13 +43,13 @@ class UsedKernel(NamedTuple):
     accelerated: Answer  # whether it is a kernel of the SME family
 
 
-def kernel_use(own: OperatorLadder) -> UsedKernel:
+def kernel_use(ladder: OperatorLadder) -> UsedKernel:
     """What the ladder of an operator tells of its kernels, by its highest answer."""
-    steps = {step.rung: step for step in own.steps}
-    found = next((steps[rung] for rung in _ORDER if steps[rung].answer is not Answer.UNKNOWN), None)
-    if found is None:
+    steps = {step.rung: step for step in ladder.steps}
+    answer = next((steps[rung] for rung in _ORDER if steps[rung].answer is not Answer.UNKNOWN), None)
+    if answer is None:
         return UsedKernel("not known", (), None, steps[EvidenceLevel.EXECUTED].detail, Answer.UNKNOWN)
-    return UsedKernel(_kernel(found), _calls(found), found.rung, _evidence(found), _accelerated(found))
+    return UsedKernel(_kernel(answer), _calls(answer), answer.rung, _evidence(answer), _accelerated(answer))
 
 
 def _accelerated(step: LevelAnswer) -> Answer:
@@ -80,13 +80,16 @@ def _evidence(step: LevelAnswer) -> str:
         source = step.source or ""
         known = next((one for one in ("calls counted", BY_RUNTIME) if source.startswith(one)), "samples of a profiler")
         return f"{step.rung.value}, {known}"
-    told = f"{step.rung.value}, {_SOURCES[step.rung]}"
-    return told if step.answer is Answer.YES else f"not {told}"
+    text = f"{step.rung.value}, {_SOURCES[step.rung]}"
+    return text if step.answer is Answer.YES else f"not {text}"
 
 
 def kernels_text(ladder: VariantLadder, off: str, *, short: bool = False) -> str:
     """How many convolutions and products of a variant ran kernels of the SME family, and how that is known."""
-    uses, name = [kernel_use(own) for own in ladder.operators], variant_text(ladder.variant, off)
+    uses, name = (
+        [kernel_use(operator_ladder) for operator_ladder in ladder.operators],
+        variant_text(ladder.variant, off),
+    )
     if not uses:
         return f"{name}: no convolution or product in a delegate"
     known = [use for use in uses if use.accelerated is not Answer.UNKNOWN]
@@ -105,10 +108,10 @@ def variant_text(name: str, off: str) -> str:
 
 def _of_level(level: EvidenceLevel, known: Sequence[UsedKernel], whole: str) -> str:
     """What one question tells, of the operators whose kernels it tells; empty where it tells none."""
-    own = [use for use in known if use.level is level]
-    yes = [use for use in own if use.accelerated is Answer.YES]
+    kernels = [use for use in known if use.level is level]
+    yes = [use for use in kernels if use.accelerated is Answer.YES]
     products = f"{len(yes)} of {whole}"
-    if not own:
+    if not kernels:
         return ""
     if level is EvidenceLevel.EXECUTED:
         calls = names_of(yes)
@@ -117,7 +120,7 @@ def _of_level(level: EvidenceLevel, known: Sequence[UsedKernel], whole: str) -> 
         return f"{products} ran {' and '.join(dict.fromkeys(map(_isa, calls))) or 'SME'} kernels{count}"
     if level is EvidenceLevel.SELECTED:
         return f"SME or SME2 kernels selected for {products}"
-    return f"no SME kernel can run {len(own)} of {whole}"
+    return f"no SME kernel can run {len(kernels)} of {whole}"
 
 
 def products_text(count: int) -> str:
@@ -132,13 +135,17 @@ def calls_text(count: float) -> str:
 
 def names_of(uses: Iterable[UsedKernel]) -> dict[str, float]:
     """Calls by the name of the kernel, of several operators together."""
-    found: dict[str, float] = {}
+    names: dict[str, float] = {}
     for use in uses:
         for name, count in use.calls:
-            found[name] = found.get(name, 0) + count
-    return found
+            names[name] = names.get(name, 0) + count
+    return names
 
 
 def without_sme(ladder: VariantLadder) -> list[str]:
     """Layers, or names, of operators that are known to have run without SME."""
-    return [own.module or own.name for own in ladder.operators if kernel_use(own).accelerated is Answer.NO]
+    return [
+        operator_ladder.module or operator_ladder.name
+        for operator_ladder in ladder.operators
+        if kernel_use(operator_ladder).accelerated is Answer.NO
+    ]

@@ -104,40 +104,44 @@ def ranking_figures(content: ReportContent) -> Iterator[HeadlineFigure]:
     note = f"p90 {time_text(shown.latency.p90_ns)}" if shown else ""
     yield HeadlineFigure(called(content, content.fastest[0]), time_text(others[0].end.candidate_ns), note)
     for one in others:
-        told = verdict_text(one.verdict)
+        text = verdict_text(one.verdict)
         if one.verdict is Verdict.SLOWER and one.end.speedup is not None:
-            told = f"{ratio_text(one.end.speedup)} as long"
-        yield HeadlineFigure(called(content, one.name), time_text(one.end.baseline_ns), told)
+            text = f"{ratio_text(one.end.speedup)} as long"
+        yield HeadlineFigure(called(content, one.name), time_text(one.end.baseline_ns), text)
 
 
 def outputs_beside(content: ReportContent) -> dict[str, Accuracy]:
     """Outputs of every other variant beside those of the fastest one, by its name, where they are a question."""
-    found = {one.baseline.label: one.accuracy for one in content.comparisons}
-    return {name: own for name in content.fastest[1:] if (own := found.get(name)) is not None}
+    accuracies = {one.baseline.label: one.accuracy for one in content.comparisons}
+    return {name: accuracy for name in content.fastest[1:] if (accuracy := accuracies.get(name)) is not None}
 
 
 def outputs_sentences(content: ReportContent) -> list[str]:
     """Whether the outputs of all variants agree with those of the fastest; those that do not, by name."""
-    found = outputs_beside(content)
-    if not found:
+    accuracies = outputs_beside(content)
+    if not accuracies:
         return []
-    agreeing = {name: one for name, one in found.items() if one.agrees}
+    agreeing = {name: one for name, one in accuracies.items() if one.agrees}
     first = called(content, content.fastest[0])
-    inputs = counted_text(max(one.inputs for one in found.values()), "input")
-    lines = [_unlike(called(content, name), one, first) for name, one in found.items() if not one.agrees]
+    inputs = counted_text(max(one.inputs for one in accuracies.values()), "input")
+    lines = [_unlike(called(content, name), one, first) for name, one in accuracies.items() if not one.agrees]
     if agreeing:
         worst = max(one.worst.max_rel or 0.0 if one.worst else 0.0 for one in agreeing.values())
         error = f"largest difference {worst:.2g} of the largest value" if worst else "they are equal"
-        whose = f"all {len(found) + 1} variants" if not lines else listed([called(content, name) for name in agreeing])
+        whose = (
+            f"all {len(accuracies) + 1} variants" if not lines else listed([called(content, name) for name in agreeing])
+        )
         with_first = f" with those of {first}" if lines else ""
         lines.insert(0, f"Outputs of {whose} on {inputs} agree{with_first}: {error}")
     return lines
 
 
-def _unlike(name: str, found: Accuracy, first: str) -> str:
-    if found.worst is None:
-        return f"Outputs of {name} were not compared with those of {first}: {found.reason}"
-    if found.worst.max_rel is None or any(own.problem or own.unlike_nonfinite for own in found.outputs):
+def _unlike(name: str, accuracy: Accuracy, first: str) -> str:
+    if accuracy.worst is None:
+        return f"Outputs of {name} were not compared with those of {first}: {accuracy.reason}"
+    if accuracy.worst.max_rel is None or any(
+        difference.problem or difference.unlike_nonfinite for difference in accuracy.outputs
+    ):
         return f"Outputs of {name} differ from those of {first}"
-    error = share_text(found.worst.max_rel)
+    error = share_text(accuracy.worst.max_rel)
     return f"Outputs of {name} differ from those of {first}: by up to {error} of the largest value"

@@ -283,7 +283,7 @@ class Messages(Block):
     def rest(self) -> str:
         """What is said of the findings behind the first few; nothing where there are none."""
         behind = self.messages[self.first :] if self.first is not None else ()
-        rules = ", ".join(dict.fromkeys(told.rule for told in behind))
+        rules = ", ".join(dict.fromkeys(message.rule for message in behind))
         return f"{units.counted_text(len(behind), 'more finding')}: {rules}" if behind else ""
 
 
@@ -383,8 +383,8 @@ class Section(Block):
     @property
     def closed(self) -> Section:
         """The same with nothing but its answer."""
-        told = f"{self.answer[:1].upper()}{self.answer[1:]}." if self.answer else "In the HTML report."
-        return replace(self, blocks=[Sentence(told)])
+        text = f"{self.answer[:1].upper()}{self.answer[1:]}." if self.answer else "In the HTML report."
+        return replace(self, blocks=[Sentence(text)])
 
 
 class Document(NamedTuple):

@@ -131,17 +131,17 @@ def _messages(block: Messages) -> Markup:
     shown, rest = (Markup("\n").join(map(_message, part)) for part in (listed[:first], listed[first:]))
     if not shown:
         return Markup("")
-    tag = "ol" if any(finding_parts(told) for told in listed) else "ul"
+    tag = "ol" if any(finding_parts(message) for message in listed) else "ul"
     below = Markup('<details class="more"><summary>{} more</summary><{} class="findings" start="{}">{}</{}></details>')
     return Markup('<{} class="findings">{}</{}>{}').format(
         tag, shown, tag, below.format(len(listed) - first, tag, first + 1, rest, tag) if rest else ""
     )
 
 
-def _message(told: Message) -> Markup:
-    parts = finding_parts(told)
+def _message(message: Message) -> Markup:
+    parts = finding_parts(message)
     if parts is None:
-        return Markup("<li>{}</li>").format(plain(sentence(told), LONG))
+        return Markup("<li>{}</li>").format(plain(sentence(message), LONG))
     title, evidence, step, details = (
         plain(text, LONG) for text in (parts.title, parts.evidence, parts.next_step, parts.details)
     )
@@ -150,7 +150,7 @@ def _message(told: Message) -> Markup:
     )
     below = Markup('<details class="more"><summary>details</summary>{}</details>').format(details) if details else ""
     return Markup('<li><span class="{}">{}</span>{}<br><span class="dim">{}.</span><br>Next: {}.{}</li>').format(
-        told.severity.value, title, behind, evidence, step, below
+        message.severity.value, title, behind, evidence, step, below
     )
 
 
@@ -303,8 +303,8 @@ def _map(block: CellMap) -> Markup:
         for count, name in zip(block.left_out, (block.down, block.across), strict=True)
         if count
     ]
-    told = f"No room on this page for {' and '.join(missing)}: {block.elsewhere}." if missing else ""
-    return Markup("{}{}{}{}").format(grid, rest, below, _sentence(Sentence(told, Tone.DIM)))
+    text = f"No room on this page for {' and '.join(missing)}: {block.elsewhere}." if missing else ""
+    return Markup("{}{}{}{}").format(grid, rest, below, _sentence(Sentence(text, Tone.DIM)))
 
 
 def _grid(block: CellMap, rows: Sequence[Markup], label: str) -> Markup:

@@ -114,14 +114,14 @@ def _map_cell(cell: MapCell) -> str:
 def _messages(block: Messages) -> Iterator[str]:
     """All of them; of brief ones the first few, and the rules of the others."""
     shown = block.messages[: block.first] if block.brief else block.messages
-    yield "".join(f"{_message(told, at)}\n" for at, told in enumerate(shown, 1))
+    yield "".join(f"{_message(message, at)}\n" for at, message in enumerate(shown, 1))
     yield f"{_long(block.rest)}\n" if block.brief and block.rest else ""
 
 
-def _message(told: Message, number: int) -> str:
-    parts = finding_parts(told)
+def _message(message: Message, number: int) -> str:
+    parts = finding_parts(message)
     if parts is None:
-        return f"- {_long(sentence(told))}"
+        return f"- {_long(sentence(message))}"
     details = f" {_long(parts.details)}" if parts.details else ""
     behind = "".join(f" ({_long(one)})" for one in (parts.place, parts.saving) if one)
     return (

@@ -25,15 +25,15 @@ def in_short(text: str) -> str:
     return _MORE.split(text, maxsplit=1)[0]
 
 
-def sentence(told: Message) -> str:
+def sentence(message: Message) -> str:
     """A message in one sentence; of a finding its title, of a warning and a concern also what to do."""
-    if told.kind is MessageKind.CONCERN:
-        return f"{plain(told.title, _LONG)} (try: {plain(told.next_step, _LONG)})"
-    if told.kind is MessageKind.WARNING and told.next_step:
-        return f"{told.title}; {told.next_step}"
-    if told.kind is MessageKind.LIMIT:
-        return f"{plain(told.title, 2 * _LONG)}: {plain(told.evidence, 2 * _LONG)}"
-    return f"not checked: {told.title}" if told.kind is MessageKind.NOT_CHECKED else told.title
+    if message.kind is MessageKind.CONCERN:
+        return f"{plain(message.title, _LONG)} (try: {plain(message.next_step, _LONG)})"
+    if message.kind is MessageKind.WARNING and message.next_step:
+        return f"{message.title}; {message.next_step}"
+    if message.kind is MessageKind.LIMIT:
+        return f"{plain(message.title, 2 * _LONG)}: {plain(message.evidence, 2 * _LONG)}"
+    return f"not checked: {message.title}" if message.kind is MessageKind.NOT_CHECKED else message.title
 
 
 class FindingParts(NamedTuple):
@@ -47,26 +47,26 @@ class FindingParts(NamedTuple):
     details: str  # what the rest of the evidence says, and what is usual elsewhere
 
 
-def finding_parts(told: Message) -> FindingParts | None:
+def finding_parts(message: Message) -> FindingParts | None:
     """A finding in parts; None for a message of another kind, which is one sentence."""
-    if told.kind is not MessageKind.FINDING:
+    if message.kind is not MessageKind.FINDING:
         return None
-    first, *rest = told.evidence.split("; ")
+    first, *rest = message.evidence.split("; ")
     more = "; ".join(rest)
     details = [f"{more[:1].upper()}{more[1:]}."] if rest else []
-    details += [f"Typical: {told.context}."] if told.context else []
-    recipe = f" (recipe: {told.recipe})" if told.recipe else ""
+    details += [f"Typical: {message.context}."] if message.context else []
+    recipe = f" (recipe: {message.recipe})" if message.recipe else ""
     return FindingParts(
-        told.title, told.place or "", _saving(told), first, f"{told.next_step}{recipe}", " ".join(details)
+        message.title, message.place or "", _saving(message), first, f"{message.next_step}{recipe}", " ".join(details)
     )
 
 
-def _saving(told: Message) -> str:
-    if not told.saving_ns:
+def _saving(message: Message) -> str:
+    if not message.saving_ns:
         return ""
-    ends = told.saving_ci95_ns
+    ends = message.saving_ci95_ns
     between = f" [{time_text(ends[0])} to {time_text(ends[1])}]" if ends else ""
-    saved, basis = f"{time_text(told.saving_ns)}{between}", told.saving_basis or ""
+    saved, basis = f"{time_text(message.saving_ns)}{between}", message.saving_basis or ""
     if basis.startswith(_AT_MOST):
         return f"could save up to {saved} {basis.removeprefix(_AT_MOST)}"
     return f"would save {saved}{f', {basis}' if basis else ''}"
@@ -96,6 +96,6 @@ def measure_again(quality: Quality | None) -> str:
     """That measuring again comes before everything else, and how; empty unless the measurement cannot be trusted."""
     if quality is None or quality.grade is not Grade.DO_NOT_TRUST:
         return ""
-    told = [one for one in quality.reasons if grade_left(one) is Grade.DO_NOT_TRUST]
-    how = next((f": {plain(in_short(one.next_step), _LONG)}" for one in told if one.next_step), "")
+    messages = [one for one in quality.reasons if grade_left(one) is Grade.DO_NOT_TRUST]
+    how = next((f": {plain(in_short(one.next_step), _LONG)}" for one in messages if one.next_step), "")
     return f"Measure again before acting on any finding{how}"

@@ -54,14 +54,14 @@ def drawers() -> str:
 
 def writer_of(report: str) -> str | None:
     """Version of the opscope that wrote a report, HTML or Markdown; None where it names none, as earlier ones do."""
-    found = _GENERATOR.search(report) or _ROW.search(report)
-    return found[1] if found else None
+    match = _GENERATOR.search(report) or _ROW.search(report)
+    return match[1] if match else None
 
 
 def drawn_by(page: str) -> str | None:
     """What drew the pictures of a page; None for one that does not tell."""
-    found = _PICTURES.search(page)
-    return found[1] if found else None
+    match = _PICTURES.search(page)
+    return match[1] if match else None
 
 
 def picture(name: str, draw: Callable[[], str | None], caption: str = "", instead: str = "") -> Picture:

@@ -60,34 +60,34 @@ def _written(blocks: Iterable[Block]) -> Iterator[RenderableType]:
 
 def message_lines(block: Messages) -> list[RenderableType]:
     """Messages on a terminal: findings numbered, in full, the others in a line each."""
-    findings = [told for told in block.messages if told.kind is MessageKind.FINDING]
+    findings = [message for message in block.messages if message.kind is MessageKind.FINDING]
     shown = replace(block, messages=findings, first=1) if block.brief and findings else block
     write = _brief_message if block.brief else _message
-    lines = [line for number, told in enumerate(shown.messages[: shown.first], 1) for line in write(told, number)]
+    lines = [line for number, message in enumerate(shown.messages[: shown.first], 1) for line in write(message, number)]
     return [*lines, Text(plain(shown.rest, LONG), style="dim")] if shown.rest else lines
 
 
-def _brief_message(told: Message, _number: int) -> list[RenderableType]:
+def _brief_message(message: Message, _number: int) -> list[RenderableType]:
     """A finding by its title and the first of its next steps, a remark without what follows from it."""
-    parts = finding_parts(told)
+    parts = finding_parts(message)
     if parts is None:
-        mark = "note: " if told.kind is MessageKind.WARNING else ""
-        return [Text(f"{mark}{plain(in_short(told.title), LONG)}", style="dim")]
-    saving = f" (could save up to {time_text(told.saving_ns)})" if told.saving_ns else ""
+        mark = "note: " if message.kind is MessageKind.WARNING else ""
+        return [Text(f"{mark}{plain(in_short(message.title), LONG)}", style="dim")]
+    saving = f" (could save up to {time_text(message.saving_ns)})" if message.saving_ns else ""
     title = Text(f"{plain(parts.title, LONG)}{saving}", "bold")
     return [title, Text(f"next: {plain(in_short(parts.next_step), LONG)}")]
 
 
-def _message(told: Message, number: int) -> list[RenderableType]:
-    parts = finding_parts(told)
+def _message(message: Message, number: int) -> list[RenderableType]:
+    parts = finding_parts(message)
     if parts is None:
-        mark = "note: " if told.kind is MessageKind.WARNING else ""
-        return [Text(f"{mark}{plain(sentence(told), LONG)}", style="dim")]
+        mark = "note: " if message.kind is MessageKind.WARNING else ""
+        return [Text(f"{mark}{plain(sentence(message), LONG)}", style="dim")]
     behind = "".join(f" ({plain(one)})" for one in (parts.place, parts.saving) if one)
-    title = Text(f"{number}. {plain(parts.title, LONG)}{behind}", "bold" if told.severity is Severity.HIGH else "")
+    title = Text(f"{number}. {plain(parts.title, LONG)}{behind}", "bold" if message.severity is Severity.HIGH else "")
     return [
         title,
-        Padding(Text(plain(told.evidence, LONG), style="dim"), _BELOW),
+        Padding(Text(plain(message.evidence, LONG), style="dim"), _BELOW),
         Padding(Text(f"next: {plain(parts.next_step, LONG)}"), _BELOW),
     ]
 
@@ -98,9 +98,9 @@ def _table(block: TableBlock) -> list[RenderableType]:
         return []
     shown = [number for number in block.worded if not block.columns[number].wide]
     needed = [number for number in shown if not block.columns[number].roomy]
-    found = FittingTable(_text_table(block, shown), _text_table(block, needed))
+    table = FittingTable(_text_table(block, shown), _text_table(block, needed))
     rest = _sentence(Sentence(block.rest(block.fold.first), Tone.DIM)) if block.fold else []
-    return [Text(), found, Text(), *rest]
+    return [Text(), table, Text(), *rest]
 
 
 def _text_table(block: TableBlock, shown: Sequence[int]) -> TextTable:

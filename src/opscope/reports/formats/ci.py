@@ -63,10 +63,10 @@ class Annotation(NamedTuple):
         ``root``: directory that files are relative to; the file of another directory is told in the text.
         """
         file, number = _split(self.line or "", root)
-        told = self.text if file or not self.line else f"{self.text} ({plain(self.line, _LONGEST)})"
+        text = self.text if file or not self.line else f"{self.text} ({plain(self.line, _LONGEST)})"
         given = {"file": file, "line": number if file else "", "title": self.title}
         properties = ",".join(f"{name}={_property(value)}" for name, value in given.items() if value)
-        return f"::{self.level} {properties}::{_data(told)}"
+        return f"::{self.level} {properties}::{_data(text)}"
 
 
 def gate_annotations(
@@ -84,12 +84,12 @@ def gate_annotations(
     code, by layer.
     """
     slower, lone = _operators(decision.evidence, layers)
-    told = [gate_sentence(decision, text)]
-    told += [f"{plain(one.name)}: {reason(one, text)}" for one in failing(decision)[:3] if len(decision.criteria) > 1]
-    told += [f"Next: {decision.advice}"] if decision.advice else []
+    texts = [gate_sentence(decision, text)]
+    texts += [f"{plain(one.name)}: {reason(one, text)}" for one in failing(decision)[:3] if len(decision.criteria) > 1]
+    texts += [f"Next: {decision.advice}"] if decision.advice else []
     first = next((one.line for one in slower if one.line), path or None)
     level, title = "notice" if decision.let_through else "error", plain(f"{_TITLE}: {text.answer}", _LONGEST)
-    head = Annotation(level, title, plain(". ".join(told), 3 * _LONGEST), first)
+    head = Annotation(level, title, plain(". ".join(texts), 3 * _LONGEST), first)
     new = [
         Annotation("notice", plain(one.title, _LONGEST), _advice(one), next(iter(one.lines), None)) for one in findings
     ]

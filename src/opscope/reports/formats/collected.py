@@ -101,8 +101,8 @@ def collected_of(analysis: Analysis, model: str, manifest: Manifest | None = Non
 
 
 def _inputs(manifest: Manifest | None) -> str:
-    told = [_input(one) for one in manifest.plan.inputs] if manifest else []
-    return plain(", ".join(told), 300)
+    texts = [_input(one) for one in manifest.plan.inputs] if manifest else []
+    return plain(", ".join(texts), 300)
 
 
 def _input(one: PlannedInput) -> str:
@@ -114,11 +114,11 @@ def _input(one: PlannedInput) -> str:
 def _variant(
     name: str, model: str, analysis: Analysis, row: Resources | None, manifest: Manifest | None
 ) -> CollectedVariant:
-    found = analysis.latency
-    figures = [Figure(LATENCY, found.median_ns, found.ci95_median_ns), Figure(P90, found.p90_ns)]
+    latency = analysis.latency
+    figures = [Figure(LATENCY, latency.median_ns, latency.ci95_median_ns), Figure(P90, latency.p90_ns)]
     known = ((MEMORY, row.peak_rss_bytes), (LOAD, row.load_ns), (FIRST, row.first_ns)) if row else ()
     figures += [Figure(measure, value) for measure, value in known if value is not None]
-    about = [f"{found.source}, {found.n} inferences in {len(found.processes)} processes"]
+    about = [f"{latency.source}, {latency.n} inferences in {len(latency.processes)} processes"]
     about += [f"quality: {analysis.quality.grade.value}"] if analysis.quality else []
     about += [plain(device_text(manifest), 300)] if manifest else []
     return CollectedVariant(name, model, figures, "; ".join(about))

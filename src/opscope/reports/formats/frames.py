@@ -192,15 +192,15 @@ def work_frame(work: Work) -> pl.DataFrame:
     return typed_frame(_COUNTED, rows)
 
 
-def bisection_frame(found: Bisection) -> pl.DataFrame:
+def bisection_frame(bisection: Bisection) -> pl.DataFrame:
     """States from the good end to the bad one."""
     rows = (
         (
-            *(one.name, one.level.value, found.latency_ns(one), one.ratio),
+            *(one.name, one.level.value, bisection.latency_ns(one), one.ratio),
             *(one.ci95 or (None, None)),
             *(one.operators, one.instructions, one.outputs_agree, one.wheel, one.sha256),
         )
-        for one in found.states
+        for one in bisection.states
     )
     return typed_frame(_STATES, rows)
 
@@ -223,11 +223,19 @@ def combined_frame(report: CombinedReport) -> pl.DataFrame:
     rows = (
         (
             *(bundle.label, bundle.path, bundle.model, bundle.dtype, bundle.platform, bundle.cpu, bundle.target),
-            *(own.threads, own.variant, own.baseline, own.processes, own.arm, own.latency_ns, own.baseline_ns),
-            *(own.speedup, *(own.ci95 or (None, None)), own.verdict),
+            *(
+                configuration.threads,
+                configuration.variant,
+                configuration.baseline,
+                configuration.processes,
+                configuration.arm,
+                configuration.latency_ns,
+                configuration.baseline_ns,
+            ),
+            *(configuration.speedup, *(configuration.ci95 or (None, None)), configuration.verdict),
         )
         for bundle in report.bundles
-        for own in bundle.configurations
+        for configuration in bundle.configurations
     )
     return typed_frame(_BUNDLES, rows)
 

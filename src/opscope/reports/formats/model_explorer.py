@@ -226,8 +226,13 @@ def _facts(method: str, analysis: Analysis | None, placed: Placed | None) -> dic
     if analysis is None or placed is None:
         return {"": {"values": "none: the program was not measured"}}
     rows = [operator for operator in analysis.operators if operator.method == method]
-    shown = [operator for own in placed.nodes.get(method, {}).values() for operator in own]
-    calls = [operator for name, own in placed.nodes.get(method, {}).items() if "." not in name for operator in own]
+    shown = [operator for operators in placed.nodes.get(method, {}).values() for operator in operators]
+    calls = [
+        operator
+        for name, operators in placed.nodes.get(method, {}).items()
+        if "." not in name
+        for operator in operators
+    ]
     inside = [operator for operator in calls if operator.backend != "portable"]
     framework = [o for o in rows if o.kind == _FRAMEWORK and o.position is None]
     left = [operator for operator in placed.left if operator.method == method]
@@ -273,7 +278,7 @@ def _shares(name: str, placed: Placed) -> dict[str, NodeData]:
 def _values(placed: Placed, value: Callable[[list[Operator]], float]) -> dict[str, dict[str, NodeValue]]:
     """A value of the operators at each node, by method."""
     return {
-        method: {node: NodeValue(round(value(own), _DIGITS)) for node, own in nodes.items()}
+        method: {node: NodeValue(round(value(operators), _DIGITS)) for node, operators in nodes.items()}
         for method, nodes in placed.nodes.items()
     }
 
@@ -281,18 +286,18 @@ def _values(placed: Placed, value: Callable[[list[Operator]], float]) -> dict[st
 def _speedups(comparison: Comparison, baseline: Placed, candidate: Placed) -> dict[str, NodeData]:
     """Time of the baseline over that of the candidate, where both took any; a colour only where a change was shown."""
     verdicts = {key: change.verdict for key, change in by_operator(comparison.operators).items()}
-    found = {}
+    datas = {}
     for method, nodes in candidate.nodes.items():
-        before = {node: _time(own) for node, own in baseline.nodes.get(method, {}).items()}
+        before = {node: _time(operators) for node, operators in baseline.nodes.get(method, {}).items()}
         values = {
-            node: NodeValue(round(before[node] / _time(own), _DIGITS), _colour(own, verdicts))
-            for node, own in nodes.items()
-            if before.get(node) and _time(own)
+            node: NodeValue(round(before[node] / _time(operators), _DIGITS), _colour(operators, verdicts))
+            for node, operators in nodes.items()
+            if before.get(node) and _time(operators)
         }
-        found[method] = NodeData(
+        datas[method] = NodeData(
             _title(comparison), values, hide_aggregated_stats=["sum", "avg"], hide_in_children_stats_table=True
         )
-    return found
+    return datas
 
 
 def _title(comparison: Comparison) -> str:

@@ -129,8 +129,8 @@ def _conclusions(labels: Labels, quality: Quality | None, findings: Sequence[Mes
     """How far figures can be trusted, and findings by severity."""
     if quality:
         yield from states("opscope_quality", labels, Grade, quality.grade)
-    found = [finding.severity for finding in findings]
-    yield from (Sample("opscope_findings", labels | {"severity": s.value}, found.count(s)) for s in Severity)
+    severities = [finding.severity for finding in findings]
+    yield from (Sample("opscope_findings", labels | {"severity": s.value}, severities.count(s)) for s in Severity)
 
 
 def _base(manifest: Manifest, variant: str = "") -> Labels:

@@ -137,8 +137,8 @@ class _Facts:
     def beside(self, piece: pl.DataFrame) -> pl.DataFrame:
         """The events with the number of what is known of each; null for what is known by name only."""
         keyed = piece.with_columns(pl.col("method").cast(pl.String))
-        found = keyed.join(self._places, on=_PLACE, how="left", maintain_order="left")
-        return found.with_columns(pl.when(pl.col("scope").is_in(_OPERATORS)).then("fact"))
+        frame = keyed.join(self._places, on=_PLACE, how="left", maintain_order="left")
+        return frame.with_columns(pl.when(pl.col("scope").is_in(_OPERATORS)).then("fact"))
 
 
 def _events(frame: pl.DataFrame, clock: Clock, origin: int, beginnings: _Beginnings, facts: _Facts) -> Iterator[bytes]:

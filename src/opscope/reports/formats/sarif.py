@@ -73,19 +73,19 @@ def _rule(name: str) -> dict[str, Any]:
     return {"id": name, "shortDescription": {"text": f"{name.replace('_', ' ').capitalize()}."}}
 
 
-def _result(told: Message, rules: Sequence[str], program: str, root: str) -> dict[str, Any]:
-    words = [told.title, told.evidence, f"Next: {told.next_step}" if told.next_step else ""]
-    places = [_place(*_split(line), root) for line in told.lines[:_MOST_PLACES]] or [_place(program, None, root)]
-    first = told.lines[0] if told.lines else program
+def _result(message: Message, rules: Sequence[str], program: str, root: str) -> dict[str, Any]:
+    words = [message.title, message.evidence, f"Next: {message.next_step}" if message.next_step else ""]
+    places = [_place(*_split(line), root) for line in message.lines[:_MOST_PLACES]] or [_place(program, None, root)]
+    first = message.lines[0] if message.lines else program
     return {
-        "ruleId": told.rule,
-        "ruleIndex": rules.index(told.rule),
-        "level": _LEVELS[told.severity],
+        "ruleId": message.rule,
+        "ruleIndex": rules.index(message.rule),
+        "level": _LEVELS[message.severity],
         "message": {"text": ". ".join(plain(word, _LONGEST) for word in words if word)},
         "locations": places[:1],
         **({"relatedLocations": places[1:]} if places[1:] else {}),
         # Figures change from run to run; the same finding in the same file is the same alert.
-        "partialFingerprints": {"opscope/v1": f"{told.rule}:{told.subject}:{_uri(_split(first)[0], root)}"},
+        "partialFingerprints": {"opscope/v1": f"{message.rule}:{message.subject}:{_uri(_split(first)[0], root)}"},
     }
 
 

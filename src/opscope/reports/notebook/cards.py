@@ -114,10 +114,13 @@ def content_card(content: ReportContent, path: Path) -> Card:
 
 def events_card(table: EventTable, path: str) -> Card:
     """How much a trace holds, and its first inferences."""
-    found = table.inference_times()
-    counts = ((table.events, "event"), (len(found.duration), "inference"), (table.processes, "trace file"))
-    shown = (own[:MOST_ROWS].tolist() for own in (found.process, found.inference, found.warmup, found.duration))
-    note = f"the first {MOST_ROWS} inferences" if len(found.duration) > MOST_ROWS else "its inferences"
+    inferences = table.inference_times()
+    counts = ((table.events, "event"), (len(inferences.duration), "inference"), (table.processes, "trace file"))
+    shown = (
+        own[:MOST_ROWS].tolist()
+        for own in (inferences.process, inferences.inference, inferences.warmup, inferences.duration)
+    )
+    note = f"the first {MOST_ROWS} inferences" if len(inferences.duration) > MOST_ROWS else "its inferences"
     grid = made_table(
         list(zip(*shown, strict=True)),
         column("file", Format.TEXT, lambda row: str(row[0])),
@@ -223,16 +226,16 @@ def work_card(work: Work) -> Card:
     return Card(work.model, document.answer, None, [class_table(work), counted_table(work)], [])
 
 
-def bisection_card(found: Bisection) -> Card:
+def bisection_card(bisection: Bisection) -> Card:
     """The states in their order."""
-    document = bisection_document(found)
-    return Card(found.model, document.answer, None, [state_table(found)], list(found.notes))
+    document = bisection_document(bisection)
+    return Card(bisection.model, document.answer, None, [state_table(bisection)], list(bisection.notes))
 
 
 def combined_card(report: CombinedReport) -> Card:
     """Every bundle with its answer; its thread counts with latency and speedup."""
     grid = table(
-        [(bundle, own) for bundle in report.bundles for own in bundle.configurations],
+        [(bundle, configuration) for bundle in report.bundles for configuration in bundle.configurations],
         column("bundle", Format.NAME, lambda line: line[0].label),
         column("CPU", Format.NAME, lambda line: line[0].cpu, absent=NOT_KNOWN),
         column("variant", Format.NAME, lambda line: line[1].variant),

@@ -62,8 +62,8 @@ def by_module(analysis: Analysis) -> IcicleBox | None:
     for module in analysis.modules:
         _branch(top, module.path)
     for row in analysis.operators:
-        own = outside if row.module is None else _branch(top, row.module).rows
-        own.append(row)
+        operators = outside if row.module is None else _branch(top, row.module).rows
+        operators.append(row)
     loose = _holder("outside any module", "the framework, and operators of unknown module", map(_bare, outside))
     return _holder("one inference", "", [*_inside(top, "", types), *([loose] if loose.time_ns else [])])
 
@@ -88,13 +88,13 @@ class _Branch(NamedTuple):
 
 
 def _calls(rows: Iterable[Operator]) -> Iterator[IcicleBox]:
-    for instruction, own in grouped(rows, lambda row: row.instruction).items():
+    for instruction, operators in grouped(rows, lambda row: row.instruction).items():
         if instruction is None:
-            yield from map(_leaf, own)
+            yield from map(_leaf, operators)
         else:
-            backends = dict.fromkeys(row.backend for row in own if row.position is not None)
+            backends = dict.fromkeys(row.backend for row in operators if row.position is not None)
             yield _holder(
-                f"{instruction} {', '.join(backends)}".rstrip(), "instruction of the program", map(_leaf, own)
+                f"{instruction} {', '.join(backends)}".rstrip(), "instruction of the program", map(_leaf, operators)
             )
 
 
@@ -114,8 +114,8 @@ def _bare(row: Operator) -> IcicleBox:
 
 
 def _holder(label: str, detail: str, children: Iterable[IcicleBox]) -> IcicleBox:
-    own = tuple(child for child in children if child.time_ns > 0)
-    return IcicleBox(plain(label, _LONGEST), detail, sum(child.time_ns for child in own), None, own)
+    boxes = tuple(child for child in children if child.time_ns > 0)
+    return IcicleBox(plain(label, _LONGEST), detail, sum(child.time_ns for child in boxes), None, boxes)
 
 
 def _branch(top: _Branch, path: str) -> _Branch:

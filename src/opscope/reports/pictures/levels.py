@@ -24,11 +24,11 @@ _COLOURS = {
 _WIDTH, _NAME = 640, 16
 
 
-def bisection_levels(found: Bisection) -> str | None:
+def bisection_levels(bisection: Bisection) -> str | None:
     """Latency of every measured state with its interval, along all states; None where none was measured."""
-    names = [plain(one.name, _NAME) for one in found.states]
-    scale = found.ends.baseline_ns / 1e6
-    rows = [_row(name, one, scale) for name, one in zip(names, found.states, strict=True) if one.ratio is not None]
+    names = [plain(one.name, _NAME) for one in bisection.states]
+    scale = bisection.ends.baseline_ns / 1e6
+    rows = [_row(name, one, scale) for name, one in zip(names, bisection.states, strict=True) if one.ratio is not None]
     if not rows:
         return None
     shown = list(dict.fromkeys(row["level"] for row in rows))
@@ -46,8 +46,8 @@ def bisection_levels(found: Bisection) -> str | None:
     bars = base.mark_rule(strokeWidth=2).encode(y=alt.Y("low:Q", title="ms"), y2="high:Q")
     points = base.mark_point(filled=True, size=70, opacity=1).encode(y=y)
     layers = [bars, points]
-    if found.first_bad is not None:
-        first: list[dict[str, Any]] = [{"state": plain(found.first_bad, _NAME)}]
+    if bisection.first_bad is not None:
+        first: list[dict[str, Any]] = [{"state": plain(bisection.first_bad, _NAME)}]
         rule = alt.Chart(rows_of(first)).mark_rule(strokeDash=[4, 3], color=INK)
         layers.append(rule.encode(x=x))
     return drawn(alt.layer(*layers).properties(width=_WIDTH, height=220))

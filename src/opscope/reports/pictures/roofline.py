@@ -52,12 +52,12 @@ def _points(analysis: Analysis) -> Rows:
     """Operators that multiply and have a time to divide by, longest first."""
     assert analysis.roofline is not None  # noqa: S101 - the caller has looked
     rows, placed = by_operator(analysis.operators), by_operator(analysis.roofline.operators)
-    found = [
+    points = [
         _point(row, one, one.macs_per_s.low)
         for key, one in placed.items()
         if one.macs_per_s and (row := rows.get(key)) and row.macs and row.bytes
     ]
-    return sorted(found, key=lambda point: -point["ms"])
+    return sorted(points, key=lambda point: -point["ms"])
 
 
 def _point(row: Operator, one: Placement, least: float) -> dict[str, Any]:

@@ -36,10 +36,10 @@ _BAR_WIDTH = 34
 
 def prefill_parts(ledgers: Sequence[TokenLedger]) -> str | None:
     """Prompts, each a bar of its parts; None where none was read."""
-    own = [one for one in ledgers if one.phase.kind is PhaseKind.PREFILL]
+    token_ledgers = [one for one in ledgers if one.phase.kind is PhaseKind.PREFILL]
     rows = [
         {"prompt": f"{one.phase.tokens or 0:,} tokens", "part": part.value, "ms": share * one.time_ns / 1e6, "order": n}
-        for one in own
+        for one in token_ledgers
         for n, part in enumerate(TokenPart)
         if (share := _share(one, part))
     ]
@@ -51,11 +51,11 @@ def prefill_parts(ledgers: Sequence[TokenLedger]) -> str | None:
         .encode(
             x=alt.X("ms:Q", title="ms for a prompt", stack="zero"),
             y=alt.Y("prompt:N", title=None, sort=None),
-            color=_colour(own),
+            color=_colour(token_ledgers),
             order=alt.Order("order:Q"),
         )
     )
-    return drawn(bars.properties(width=_WIDTH, height=30 * len(own)))
+    return drawn(bars.properties(width=_WIDTH, height=30 * len(token_ledgers)))
 
 
 def _colour(ledgers: Sequence[TokenLedger]) -> alt.Color:
@@ -74,16 +74,16 @@ def decode_over_position(ledgers: Sequence[TokenLedger], growth: Sequence[Decode
     Of several sizes of the cache the one with the most positions is drawn: bars at one place would hide each other.
     """
     placed = [one for one in ledgers if one.phase.kind is PhaseKind.DECODE and one.phase.position is not None]
-    own = max(grouped(placed, lambda one: one.phase.cache).values(), key=len, default=[])
-    if not own:
+    token_ledgers = max(grouped(placed, lambda one: one.phase.cache).values(), key=len, default=[])
+    if not token_ledgers:
         return None
     rows: list[dict[str, Any]] = [
         {"position": one.phase.position, "part": part.value, "us": share * one.time_ns / 1e3, "order": number}
-        for one in own
+        for one in token_ledgers
         for number, part in enumerate(TokenPart)
         if (share := _share(one, part))
     ]
-    at = sorted({one.phase.position or 0 for one in own})
+    at = sorted({one.phase.position or 0 for one in token_ledgers})
     x = alt.X("position:Q", title="tokens before", scale=alt.Scale(padding=24), axis=alt.Axis(values=at, format=","))
     stacked = (
         alt.Chart(rows_of(rows))
@@ -91,14 +91,14 @@ def decode_over_position(ledgers: Sequence[TokenLedger], growth: Sequence[Decode
         .encode(
             x=x,
             y=alt.Y("us:Q", title="µs for a token", stack="zero"),
-            color=_colour(own),
+            color=_colour(token_ledgers),
             order=alt.Order("order:Q"),
         )
     )
     lines = [
         {"position": at, "us": (one.fixed_ns.value + at * one.per_position_ns.value) / 1e3, "cache": str(one.cache)}
         for one in growth
-        if one.cache == own[0].phase.cache
+        if one.cache == token_ledgers[0].phase.cache
         for at in one.positions
     ]
     layers: list[alt.Chart] = [stacked]

@@ -26,33 +26,33 @@ _NOTE = (
 )
 
 
-def accuracy_section(found: Accuracy | None) -> Section | None:
+def accuracy_section(accuracy: Accuracy | None) -> Section | None:
     """What a report says of the outputs of two sides; None where they are no question."""
-    if found is None:
+    if accuracy is None:
         return None
-    told = accuracy_sentences(found)
-    blocks: list[Block] = [Bullets([f"{line}." for line in told])]
-    rows = [output for output in found.outputs[:_MOST_ROWS] if output.problem is None]
-    if rows and not found.equal:
+    texts = accuracy_sentences(accuracy)
+    blocks: list[Block] = [Bullets([f"{line}." for line in texts])]
+    rows = [output for output in accuracy.outputs[:_MOST_ROWS] if output.problem is None]
+    if rows and not accuracy.equal:
         blocks += [_outputs(rows), Sentence(_NOTE, Tone.DIM)]
-    return Section("Outputs", blocks, "accuracy", "Outputs", told[0], folded=True)
+    return Section("Outputs", blocks, "accuracy", "Outputs", texts[0], folded=True)
 
 
 def outputs_section(content: ReportContent) -> Section | None:
     """The outputs of the first pair; where it is the question which variant is the fastest, of all beside those."""
-    found = outputs_beside(content)
-    if not found:
+    accuracies = outputs_beside(content)
+    if not accuracies:
         return accuracy_section(content.primary.accuracy) if content.primary else None
-    told = outputs_sentences(content)
-    rows = [(name, one.worst) for name, one in found.items() if one.worst]
+    texts = outputs_sentences(content)
+    rows = [(name, one.worst) for name, one in accuracies.items() if one.worst]
     compared = table(
         rows,
         column("variant", Format.NAME, lambda row: row[0]),
         *(column(head, form, _of_second(value), absent=_UNDEFINED) for head, form, value in _FIGURES),
     )
     note = f"Differences from the outputs of {content.fastest[0]}. {_NOTE}"
-    blocks: list[Block] = [Bullets([f"{line}." for line in told]), compared, Sentence(note, Tone.DIM)]
-    return Section("Outputs", blocks, "accuracy", "Outputs", told[0], folded=True)
+    blocks: list[Block] = [Bullets([f"{line}." for line in texts]), compared, Sentence(note, Tone.DIM)]
+    return Section("Outputs", blocks, "accuracy", "Outputs", texts[0], folded=True)
 
 
 def _of_second(value: Callable[[OutputDifference], Value]) -> Callable[[tuple[str, OutputDifference]], Value]:
@@ -77,28 +77,32 @@ _FIGURES: list[tuple[str, Format, Callable[[OutputDifference], Value]]] = [
 ]
 
 
-def accuracy_sentences(found: Accuracy) -> list[str]:
+def accuracy_sentences(accuracy: Accuracy) -> list[str]:
     """The answer in a few sentences, without a full stop: how far, on how many inputs, or why that is not known."""
-    hint = f"; {found.hint}" if found.hint else ""
-    if not found.inputs:
-        return [f"Outputs not compared: {found.reason}{hint}"]
-    lines = [_answer(found)]
-    lines += [f"Output {own.output} not compared: {own.problem}" for own in found.outputs if own.problem]
-    lines += _nonfinite(found.outputs)
-    lines += _top1_sentences(found.top1) if found.top1 else []
-    lines += [found.note[:1].upper() + found.note[1:]] if found.note else []
-    return [*lines, *([f"{found.reason[:1].upper()}{found.reason[1:]}{hint}"] if found.reason else [])]
+    hint = f"; {accuracy.hint}" if accuracy.hint else ""
+    if not accuracy.inputs:
+        return [f"Outputs not compared: {accuracy.reason}{hint}"]
+    lines = [_answer(accuracy)]
+    lines += [
+        f"Output {difference.output} not compared: {difference.problem}"
+        for difference in accuracy.outputs
+        if difference.problem
+    ]
+    lines += _nonfinite(accuracy.outputs)
+    lines += _top1_sentences(accuracy.top1) if accuracy.top1 else []
+    lines += [accuracy.note[:1].upper() + accuracy.note[1:]] if accuracy.note else []
+    return [*lines, *([f"{accuracy.reason[:1].upper()}{accuracy.reason[1:]}{hint}"] if accuracy.reason else [])]
 
 
-def _answer(found: Accuracy) -> str:
-    inputs = _inputs(found.inputs)
-    if found.equal:
+def _answer(accuracy: Accuracy) -> str:
+    inputs = _inputs(accuracy.inputs)
+    if accuracy.equal:
         return f"Outputs on {inputs} are equal"
-    known = [own for own in found.outputs if own.max_abs is not None]
+    known = [difference for difference in accuracy.outputs if difference.max_abs is not None]
     if not known:
         return f"Outputs on {inputs}: no value is finite on both sides"
-    worst = max(known, key=lambda own: (own.max_rel is None, own.max_rel or 0.0))
-    which = f" of output {worst.output}" if len(found.outputs) > 1 else ""
+    worst = max(known, key=lambda difference: (difference.max_rel is None, difference.max_rel or 0.0))
+    which = f" of output {worst.output}" if len(accuracy.outputs) > 1 else ""
     relative = "" if worst.max_rel is None else f", {share_text(worst.max_rel)} of the baseline's largest value"
     cosine = "" if worst.cosine is None else f"; cosine similarity {_cosine(worst.cosine)}"
     return f"Outputs on {inputs}: largest difference{which} {_number(worst.max_abs)}{relative}{cosine}"
@@ -110,10 +114,11 @@ def _inputs(count: int) -> str:
 
 def _nonfinite(outputs: list[OutputDifference]) -> list[str]:
     return [
-        f"Output {own.output} has NaN or infinite values: {own.baseline_nonfinite:,} of {own.values:,} in the "
-        f"baseline and {own.candidate_nonfinite:,} in the candidate; {_unlike(own.unlike_nonfinite)}"
-        for own in outputs
-        if own.baseline_nonfinite or own.candidate_nonfinite
+        f"Output {difference.output} has NaN or infinite values: {difference.baseline_nonfinite:,} of "
+        f"{difference.values:,} in the baseline and {difference.candidate_nonfinite:,} in the candidate; "
+        f"{_unlike(difference.unlike_nonfinite)}"
+        for difference in outputs
+        if difference.baseline_nonfinite or difference.candidate_nonfinite
     ]
 
 
@@ -121,19 +126,19 @@ def _unlike(count: int) -> str:
     return f"{counted_text(count, 'value')} differing between the sides" if count else "the same on both sides"
 
 
-def _top1_sentences(found: Top1) -> list[str]:
-    lines = [f"Same top-1 class on {_proportion(found.agreement)}"]
-    if found.baseline is not None and found.candidate is not None:
+def _top1_sentences(top1: Top1) -> list[str]:
+    lines = [f"Same top-1 class on {_proportion(top1.agreement)}"]
+    if top1.baseline is not None and top1.candidate is not None:
         lines.append(
-            f"Top-1 accuracy of the baseline {_proportion(found.baseline)}, of the candidate "
-            f"{_proportion(found.candidate)}"
+            f"Top-1 accuracy of the baseline {_proportion(top1.baseline)}, of the candidate "
+            f"{_proportion(top1.candidate)}"
         )
     return lines
 
 
-def _proportion(found: Proportion) -> str:
-    share, (low, high) = share_text(found.count / found.n), map(share_text, found.ci95)
-    return f"{found.count} of {counted_text(found.n, 'input')} ({share}, 95 % interval {low} to {high})"
+def _proportion(proportion: Proportion) -> str:
+    share, (low, high) = share_text(proportion.count / proportion.n), map(share_text, proportion.ci95)
+    return f"{proportion.count} of {counted_text(proportion.n, 'input')} ({share}, 95 % interval {low} to {high})"
 
 
 def _number(value: float | None) -> str:

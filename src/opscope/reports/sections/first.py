@@ -178,9 +178,11 @@ def analysed_split(analysis: Analysis) -> list[Block]:
 
 def _named(row: OperatorRow, *, several: bool) -> TableCell:
     """With its method where several ran."""
-    own = row.operator
-    kind = f"{counted_text(row.steps, 'step')}, {counted_text(row.members, 'operator')}" if row.steps else own.kind
-    return TableCell(layer_text(own) or own.name, f"{kind} in {own.method}" if several else kind, own.category)
+    operator = row.operator
+    kind = f"{counted_text(row.steps, 'step')}, {counted_text(row.members, 'operator')}" if row.steps else operator.kind
+    return TableCell(
+        layer_text(operator) or operator.name, f"{kind} in {operator.method}" if several else kind, operator.category
+    )
 
 
 def _how_split(shown: Analysis) -> str:
@@ -193,11 +195,11 @@ def _scaled(shown: Analysis) -> str:
 
 def next_steps(content: ReportContent) -> Section:
     """What to do, first."""
-    told = content.advice
+    messages = content.advice
     again = "" if one_process_a_side(content) else measure_again(content.quality)
     blocks: list[Block] = [Sentence(f"{again}.", Tone.BAD)] if again else []
     return Section(
-        "Recommendations", [*blocks, Messages(told, _FIRST, brief=True) if told else Sentence("No findings.")]
+        "Recommendations", [*blocks, Messages(messages, _FIRST, brief=True) if messages else Sentence("No findings.")]
     )
 
 
@@ -215,20 +217,20 @@ def _figures(content: ReportContent) -> list[HeadlineFigure]:
         return [*phases, *(_shares(analysis) if analysis.has_split else [])]
     note = f"p90 {time_text(analysis.latency.p90_ns)}"
     if ranked(content):
-        found = list(ranking_figures(content))
+        figures = list(ranking_figures(content))
     elif comparison is None:
-        found = [HeadlineFigure("latency", time_text(analysis.headline_ns), note)]
+        figures = [HeadlineFigure("latency", time_text(analysis.headline_ns), note)]
     else:
         result = comparison.end_to_end
         candidate, baseline = side_names(content)
         times = side_latencies(result)
         interval = f"{result.ci95[0]:.2f} to {result.ci95[1]:.2f}" if result.ci95 else trust_text(comparison)
-        found = [
+        figures = [
             HeadlineFigure(candidate, time_text(times[1]), note),
             HeadlineFigure(baseline, time_text(times[0]), _off(content)),
             HeadlineFigure("speedup", speedup_text(result), interval),
         ]
-    return [*found, *(_shares(analysis) if analysis.has_split else [])]
+    return [*figures, *(_shares(analysis) if analysis.has_split else [])]
 
 
 def _shares(analysis: Analysis) -> Iterator[HeadlineFigure]:
@@ -268,10 +270,10 @@ def _in_short(content: ReportContent) -> list[Bullets]:
         return [Bullets([now])]
     name, shares = largest.category.value, (share_text(before[1]), share_text(largest.share))
     same = before[0] is largest.category
-    told = f"{name} still dominates: {shares[0]} before, {shares[1]} after."
+    text = f"{name} still dominates: {shares[0]} before, {shares[1]} after."
     if not same:
-        told = f"{before[0].value} dominated before ({shares[0]}); {name} dominates after ({shares[1]})."
-    return [Bullets([f"What changed: {told}"], wide=same), Bullets([now], wide=not same)]
+        text = f"{before[0].value} dominated before ({shares[0]}); {name} dominates after ({shares[1]})."
+    return [Bullets([f"What changed: {text}"], wide=same), Bullets([now], wide=not same)]
 
 
 def heading(content: ReportContent) -> str:

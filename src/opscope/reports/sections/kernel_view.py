@@ -62,13 +62,21 @@ def kernel_rows(content: ReportContent) -> list[KernelRow]:
 
 def _sort(row: OperatorRow) -> tuple[str | None, ...]:
     """What operators of one kind have in common."""
-    own = row.operator
-    form = _EVENT.match(own.name)
-    name = form["operator"] if form else own.name
+    operator = row.operator
+    form = _EVENT.match(operator.name)
+    name = form["operator"] if form else operator.name
     algorithm, types = (form["algorithm"], form["types"]) if form else (None, None)
     named = ", ".join((types or "").split(", ")[1:])  # behind the layout
-    by_program = " x ".join(part for part in (own.dtype, own.weights) if part)
-    return name, own.category.value, own.kind, own.backend, algorithm, named or by_program or None, own.kernel
+    by_program = " x ".join(part for part in (operator.dtype, operator.weights) if part)
+    return (
+        name,
+        operator.category.value,
+        operator.kind,
+        operator.backend,
+        algorithm,
+        named or by_program or None,
+        operator.kernel,
+    )
 
 
 def _row(sort: tuple[str | None, ...], rows: Sequence[OperatorRow]) -> KernelRow:
@@ -116,7 +124,7 @@ def groups_blocks(content: ReportContent) -> list[Block]:
     together = sums(rest)
     totals = {"operators": sum(r.count for r in rest), "ms": together.time_ns, "share": together.share}
     name = f"{counted_text(len(rest), 'further group')} below {SHORTEST_NS // 1_000} µs, together"
-    found = table(
+    block = table(
         listed,
         column("operator", Format.NAME, lambda row: TableCell(row.operator, category=row.category)),
         column("kind", Format.TEXT, lambda row: row.kind),
@@ -133,10 +141,10 @@ def groups_blocks(content: ReportContent) -> list[Block]:
         closing=[Closing(name, totals)] if rest else [],
         sortable=True,
     )
-    told = "Algorithm and number types come from the operator's name, or else from the program."
+    text = "Algorithm and number types come from the operator's name, or else from the program."
     if not names_kernels(content):
-        told = f"{told} A trace does not record which microkernel ran."
-    return [found, Sentence(told, Tone.DIM)]
+        text = f"{text} A trace does not record which microkernel ran."
+    return [block, Sentence(text, Tone.DIM)]
 
 
 def names_kernels(content: ReportContent) -> bool:
@@ -168,8 +176,8 @@ def _by_names(content: ReportContent, heavy: Sequence[KernelRow]) -> list[str]:
     lines = []
     if counted:
         how = "have kernels that the runtime names" if names_kernels(content) else _COUNTED
-        told = counted_text(sum(row.count for row in counted), "operator")
-        lines.append(f"{told} with {_shares(counted)} of the latency {how}.")
+        text = counted_text(sum(row.count for row in counted), "operator")
+        lines.append(f"{text} with {_shares(counted)} of the latency {how}.")
     if packed:
         lines.append(
             f"{counted_text(sum(row.count for row in packed), 'operator')} with {_shares(packed)} of the latency have "
@@ -214,5 +222,5 @@ def _by_switching(content: ReportContent) -> list[str]:
     rest = [f"{excluded} are not (a speedup of {ratio_text(NOT_FASTER)} is ruled out)"] if excluded else []
     rest += [f"{open_} with no difference detected"] if open_ else []
     rest += [f"{undecided} inconclusive"] if undecided else []
-    told = f"{faster} of {len(heavy)} convolutions and matrix products of delegates are faster"
-    return [f"Measured with and without the features, {'; '.join([told, *rest])}."]
+    text = f"{faster} of {len(heavy)} convolutions and matrix products of delegates are faster"
+    return [f"Measured with and without the features, {'; '.join([text, *rest])}."]

@@ -80,15 +80,15 @@ def sweep(content: ReportContent) -> tuple[list[ThreadSweepRow], str, list[str]]
 def _answer(rows: Sequence[ThreadSweepRow], latencies: Mapping[str, Latency]) -> str:
     """The fastest configuration, where it is shown to be faster than every other one; else which ones it may be."""
     least = min(rows, key=lambda row: row.median_ns)
-    told = (
+    text = (
         f"{least.variant}: {time_text(least.median_ns)} with {counted_text(least.configuration.threads or 1, 'thread')}"
     )
     others = [row for row in rows if row.variant != least.variant]
     rivals = [row for row in others if not _shown(latencies[row.variant], latencies[least.variant], Verdict.FASTER)]
     if not rivals:
-        return f"Best: {told}"
+        return f"Best: {text}"
     names = ", ".join(row.variant for row in rivals)
-    return f"Lowest median: {told}; no difference detected to {names}"
+    return f"Lowest median: {text}; no difference detected to {names}"
 
 
 def _slower(found: Sequence[tuple[Variant, float]], latencies: Mapping[str, Latency]) -> set[str]:
@@ -138,11 +138,11 @@ def time_spent(manifest: Manifest) -> list[TimeSpent]:
         return []
     warmup = manifest.plan.warmup or 0
     parts = {
-        "starting the runtime": float(sum(own.start_ns or 0 for _, own in told)),
-        "loading the program": float(sum(own.load_ns or 0 for _, own in told)),
-        "warming up": float(sum(sum(own.wall_ns[:warmup]) for _, own in told)),
-        "measuring": float(sum(sum(own.wall_ns[warmup:]) for _, own in told)),
-        "writing traces and outputs": float(sum(own.write_ns or 0 for _, own in told)),
+        "starting the runtime": float(sum(measurement.start_ns or 0 for _, measurement in told)),
+        "loading the program": float(sum(measurement.load_ns or 0 for _, measurement in told)),
+        "warming up": float(sum(sum(measurement.wall_ns[:warmup]) for _, measurement in told)),
+        "measuring": float(sum(sum(measurement.wall_ns[warmup:]) for _, measurement in told)),
+        "writing traces and outputs": float(sum(measurement.write_ns or 0 for _, measurement in told)),
     }
     parts["ending, and all else"] = max(0.0, whole - sum(parts.values()))
     return [TimeSpent(what, time_ns, time_ns / whole) for what, time_ns in parts.items()]
@@ -328,7 +328,7 @@ def _how_timed(content: ReportContent) -> str:
 def _load(shown: Analysis) -> str:
     """Loading as traces tell it, else as it was timed where nothing was traced: not every runtime's trace has it."""
     arms = list(filter(None, (shown.traced, shown.latency)))
-    told = ([own.load_ns for own in arm.processes if own.load_ns is not None] for arm in arms)
+    told = ([latency.load_ns for latency in arm.processes if latency.load_ns is not None] for arm in arms)
     known = next(filter(None, told), [])
     return time_text(median(known)) if known else "an unknown time"
 
@@ -346,7 +346,7 @@ def methods_section(content: ReportContent) -> Section | None:
     rows = content.shown.methods if content.shown else []
     if not rows:
         return None
-    told = (
+    text = (
         f"{order_sentence(content.manifest.plan.calls)} These figures are for each method's own calls; figures for all "
     )
     calls = [
@@ -357,7 +357,7 @@ def methods_section(content: ReportContent) -> Section | None:
     blocks = [
         methods_table(rows, _method_verdicts(content), compared=bool(content.comparisons)),
         Bullets(calls),
-        Sentence(f"{told}calls together mix them.".strip(), Tone.DIM),
+        Sentence(f"{text}calls together mix them.".strip(), Tone.DIM),
     ]
     return Section("Methods", blocks, "methods", "Methods", counted_text(len(rows), "method"), folded=True)
 
@@ -410,8 +410,8 @@ def order_sentence(calls: Sequence[str]) -> str:
     if not calls:
         return ""
     runs = [(plain(name, 60), len(list(group))) for name, group in groupby(calls)]
-    told = ", then ".join(name if count == 1 else f"{name} {count} times" for name, count in runs)
-    return f"Every process calls {told} repeatedly; each call of a method gets the same inputs."
+    text = ", then ".join(name if count == 1 else f"{name} {count} times" for name, count in runs)
+    return f"Every process calls {text} repeatedly; each call of a method gets the same inputs."
 
 
 def _rate(value: float) -> str:
@@ -433,8 +433,8 @@ def threads_section(content: ReportContent) -> Section | None:
         column("of ideal scaling", Format.SHARE, lambda row: row.efficiency),
         sortable=True,
     )
-    told = Sentence(". ".join([answer, *notes, ""]).strip())
-    return Section("Threads", [told, rows], "threads", "Threads", answer, folded=True)
+    sentence = Sentence(". ".join([answer, *notes, ""]).strip())
+    return Section("Threads", [sentence, rows], "threads", "Threads", answer, folded=True)
 
 
 def memory_section(content: ReportContent) -> Section:

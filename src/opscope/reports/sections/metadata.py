@@ -64,8 +64,8 @@ def _rows(content: ReportContent) -> Iterator[tuple[str, str]]:
     manifest = content.manifest
     environment, plan = manifest.environment, manifest.plan
     yield "Model", _model(manifest.model)
-    for name, own in manifest.programs.items():
-        yield f"Model of {name}", _model(own)
+    for name, model in manifest.programs.items():
+        yield f"Model of {name}", _model(model)
     yield "Number type", manifest.model.dtype or ""
     yield "Delegates", ", ".join(manifest.model.backends or []) or "none"
     yield "Config File", content.config or _config(manifest) or "none is recorded"
@@ -121,7 +121,11 @@ def _config(manifest: Manifest) -> str | None:
 
 def _files(manifest: Manifest) -> str:
     """The traces that were analysed, in words."""
-    paths: Sequence[str] = [own.trace for own in manifest.repetitions if own.ok and own.trace and own.inferences]
+    paths: Sequence[str] = [
+        repetition.trace
+        for repetition in manifest.repetitions
+        if repetition.ok and repetition.trace and repetition.inferences
+    ]
     listed = ", ".join(paths[:_FILES])
     return f"{listed} and {len(paths) - _FILES} more" if len(paths) > _FILES else listed
 
@@ -257,8 +261,8 @@ def _line(command: str, argument: str, options: list[str]) -> list[str]:
 
 def trust_section(content: ReportContent, failures: Sequence[PartFailure]) -> Section:
     """The grade and its reasons, the limits of the figures, and the checks."""
-    told = [*switch_messages(content), *limits(content), *(warning(part_warning(one)) for one in failures)]
-    blocks = [*quality_blocks(content.quality), Bullets([sentence(one) for one in told])]
+    messages = [*switch_messages(content), *limits(content), *(warning(part_warning(one)) for one in failures)]
+    blocks = [*quality_blocks(content.quality), Bullets([sentence(one) for one in messages])]
     ruled_out = [*content.ruled_out, *(content.quality.ruled_out if content.quality else [])]
     for title, kind in (("Passed Checks", MessageKind.PASSED), ("Checks Not Made", MessageKind.NOT_CHECKED)):
         found = [one for one in ruled_out if one.kind is kind]
@@ -304,9 +308,9 @@ def switch_messages(content: ReportContent) -> list[Message]:
 def _emulated(content: ReportContent, mechanism: Mechanism) -> Iterator[str]:
     """What a mechanism changes by itself on an emulated CPU, whose times say nothing."""
     names = {variant.name for variant in content.manifest.with_role(Role.CONTROL)}
-    for found in content.agreements:
-        if found.baseline in names:
-            outputs = _OUTPUTS[identical(found.outputs)]
+    for agreement in content.agreements:
+        if agreement.baseline in names:
+            outputs = _OUTPUTS[identical(agreement.outputs)]
             yield f"{_beside(mechanism)}: {outputs}; no times are compared on an emulated CPU"
 
 
@@ -327,18 +331,18 @@ def control_text(mechanism: Mechanism, control: Comparison) -> str:
         Verdict.FASTER: "a difference, so the mechanism itself changes the time",
         Verdict.SLOWER: "a difference, so the mechanism itself changes the time",
     }
-    told = f"{_OUTPUTS[identical(control.outputs)]}, {ratio}, {verdicts[end.verdict]}"
-    return f"{_beside(mechanism)}: {told}"
+    text = f"{_OUTPUTS[identical(control.outputs)]}, {ratio}, {verdicts[end.verdict]}"
+    return f"{_beside(mechanism)}: {text}"
 
 
 def _counted(proof: MaskProof) -> str:
     places = counted_text(proof.sites or 0, _SITES[proof.mechanism])
     where = f"{places}, {_executed(proof)}" if proof.mechanism is Mechanism.TRAP else places
     answers = counted_text(proof.masked or 0, "answer")
-    told = f"features hidden by {proof.mechanism.value}: {where} per process, {answers} with fewer features"
+    text = f"features hidden by {proof.mechanism.value}: {where} per process, {answers} with fewer features"
     if proof.sites_outside:
-        return f"{told}; {counted_text(proof.sites_outside, 'place')} outside known functions not switched"
-    return told
+        return f"{text}; {counted_text(proof.sites_outside, 'place')} outside known functions not switched"
+    return text
 
 
 def _executed(proof: MaskProof) -> str:

@@ -122,13 +122,13 @@ def _uncounted(content: ReportContent, ladders: Sequence[VariantLadder]) -> list
 def _not_accelerated(content: ReportContent, ladders: Sequence[VariantLadder]) -> list[str]:
     """What ran without SME where SME was on, and what no delegate ran."""
     lines = []
-    if ladders and any(kernel_use(own).accelerated is Answer.YES for own in ladders[0].operators):
+    if ladders and any(kernel_use(ladder).accelerated is Answer.YES for ladder in ladders[0].operators):
         lines.append(f"Without SME although it was on: {_listed(without_sme(ladders[0]))}.")
     portable = [row.operator for row in top_operators(content) if row.operator.backend == PORTABLE_BACKEND]
     if portable:
         names = list(dict.fromkeys(row.name.removeprefix("native_call_") for row in portable))
-        told = counted_text(len(portable), "operator")
-        lines.append(f"Not delegated, run by portable kernels: {told} ({_listed(names)}).")
+        text = counted_text(len(portable), "operator")
+        lines.append(f"Not delegated, run by portable kernels: {text} ({_listed(names)}).")
     return lines
 
 
@@ -145,29 +145,29 @@ def _operators(ladders: Sequence[VariantLadder]) -> list[OperatorKernels]:
     return [_row(group) for group in grouped(rows, _sort).values()]
 
 
-def _place(own: OperatorLadder) -> OperatorKey:
-    return OperatorKey(own.method, own.instruction, own.position)
+def _place(ladder: OperatorLadder) -> OperatorKey:
+    return OperatorKey(ladder.method, ladder.instruction, ladder.position)
 
 
 def _sort(row: Sequence[OperatorLadder | None]) -> tuple[object, ...]:
     """What operators of one row have in common: name without types and number, and kernels and evidence."""
-    uses = [kernel_use(own) if own else None for own in row]
+    uses = [kernel_use(ladder) if ladder else None for ladder in row]
     known = [(use.kernel, tuple(name for name, _ in use.calls), use.evidence) if use else None for use in uses]
     return (_operator(row), *known)
 
 
 def _operator(row: Iterable[OperatorLadder | None]) -> str:
     """The backend's word for it, without layout, types and number, which may differ between variants."""
-    name = next(own.name for own in row if own)
+    name = next(ladder.name for ladder in row if ladder)
     front, _, rest = name.partition(" (")
     algorithm = rest.partition(")")[2].partition(" #")[0].strip()
     return " ".join(filter(None, (front.partition(" #")[0], algorithm)))
 
 
 def _row(rows: Sequence[Sequence[OperatorLadder | None]]) -> OperatorKernels:
-    layers = [next(own.module or "" for own in row if own) for row in rows]
-    columns = [[own for own in column if own] for column in zip(*rows, strict=True)]
-    cells = [_together([kernel_use(own) for own in column]) if column else None for column in columns]
+    layers = [next(ladder.module or "" for ladder in row if ladder) for row in rows]
+    columns = [[ladder for ladder in column if ladder] for column in zip(*rows, strict=True)]
+    cells = [_together([kernel_use(ladder) for ladder in column]) if column else None for column in columns]
     return OperatorKernels(_operator(rows[0]), _listed([name for name in layers if name]), len(rows), cells)
 
 
@@ -271,8 +271,8 @@ def by_name_blocks(section: KernelSection) -> list[Block]:
     )
     more = [f"{section.further} more: opscope kernels PATH."] if section.further else []
     sources = [f"[{number}] {source}." for number, source in enumerate(section.sources, 1)]
-    told = [*more, *sources, section.legend, *(f"Not shown: {line}." for line in section.problems)]
-    return [rows, *(Sentence(line, Tone.DIM) for line in told if line)]
+    texts = [*more, *sources, section.legend, *(f"Not shown: {line}." for line in section.problems)]
+    return [rows, *(Sentence(line, Tone.DIM) for line in texts if line)]
 
 
 def source_columns(count: int) -> list[TableColumn]:

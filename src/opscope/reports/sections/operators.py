@@ -71,7 +71,7 @@ def bottlenecks_section(content: ReportContent) -> Section:
     more = f" and {len(heavy) - _HEAVY} more" if len(heavy) > _HEAVY else ""
     least = share_text(LEAST_SHARE)
     answer = f"{counted_text(len(heavy), 'operator')} above {least} of the latency"
-    told = f"{answer}: {', '.join(names)}{more}." if heavy else f"No operator takes more than {least}."
+    text = f"{answer}: {', '.join(names)}{more}." if heavy else f"No operator takes more than {least}."
     rows = table(
         sorted(category_rows(content), key=lambda row: -row.share),
         CATEGORY,
@@ -79,7 +79,7 @@ def bottlenecks_section(content: ReportContent) -> Section:
         column("share", Format.SHARE, lambda row: row.share),
         column("limit if removed", Format.RATIO, lambda row: limit_without(row.share)),
     )
-    return Section("Bottlenecks", [rows, Sentence(told)], "bottlenecks", answer=answer, folded=True)
+    return Section("Bottlenecks", [rows, Sentence(text)], "bottlenecks", answer=answer, folded=True)
 
 
 def operators_section(content: ReportContent, shown: Analysis) -> Section:
@@ -89,14 +89,14 @@ def operators_section(content: ReportContent, shown: Analysis) -> Section:
     longest = (
         f"; the longest is {plain(layer_text(first) or first.name, _NAME)}, {share_text(first.share)}" if first else ""
     )
-    told = (
+    text = (
         f"Self time per inference: {split_sentence(shown)}. Other = Method::execute - (Convolution + GEMM + "
         "Elementwise + Data Movement without the copies of inputs and outputs). Cumulative: share of this operator and "
         "all longer ones."
     )
     answer = f"{counted_text(len(rows), 'row')}{longest}"
     counted = counted_text_of(content.work if any(row.instructions is not None for row in rows) else None)
-    blocks = [Sentence(f"{told} {counted}".strip(), Tone.DIM), _table(content, shown)]
+    blocks = [Sentence(f"{text} {counted}".strip(), Tone.DIM), _table(content, shown)]
     return Section("All Operators", blocks, "operators", "Operators", answer, folded=True)
 
 
@@ -144,10 +144,10 @@ def spread_column(rows: Iterable[OperatorRow]) -> TableColumn | None:
 
 
 def _layer(row: OperatorRow) -> TableCell:
-    own = row.operator
-    notes = [f"with {fused_text(own.fused)}"] if own.fused else []
-    notes += [own.attribution.value] if own.attribution in _LIKELY else []
-    return TableCell(layer_text(own), ", ".join(notes))
+    operator = row.operator
+    notes = [f"with {fused_text(operator.fused)}"] if operator.fused else []
+    notes += [operator.attribution.value] if operator.attribution in _LIKELY else []
+    return TableCell(layer_text(operator), ", ".join(notes))
 
 
 def fused_text(names: Sequence[str]) -> str:

@@ -143,8 +143,8 @@ def _steps(module: ModuleTime) -> str:
 def _hidden_modules(hidden: tuple[int, float]) -> list[Block]:
     if not hidden[0]:
         return []
-    told = f"{counted_text(hidden[0], 'smaller module')} omitted; self time: {share_text(hidden[1])} of the latency."
-    return [Sentence(f"{told} All are in analysis.json.", Tone.DIM)]
+    text = f"{counted_text(hidden[0], 'smaller module')} omitted; self time: {share_text(hidden[1])} of the latency."
+    return [Sentence(f"{text} All are in analysis.json.", Tone.DIM)]
 
 
 def _lines(analysis: Analysis) -> TableBlock:
@@ -194,7 +194,7 @@ def _not_delegated(analysis: Analysis) -> list[Block]:
         return []
     groups = grouped(analysis.portable, _name_and_reason).items()
     rows = sorted(groups, key=lambda group: -sums(group[1]).share)[:_MOST_DELEGATES]
-    found = table(
+    block = table(
         rows,
         column("operator", Format.NAME, lambda group: group[0][0].removeprefix("native_call_")),
         column("times", Format.COUNT, lambda group: len(group[1])),
@@ -204,7 +204,7 @@ def _not_delegated(analysis: Analysis) -> list[Block]:
         column("reason", Format.TEXT, lambda group: group[0][1]),
         sortable=True,
     )
-    return [Section("Why operators are not delegated", [found])]
+    return [Section("Why operators are not delegated", [block])]
 
 
 def _layers_of(rows: Sequence[PortableTime]) -> str:
@@ -232,20 +232,20 @@ def _calls(analysis: Analysis) -> Section:
         column("attribution", Format.TEXT, lambda row: row.problem or f"exact ({row.profile})"),
         sortable=True,
     )
-    told = f"Entering and leaving delegates, and tracing them, took {took}."
+    text = f"Entering and leaving delegates, and tracing them, took {took}."
     more = len(calls) - _MOST_DELEGATES
     rest = [Sentence(f"See analysis.json for {counted_text(more, 'shorter call')}.", Tone.DIM)] if more > 0 else []
-    return Section("Delegate calls", [Sentence(told, Tone.DIM), rows, *rest])
+    return Section("Delegate calls", [Sentence(text, Tone.DIM), rows, *rest])
 
 
 def _layout(analysis: Analysis) -> Section:
     title, known = "Layout tax", attributed_share(analysis.coverage)
     if not analysis.layout:
-        told = (
+        text = (
             f"None in the {share_text(known)} of delegate time that is attributed: no transpose or conversion was "
             "added at delegate boundaries or inside delegates."
         )
-        return Section(title, [Sentence(told if known else "Unknown: no delegated operator is attributed.")])
+        return Section(title, [Sentence(text if known else "Unknown: no delegated operator is attributed.")])
     tax = sums(analysis.layout)
     shown = [row for row in analysis.layout if row.share >= _SMALLEST][:_MOST_DELEGATES]
     rows = table(
@@ -261,8 +261,8 @@ def _layout(analysis: Analysis) -> Section:
     )
     left, rest = len(analysis.layout) - len(shown), tax.share - sums(shown).share
     hidden = [Sentence(f"{counted_text(left, 'shorter one')} omitted, {share_text(rest)} of the latency.", Tone.DIM)]
-    told = f"Data movement and conversion that is not in the model: {_of_latency(tax.time_ns, tax.share)}."
-    return Section(title, [Sentence(told), rows, *(hidden if left else [])])
+    text = f"Data movement and conversion that is not in the model: {_of_latency(tax.time_ns, tax.share)}."
+    return Section(title, [Sentence(text), rows, *(hidden if left else [])])
 
 
 _HOW_LIMITED = (
@@ -274,26 +274,26 @@ _HOW_LIMITED = (
 
 def roofline_section(analysis: Analysis) -> Section | None:
     """How far operators are from the measured ceilings; None where none were measured."""
-    found = analysis.roofline
-    if found is None:
+    roofline = analysis.roofline
+    if roofline is None:
         return None
     where = ceilings_text(analysis.ceilings) if analysis.ceilings else ""
-    told = f"At the measured ceilings these operators would take {time_text(found.ceiling_ns)} instead of "
-    answer = f"{time_text(found.ceiling_ns)} at the measured ceilings"
+    text = f"At the measured ceilings these operators would take {time_text(roofline.ceiling_ns)} instead of "
+    answer = f"{time_text(roofline.ceiling_ns)} at the measured ceilings"
     bounds = table(
-        found.bounds,
+        roofline.bounds,
         column("limited by", Format.TEXT, lambda row: bound_text(row.bound)),
         column("operators", Format.COUNT, lambda row: row.operators),
         column("ms", Format.MS, lambda row: row.time_ns),
         column("headroom ms", Format.MS, lambda row: row.headroom_ns.low),
     )
     blocks: list[Block] = [
-        Sentence(f"{told}{time_text(found.placed_ns)}. {where}"),
+        Sentence(f"{text}{time_text(roofline.placed_ns)}. {where}"),
         picture("operators below their ceilings", lambda: _drawn_roofline(analysis)),
         Beside([bounds], [Sentence(_HOW_LIMITED, Tone.DIM)]),
         Details(
             "Operators with the most headroom, and their ceilings",
-            [_headroom(analysis), _ceilings(found.operators)],
+            [_headroom(analysis), _ceilings(roofline.operators)],
         ),
     ]
     return Section("Distance from this machine's limit", blocks, "roofline", "Roofline", answer, folded=True)
@@ -360,8 +360,8 @@ def _no_layers(program: ProgramInfo) -> str:
 
 def coverage_sentence(analysis: Analysis) -> str:
     """How sure it is which layer each operator of a delegate is."""
-    found = {row.attribution: row for row in analysis.coverage}
-    if not found:
+    coverages = {row.attribution: row for row in analysis.coverage}
+    if not coverages:
         return "nothing ran in a delegate"
     delegated = is_delegated(analysis)
     how = "a replay of XNNPACK's rewrites predicts every event" if delegated else "by the graph that ran"
@@ -372,7 +372,7 @@ def coverage_sentence(analysis: Analysis) -> str:
         Attribution.NAME: "is known by name only",
     }
     of = "delegate time" if delegated else "the operators' time"
-    parts = [f"{share_text(found[a].share_of_delegates)} of {of} {words[a]}" for a in words if a in found]
+    parts = [f"{share_text(coverages[a].share_of_delegates)} of {of} {words[a]}" for a in words if a in coverages]
     return "; ".join(parts)
 
 
@@ -404,8 +404,8 @@ def _ceiling_rate(rate: CeilingRate) -> str:
 
 
 def _of_latency(time_ns: float | None, share: float) -> str:
-    told = f"{share_text(share)} of the latency"
-    return told if time_ns is None else f"{time_text(time_ns)}, {told}"
+    text = f"{share_text(share)} of the latency"
+    return text if time_ns is None else f"{time_text(time_ns)}, {text}"
 
 
 def module_rows(modules: Sequence[ModuleTime], most: int = _MOST_MODULES) -> tuple[list[ModuleRow], tuple[int, float]]:

@@ -198,28 +198,28 @@ def _places(times: Sequence[float | None]) -> list[int]:
 
 def shift_sentences(comparison: Comparison) -> list[str]:
     """What changed, and what is left to gain, in sentences."""
-    found = comparison.shift
+    shift = comparison.shift
     lines = []
-    if found.before and found.after:
-        lines.append(f"Largest kind before: {_top(found.before)}. After: {_top(found.after)}.")
+    if shift.before and shift.after:
+        lines.append(f"Largest kind before: {_top(shift.before)}. After: {_top(shift.after)}.")
     parts = (
-        _moved(found.faster, "faster"),
-        _moved(found.slower, "slower"),
-        _moved(found.undecided, "inconclusive (too few rounds)"),
-        _moved(found.unchanged, "with no change detected, including framework time"),
-        _moved(found.unmatched, "without a counterpart in the other program"),
+        _moved(shift.faster, "faster"),
+        _moved(shift.slower, "slower"),
+        _moved(shift.undecided, "inconclusive (too few rounds)"),
+        _moved(shift.unchanged, "with no change detected, including framework time"),
+        _moved(shift.unmatched, "without a counterpart in the other program"),
     )
     lines.append(f"{'; '.join(filter(None, parts))}.")
     sides = comparison.baseline.headline_ns, comparison.candidate.headline_ns
     now = sides[0] / sides[1] if sides[1] else None
-    if found.limit is not None and now is not None:
+    if shift.limit is not None and now is not None:
         lines.append(
-            f"If the faster operators took no time at all, the candidate would be at most {ratio_text(found.limit)} "
+            f"If the faster operators took no time at all, the candidate would be at most {ratio_text(shift.limit)} "
             f"faster than the baseline (Amdahl's law); it is {ratio_text(now)} now."
         )
     if comparison.end_to_end.verdict not in _SHOWN:
         return lines
-    first = next((row for row in found.remaining if row.limit is not None and row.time_ns > 0), None)
+    first = next((row for row in shift.remaining if row.limit is not None and row.time_ns > 0), None)
     if first is not None and first.limit is not None:
         lines.append(
             f"{first.category.value} dominates the rest ({share_text(first.share)}); without it, the candidate would "
@@ -268,22 +268,26 @@ def accelerated(content: ReportContent) -> list[str]:
         return []
     if not content.has_split:
         return [_speed_line(comparison)]
-    told = [
+    texts = [
         f"{row.category.value} {ratio_text(row.speedup)} ({milliseconds(row.baseline_ns or 0)} to "
         f"{milliseconds(row.time_ns or 0)} ms)"
         for row in sorted(category_rows(content), key=lambda row: -(row.speedup or 0))
         if row.speedup and (row.baseline_ns or 0) > _FEW * comparison.baseline.headline_ns
     ]
-    lines = [f"By category: {', '.join(told)}."] if told else []
+    lines = [f"By category: {', '.join(texts)}."] if texts else []
     if content.manifest.programs:
         return lines  # nothing was switched, so nothing is expected of it
     return [*lines, *_expected(content), *_unhelped(content)]
 
 
 def _speed_line(comparison: Comparison) -> str:
-    found = comparison.end_to_end
-    told = no_difference_text(found) if found.verdict is Verdict.NO_DIFFERENCE else verdict_text(found.verdict)
-    return f"End to end: {speedup_text(found)}, {found.reason or told}."
+    end_to_end = comparison.end_to_end
+    text = (
+        no_difference_text(end_to_end)
+        if end_to_end.verdict is Verdict.NO_DIFFERENCE
+        else verdict_text(end_to_end.verdict)
+    )
+    return f"End to end: {speedup_text(end_to_end)}, {end_to_end.reason or text}."
 
 
 def _expected(content: ReportContent) -> list[str]:

@@ -96,8 +96,8 @@ def part_totals(ledger: TokenLedger) -> list[PartTotal]:
 
 def longest_part(ledger: TokenLedger) -> PartTotal | None:
     """The part that takes most; the runtime's own time is none."""
-    own = [one for one in part_totals(ledger) if one.part is not TokenPart.FRAMEWORK]
-    return max(own, key=lambda one: one.share, default=None)
+    totals = [one for one in part_totals(ledger) if one.part is not TokenPart.FRAMEWORK]
+    return max(totals, key=lambda one: one.share, default=None)
 
 
 def _total(part: TokenPart, rows: Sequence[LedgerRow]) -> PartTotal:
@@ -134,11 +134,11 @@ def growth_sentence(growth: DecodeGrowth) -> str:
     )
 
 
-def speculation_sentences(found: Speculation) -> list[str]:
+def speculation_sentences(speculation: Speculation) -> list[str]:
     """From which acceptance rate on each draft length pays, or what a counted rate makes of it."""
-    where = f" at position {found.position:,}" if found.position is not None else ""
-    told = []
-    for one in found.lengths:
+    where = f" at position {speculation.position:,}" if speculation.position is not None else ""
+    texts = []
+    for one in speculation.lengths:
         between = f" {interval_text(one.break_even_ci95, share_text)}" if one.break_even_ci95 else ""
         need = f"pays from an acceptance rate of {share_text(one.break_even)}{between} on"
         if one.break_even >= 1:
@@ -147,22 +147,24 @@ def speculation_sentences(found: Speculation) -> list[str]:
             need = "pays at any acceptance rate"
         drafted = counted_text(one.drafted, "drafted token")
         cost = f"a round takes as long as {one.relative_cost:.2f} tokens"
-        told.append(f"Speculation with {drafted}{where} {need}: {cost}.")
-    return [*told, *_accepted(found.acceptance)]
+        texts.append(f"Speculation with {drafted}{where} {need}: {cost}.")
+    return [*texts, *_accepted(speculation.acceptance)]
 
 
-def _accepted(found: Acceptance | None) -> list[str]:
+def _accepted(acceptance: Acceptance | None) -> list[str]:
     """The verdicts on a counted rate."""
-    if found is None:
+    if acceptance is None:
         return []
-    rate = f"{share_text(found.rate)} {interval_text(found.rate_ci95, share_text)}"
+    rate = f"{share_text(acceptance.rate)} {interval_text(acceptance.rate_ci95, share_text)}"
     words = {Verdict.FASTER: "faster", Verdict.SLOWER: "slower"}
     verdicts = ", ".join(
         f"{one.drafted} drafted {ratio_text(one.speedup)} ({words.get(one.verdict, 'cannot tell')})"
-        for one in found.judged
+        for one in acceptance.judged
     )
-    counted = f"{found.accepted:,} of {found.offered:,} drafted tokens kept"
-    return [f"{counted}: acceptance rate {rate}, if it is the same at every place: {verdicts}; best with {found.best}."]
+    counted = f"{acceptance.accepted:,} of {acceptance.offered:,} drafted tokens kept"
+    return [
+        f"{counted}: acceptance rate {rate}, if it is the same at every place: {verdicts}; best with {acceptance.best}."
+    ]
 
 
 def bandwidth_sentence(methods: Sequence[MethodTime]) -> str:
@@ -187,19 +189,19 @@ def cache_sentence(cost: CacheCost) -> str:
 def token_blocks(shown: Analysis) -> list[Block]:
     """What a first screen says of a language model: what bounds a prompt and a token, and how that grows."""
     phases = [one.phase for one in shown.tokens]
-    told = [sentence for one in _ends(shown.tokens) if (sentence := bound_sentence(one, phases))]
-    told += [growth_sentence(one) for one in shown.growth]
-    told += [cache_sentence(one) for one in shown.cache_costs]
-    told += arithmetic_sentence(shown.tokens)
-    return [*([Bullets(told)] if told else []), *claim_blocks(shown)]
+    texts = [sentence for one in _ends(shown.tokens) if (sentence := bound_sentence(one, phases))]
+    texts += [growth_sentence(one) for one in shown.growth]
+    texts += [cache_sentence(one) for one in shown.cache_costs]
+    texts += arithmetic_sentence(shown.tokens)
+    return [*([Bullets(texts)] if texts else []), *claim_blocks(shown)]
 
 
 def claim_blocks(shown: Analysis) -> list[Block]:
     """What rates of decoding imply, and what speculative decoding needs to pay."""
-    told = [sentence for sentence in [bandwidth_sentence(shown.methods)] if sentence]
-    told += [sentence for one in shown.speculation for sentence in speculation_sentences(one)]
-    told += [f"{one.evidence}." for one in shown.claims]
-    return [Bullets(told)] if told else []
+    texts = [sentence for sentence in [bandwidth_sentence(shown.methods)] if sentence]
+    texts += [sentence for one in shown.speculation for sentence in speculation_sentences(one)]
+    texts += [f"{one.evidence}." for one in shown.claims]
+    return [Bullets(texts)] if texts else []
 
 
 def arithmetic_sentence(ledgers: Sequence[TokenLedger]) -> list[str]:
@@ -229,15 +231,15 @@ def token_figures(shown: Analysis) -> list[HeadlineFigure]:
     if not shown.tokens:
         return []
     times = {one.method: one.time_ns for one in shown.tokens}
-    found = []
+    figures = []
     for kind in kinds:
         row = firsts[kind]
         time = times.get(row.method, row.latency.median_ns)
         rate = (
             f"{(row.phase.tokens or 0) * 1e9 / time:,.0f} tokens/s" if row.phase and row.phase.tokens and time else ""
         )
-        found.append(HeadlineFigure(phase_text(row.phase) if row.phase else "", time_text(time), rate))
-    return found
+        figures.append(HeadlineFigure(phase_text(row.phase) if row.phase else "", time_text(time), rate))
+    return figures
 
 
 def ledger_section(shown: Analysis) -> Section | None:
@@ -254,14 +256,14 @@ def ledger_section(shown: Analysis) -> Section | None:
     blocks += [Sentence(cache_sentence(one)) for one in shown.cache_costs]
     for one in shown.tokens:
         blocks += _ledger(one, [each.phase for each in shown.tokens])
-    told = "What a token costs"
-    return Section(told, blocks, "tokens", "Tokens", counted_text(len(shown.tokens), "phase"), folded=True)
+    text = "What a token costs"
+    return Section(text, blocks, "tokens", "Tokens", counted_text(len(shown.tokens), "phase"), folded=True)
 
 
 def _clocks(shown: Analysis) -> list[tuple[str, str]]:
     """From a process that begins to its first token, medians over processes, and what no clock of ours sees."""
-    loads = [own.load_ns for own in shown.latency.processes if own.load_ns is not None]
-    first = [own.first_ns for own in shown.latency.processes]
+    loads = [latency.load_ns for latency in shown.latency.processes if latency.load_ns is not None]
+    first = [latency.first_ns for latency in shown.latency.processes]
     rows = [("template and tokens", "not timed: they belong to the application")]
     if loads:
         rows.append(("load", time_text(median(loads))))
@@ -277,14 +279,14 @@ def _ledger(ledger: TokenLedger, phases: Sequence[Phase]) -> list[Block]:
     sentence = bound_sentence(ledger, phases) or f"{_named(ledger, phases)}: {time_text(ledger.time_ns)}."
     blocks: list[Block] = [Sentence(sentence)]
     if not ledger.timed:
-        told = f"Traced calls take {ratio_text(ledger.factor)} as long: the ledger has shares, and no times."
-        blocks.append(Sentence(told, Tone.DIM))
+        text = f"Traced calls take {ratio_text(ledger.factor)} as long: the ledger has shares, and no times."
+        blocks.append(Sentence(text, Tone.DIM))
     wrong = [row for row in ledger.rows if row.impossible]
     if wrong:
-        told = (
+        text = (
             f"{wrong[0].part.value} would exceed the measured bandwidth: do not quote it, and report this to opscope."
         )
-        blocks.append(Sentence(f"{told[0].upper()}{told[1:]}", Tone.BAD))
+        blocks.append(Sentence(f"{text[0].upper()}{text[1:]}", Tone.BAD))
     blocks.append(parts_table(ledger))
     blocks.append(facts([(one.use.value, f"{size_text(one.bytes)} {one.dtype or ''}".strip()) for one in ledger.bytes]))
     layers = grouped(ledger.rows, lambda row: row.layer)
@@ -311,7 +313,7 @@ def parts_table(ledger: TokenLedger) -> TableBlock:
 def _layers_table(ledger: TokenLedger, layers: dict[int | None, list[LedgerRow]]) -> TableBlock:
     """Layers as rows, parts as columns."""
     parts = [part for part in TokenPart if any(row.part is part for row in ledger.rows)]
-    rows = [(number, {row.part: row for row in own}) for number, own in layers.items()]
+    rows = [(number, {row.part: row for row in ledger_rows}) for number, ledger_rows in layers.items()]
 
     def figure(part: TokenPart) -> TableColumn:
         if ledger.timed:

@@ -118,7 +118,7 @@ class EmulatorCounter(WorkCounter):
         """Run a job, and read the log while it is written."""
         clock = counted_clock(self._compiler, "", _COMPILER)
         marks = _MARKS if texts else {_READ_WORD: READ}
-        with _read(directory / "qemu.log", marks) as heard:
+        with _read(directory / "qemu.log", marks) as parts:
             process = LoggedProcess(
                 nice=job.process.nice,
                 sve_bits=self._sve_bits,
@@ -128,7 +128,7 @@ class EmulatorCounter(WorkCounter):
             )
             outcome = target.execute(msgspec.structs.replace(job, process=process), directory)
         versions = finished(outcome, job, "QEMU")
-        (executed,) = heard
+        (executed,) = parts
         brought = target.capabilities().brought
         files = hashes_of(brought() if brought else [])
         return WorkRun(versions, files, counted_moments(self._rows(executed, clock), executed.triggers))
@@ -181,7 +181,7 @@ def _places(clock: Path, read: ExecutedBlock) -> range:
 def _read(fifo: Path, marks: Mapping[int, str]) -> Iterator[list[ExecutedParts]]:
     """A pipe that is read while something is written into it; what it held, once it ends."""
     os.mkfifo(fifo)
-    found: list[ExecutedParts] = []
+    parts: list[ExecutedParts] = []
     errors: list[BaseException] = []
     reading = os.open(fifo, os.O_RDONLY | os.O_NONBLOCK)
     held = os.open(fifo, os.O_WRONLY)  # so that the pipe does not end before the writer comes
@@ -190,7 +190,7 @@ def _read(fifo: Path, marks: Mapping[int, str]) -> Iterator[list[ExecutedParts]]
     def read() -> None:
         with os.fdopen(reading, "rb", buffering=1 << 20) as lines:
             try:
-                found.append(read_qemu_log(lines, marks))
+                parts.append(read_qemu_log(lines, marks))
             except (TraceFormatError, ValueError) as error:  # the latter of a line that is not as QEMU writes it
                 errors.append(error)
                 while lines.read(1 << 20):
@@ -199,7 +199,7 @@ def _read(fifo: Path, marks: Mapping[int, str]) -> Iterator[list[ExecutedParts]]
     thread = threading.Thread(target=read, daemon=True)
     thread.start()
     try:
-        yield found
+        yield parts
     finally:
         os.close(held)
         thread.join()

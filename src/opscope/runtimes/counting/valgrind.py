@@ -100,8 +100,8 @@ class ValgrindCounter(WorkCounter):
         """Run a job with a dump before each read."""
         compiler = usual_compiler("instructions cannot be counted", _COMPILER)
         clock = str(counted_clock(compiler.command, compiler.version, _COMPILER))
-        own = CountedProcess(nice=job.process.nice, out=str(directory / _PARTS), clock=clock, texts=texts)
-        outcome = target.execute(msgspec.structs.replace(job, counter=clock, process=own), directory)
+        process = CountedProcess(nice=job.process.nice, out=str(directory / _PARTS), clock=clock, texts=texts)
+        outcome = target.execute(msgspec.structs.replace(job, counter=clock, process=process), directory)
         versions = finished(outcome, job, "Valgrind")
         files = sorted(directory.glob(f"{_PARTS}.*"), key=lambda file: int(file.suffix[1:]))
         names: dict[int, str] = {}
@@ -110,18 +110,18 @@ class ValgrindCounter(WorkCounter):
         return WorkRun(versions, ran, counted_moments(rows, [_trigger(file) for file in files]))
 
     def _row(self, file: Path, names: dict[int, str]) -> Counter[str]:
-        found: Counter[str] = Counter()
+        counts: Counter[str] = Counter()
         for (where, address), times in read_callgrind(file, names).items():
             if not where.endswith(CLOCK):
-                add(found, self._instructions.at(where, address), times)
-        return found
+                add(counts, self._instructions.at(where, address), times)
+        return counts
 
 
 def _trigger(file: Path) -> str:
     """The function before whose call a part ended."""
     with file.open("rb") as content:
-        found = _TRIGGER.search(content.read(_HEAD))
-    return found[1].decode() if found else ""
+        match = _TRIGGER.search(content.read(_HEAD))
+    return match[1].decode() if match else ""
 
 
 def _version() -> str:
@@ -129,7 +129,7 @@ def _version() -> str:
     if shutil.which("valgrind") is None:
         raise MissingDependencyError("Valgrind is not installed: instructions cannot be counted", hint=hint)
     done = subprocess.run(["valgrind", "--version"], capture_output=True, text=True, check=False, timeout=_SECONDS)  # noqa: S607
-    found = re.search(r"[\d.]+", done.stdout)
-    if done.returncode or found is None:
+    match = re.search(r"[\d.]+", done.stdout)
+    if done.returncode or match is None:
         raise MissingDependencyError(f"Valgrind does not start: {last_line(done.stderr)}", hint=hint)
-    return f"Valgrind {found[0]}"
+    return f"Valgrind {match[0]}"

@@ -111,15 +111,15 @@ def hashes_of(files: Iterable[Path]) -> dict[str, str]:
     return {file.name: sha256_of(file) for file in sorted(files) if file.is_file()}
 
 
-def add(found: Counter[str], own: Instruction, times: int) -> None:
+def add(counts: Counter[str], instruction: Instruction, times: int) -> None:
     """Add what an instruction does that ran so often."""
-    found[INSTRUCTIONS] += times
-    found[own.kind] += times
-    found[LOADED] += times * own.loaded
-    found[STORED] += times * own.stored
-    found[PRODUCTS] += times * own.products
-    found[TILE_PRODUCTS] += times * own.tile_products
-    found[STREAMING] += times * own.streaming
+    counts[INSTRUCTIONS] += times
+    counts[instruction.kind] += times
+    counts[LOADED] += times * instruction.loaded
+    counts[STORED] += times * instruction.stored
+    counts[PRODUCTS] += times * instruction.products
+    counts[TILE_PRODUCTS] += times * instruction.tile_products
+    counts[STREAMING] += times * instruction.streaming
 
 
 def counted_moments(rows: Sequence[Counter[str]], triggers: Sequence[str]) -> dict[str, CountedMoments]:

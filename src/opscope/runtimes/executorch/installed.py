@@ -77,8 +77,8 @@ def binding_libraries() -> list[Path]:
     runtime = installed_runtime()
     package = HERE.place("executorch") or Path()
     places = ("lib", "extension/pybindings", "kernels/quantized", "extension/llm/custom_ops")
-    found = [path for place in places for path in sorted((package / place).glob("*")) if path.suffix in _SUFFIXES]
-    return list(dict.fromkeys([runtime.backend, *found]))
+    paths = [path for place in places for path in sorted((package / place).glob("*")) if path.suffix in _SUFFIXES]
+    return list(dict.fromkeys([runtime.backend, *paths]))
 
 
 def library_path(directory: Path, name: str) -> Path:

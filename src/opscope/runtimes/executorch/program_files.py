@@ -89,9 +89,9 @@ def program_data(program: Path, named: Path | None) -> Path | None:
 
 def _beside(program: Path, needed: Sequence[str]) -> Path:
     fitting = [path for path in sorted(program.parent.glob(f"*{DATA_SUFFIX}")) if _fits(path, needed)]
-    own = [path for path in fitting if path.stem == program.stem]
-    if len(own or fitting) == 1:
-        return (own or fitting)[0]
+    paths = [path for path in fitting if path.stem == program.stem]
+    if len(paths or fitting) == 1:
+        return (paths or fitting)[0]
     if fitting:
         names = ", ".join(path.name for path in fitting)
         raise UsageError(f"several files have the weights of {program.name}: {names}", where="--data", hint=_HOW)
@@ -117,28 +117,28 @@ def program_files(source: Path, data: Path | None = None) -> list[Path]:
     # Exporters write the one or the other.
     beside = (source.with_suffix(RECORD_SUFFIX), source.with_name(f"{source.name}{RECORD_SUFFIX}"))
     etrecord = next((file for file in beside if file.is_file()), None)
-    found = [source, etrecord] if etrecord else [source]
+    paths = [source, etrecord] if etrecord else [source]
     weights = program_data(source, data)
-    found += [weights] if weights else []
+    paths += [weights] if weights else []
     if record_of_export(source):
-        found += [file for file in (source.with_name(RECORD), source.with_name(EXPORT_LOG)) if file.is_file()]
-    return found
+        paths += [file for file in (source.with_name(RECORD), source.with_name(EXPORT_LOG)) if file.is_file()]
+    return paths
 
 
-def with_facts(told: Model, source: Path | None, files: Sequence[Path], home: str) -> Model:
+def with_facts(model: Model, source: Path | None, files: Sequence[Path], home: str) -> Model:
     """What a manifest says about a model, with what its plan and the records beside it tell."""
     program, record = files[0], record_of_export(files[0])
     executable = read_executable(program)
-    payloads = {delegate.data for own in executable.plans for delegate in own.delegates if delegate.data}
+    payloads = {delegate.data for plan in executable.plans for delegate in plan.delegates if delegate.data}
     etrecord = next((file for file in files if file.suffix == RECORD_SUFFIX), None)
     return msgspec.structs.replace(
-        told,
+        model,
         name=record.name if source is None and record else program.stem,
         dtype=record.dtype if record else None,
         etrecord=f"{home}/{etrecord.name}" if etrecord else None,
         etrecord_sha256=sha256_of(etrecord) if etrecord else None,
         backends=executable.backends(),
-        planned_bytes=sum(sum(own.planned_buffers) for own in executable.plans),
+        planned_bytes=sum(sum(plan.planned_buffers) for plan in executable.plans),
         delegate_bytes=sum(data.size for data in payloads),
         phases=phases_of(program),
     )
@@ -231,10 +231,10 @@ def inputs_of(program: Path, calls: Sequence[str]) -> dict[str, list[tuple[str, 
     """Inputs of the methods that a process calls, in the order of their first calls; a .pte has no names for them."""
     plans = {plan.name: plan for plan in read_executable(program).plans}
     called = dict.fromkeys(calls) or (list(plans) if len(plans) == 1 else [FORWARD])
-    own = [plans[name] for name in called if name in plans]
-    for plan in own:
+    method_plans = [plans[name] for name in called if name in plans]
+    for plan in method_plans:
         _check_numbers(plan)
-    return {plan.name: [("", plan.values[number]) for number in plan.inputs] for plan in own}
+    return {plan.name: [("", plan.values[number]) for number in plan.inputs] for plan in method_plans}
 
 
 def _check_numbers(plan: MethodPlan) -> None:

@@ -141,8 +141,8 @@ def python_instead(why: str) -> RunTarget:
 
 def readiness() -> list[Check]:
     """Of the runtime, of what exports, and of what runs programs."""
-    found = _executorch()
-    return [found] if _installed("executorch") is None else [found, _torch(), _runner()]
+    check = _executorch()
+    return [check] if _installed("executorch") is None else [check, _torch(), _runner()]
 
 
 def _installed(name: str) -> str | None:

@@ -89,14 +89,14 @@ def table_of(report: BenchmarkReport, path: Path) -> EventTable:
 
 def _laid(rows: Sequence[BenchmarkRow], inner: Sequence[BenchmarkRow]) -> list[TraceRow]:
     """Rows one behind the other, below the first row of the table."""
-    found: list[TraceRow] = []
+    trace_rows: list[TraceRow] = []
     calls = [row for row in rows if _is_delegate(row)]
     at, part, last = 0, -1, -1
     for row in rows:
         if inner and calls and _is_delegate(row):
             if row is calls[0]:
-                found += _delegate(calls, inner, at, len(found) + 1)
-                at += found[-len(inner) - 1].duration
+                trace_rows += _delegate(calls, inner, at, len(trace_rows) + 1)
+                at += trace_rows[-len(inner) - 1].duration
             continue
         kernel = row.inner
         if kernel is None:
@@ -104,9 +104,9 @@ def _laid(rows: Sequence[BenchmarkRow], inner: Sequence[BenchmarkRow]) -> list[T
         else:
             part, last = part + (part < 0 or row.number <= last), row.number
             chain = _row(Scope.DELEGATE_OP, kernel, XNNPACK, part, at, row.ns)._replace(delegate_id=row.number)
-        found.append(chain)
+        trace_rows.append(chain)
         at += row.ns
-    return found
+    return trace_rows
 
 
 def _delegate(calls: Sequence[BenchmarkRow], inner: Sequence[BenchmarkRow], start: int, number: int) -> list[TraceRow]:
@@ -114,12 +114,12 @@ def _delegate(calls: Sequence[BenchmarkRow], inner: Sequence[BenchmarkRow], star
     within = sum(row.ns for row in inner)
     name = calls[0].kind if len(calls) == 1 else f"{counted_text(len(calls), 'call')} of delegates"
     whole = max(within, sum(row.ns for row in calls))
-    found, at = [_row(Scope.DELEGATE_CALL, name, XNNPACK, 0, start, whole)], start
+    rows, at = [_row(Scope.DELEGATE_CALL, name, XNNPACK, 0, start, whole)], start
     for row in inner:
-        own = _row(Scope.DELEGATE_OP, row.inner or row.kind, XNNPACK, 0, at, row.ns)
-        found.append(own._replace(delegate_id=row.number, parent=number))
+        trace_row = _row(Scope.DELEGATE_OP, row.inner or row.kind, XNNPACK, 0, at, row.ns)
+        rows.append(trace_row._replace(delegate_id=row.number, parent=number))
         at += row.ns
-    return found
+    return rows
 
 
 def _is_delegate(row: BenchmarkRow) -> bool:
@@ -134,7 +134,7 @@ def _row(scope: Scope, name: str, backend: str, number: int, start: int, duratio
 def _warnings(report: BenchmarkReport, rows: Sequence[BenchmarkRow], dropped: int, spent: int) -> list[TraceWarning]:
     runs = counted_text(report.runs, "inference") if report.runs else "an unknown number of inferences"
     spread = f"; {report.spread}" if report.spread else ""
-    found = [
+    warnings = [
         TraceWarning(
             "averages_only",
             f"the report has averages over {runs}{spread}: spread and percentiles are unknown",
@@ -143,30 +143,30 @@ def _warnings(report: BenchmarkReport, rows: Sequence[BenchmarkRow], dropped: in
     ]
     if report.inference_ns is None:
         words = "the file lacks inference times: the sum of operator times is used, without gaps"
-        found.append(TraceWarning("no_stopwatch", words, "keep all output of benchmark_model, not only the tables"))
+        warnings.append(TraceWarning("no_stopwatch", words, "keep all output of benchmark_model, not only the tables"))
     if report.cut:
         words = (
             "the report is truncated after a table: operators may be missing, and times are rounded to a microsecond"
         )
-        found.append(TraceWarning("truncated", words, "keep the complete output of benchmark_model"))
+        warnings.append(TraceWarning("truncated", words, "keep the complete output of benchmark_model"))
     if any(map(_is_delegate, report.rows)) and not report.inner:
         words = "the report has no delegate operators: it ends before them, or the delegate records none"
-        found.append(TraceWarning("no_delegate_operators", words, "keep the complete output of benchmark_model"))
+        warnings.append(TraceWarning("no_delegate_operators", words, "keep the complete output of benchmark_model"))
     several = sum(row.calls > 1 for row in rows)
     if several:
         words = f"{counted_text(several, 'row')} for several operators of one kind in different parts of the model"
-        found.append(TraceWarning("merged_rows", words, _PROFILE))
+        warnings.append(TraceWarning("merged_rows", words, _PROFILE))
     if report.others:
         words = f"operators of {counted_text(report.others, 'further graph')} excluded: callers include their time"
-        found.append(TraceWarning("other_graphs", words, _PROFILE))
+        warnings.append(TraceWarning("other_graphs", words, _PROFILE))
     if dropped:
         words = f"excluded {counted_text(dropped, 'row')} that list no operator"
-        found.append(TraceWarning("no_operators_rows", words, "see the file for them"))
-    found.append(
+        warnings.append(TraceWarning("no_operators_rows", words, "see the file for them"))
+    warnings.append(
         TraceWarning(
             "quantised_durations",
             f"durations were truncated to whole microseconds before averaging, {spent // MICRO} us in all",
             "use them only for longer operators",
         )
     )
-    return found
+    return warnings

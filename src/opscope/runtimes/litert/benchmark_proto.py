@@ -97,7 +97,7 @@ def _report(message: WireMessage) -> BenchmarkReport:
         elif field.number == _RUN:
             _read_profile(field.message(), graphs, inner)
     main = graphs.get(0, [])
-    runs = max((told.times // told.row.calls for told in (*main, *inner)), default=0)
+    runs = max((row.times // row.row.calls for row in (*main, *inner)), default=0)
     return BenchmarkReport(
         rows=_timed(main, runs),
         inner=_timed(inner, runs),
@@ -110,13 +110,13 @@ def _report(message: WireMessage) -> BenchmarkReport:
 def _read_profile(message: WireMessage, graphs: dict[int, list[_TimedRow]], inner: list[_TimedRow]) -> None:
     for field in fields(message):
         if field.number == _GRAPHS:
-            own = list(fields(field.message()))
-            number = next((one.integer() for one in own if one.number == _GRAPH_INDEX), 0)
-            rows = [_timed_row(one.message()) for one in own if one.number == _GRAPH_ROWS]
+            wire_fields = list(fields(field.message()))
+            number = next((one.integer() for one in wire_fields if one.number == _GRAPH_INDEX), 0)
+            rows = [_timed_row(one.message()) for one in wire_fields if one.number == _GRAPH_ROWS]
             graphs.setdefault(number, []).extend(rows)
         elif field.number == _DELEGATES:
-            own = [one for one in fields(field.message()) if one.number == _DELEGATE_ROWS]
-            inner.extend(_timed_row(one.message()) for one in own)
+            wire_fields = [one for one in fields(field.message()) if one.number == _DELEGATE_ROWS]
+            inner.extend(_timed_row(one.message()) for one in wire_fields)
 
 
 def _timed_row(message: WireMessage) -> _TimedRow:
@@ -141,8 +141,8 @@ def _timed_row(message: WireMessage) -> _TimedRow:
 
 def _timed(rows: Sequence[_TimedRow], runs: int) -> list[BenchmarkRow]:
     """Rows in the order of the run, with what each takes of an inference."""
-    ordered = sorted(rows, key=lambda told: told.order)
+    ordered = sorted(rows, key=lambda row: row.order)
     try:
-        return [told.row._replace(ns=round(told.total_us * 1000 / max(1, runs))) for told in ordered]
+        return [row.row._replace(ns=round(row.total_us * 1000 / max(1, runs))) for row in ordered]
     except OverflowError as error:
         raise TraceFormatError("an operator has an impossible time") from error

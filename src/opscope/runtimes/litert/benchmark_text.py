@@ -123,8 +123,8 @@ def _report(text: str, path: Path) -> BenchmarkReport:
             pattern = None
         elif pattern and line.strip():
             _listed(sections, at).rows.append(_read_row(pattern, line, f"{path}, line {number}"))
-        elif found := _INFERENCE.search(line):
-            inference = float(found["value"])
+        elif match := _INFERENCE.search(line):
+            inference = float(match["value"])
         elif line.startswith("count=") and not sections:
             calls = _figures(line)
         elif not line.strip():
@@ -134,10 +134,10 @@ def _report(text: str, path: Path) -> BenchmarkReport:
 
 def _totals(line: str) -> dict[str, float]:
     """What a line behind a table says of all of it; nothing for any other line."""
-    if found := _OBSERVED.match(line.strip()):
-        return {"observed": float(found["count"])}
-    found = _TIMINGS.search(line)
-    return _figures(found["figures"]) if found else {}
+    if match := _OBSERVED.match(line.strip()):
+        return {"observed": float(match["count"])}
+    match = _TIMINGS.search(line)
+    return _figures(match["figures"]) if match else {}
 
 
 def _lines(text: str) -> Iterator[str]:
@@ -177,24 +177,24 @@ def _row_pattern(heading: str, where: str) -> str:
     # A kind ends behind a word, where no comma ends it: tried at each blank, a line of blanks takes time by its square.
     parts = {"kind": "(?P<kind>.*?)" if commas else r"(?P<kind>.*?)(?<!\s)", "name": "(?P<name>.*)"}
     percent = {"share", "cdf"}
-    told = [parts.get(str(one), f"(?P<{one}>{_NUMBER}){'%' if one in percent else ''}") for one in columns]
-    return rf"{between.join(told)}\Z"
+    texts = [parts.get(str(one), f"(?P<{one}>{_NUMBER}){'%' if one in percent else ''}") for one in columns]
+    return rf"{between.join(texts)}\Z"
 
 
 def _read_row(pattern: str, line: str, where: str) -> tuple[BenchmarkRow, float]:
     """A row, its time by the milliseconds, and its share of the total in per cent."""
-    found = re.match(pattern, line.lstrip())
-    if found is None:
+    match = re.match(pattern, line.lstrip())
+    if match is None:
         raise TraceFormatError("a table row does not match its header", where=where, hint="it was truncated or edited")
-    calls = max(1, int(float(found["calls"])))
-    ns = round(float(found["ms"]) * 1e6) * calls
+    calls = max(1, int(float(match["calls"])))
+    ns = round(float(match["ms"]) * 1e6) * calls
     # A comma in a name would end a column: in CSV a tab stands for it.
-    name = found["name"].replace("\t", ",")
-    return BenchmarkRow(found["kind"].strip(), name, ns, calls), float(found["share"])
+    name = match["name"].replace("\t", ",")
+    return BenchmarkRow(match["kind"].strip(), name, ns, calls), float(match["share"])
 
 
 def _figures(text: str) -> dict[str, float]:
-    return {found["name"]: float(found["value"]) for found in _FIGURES.finditer(text)}
+    return {match["name"]: float(match["value"]) for match in _FIGURES.finditer(text)}
 
 
 def _joined(
@@ -206,13 +206,13 @@ def _joined(
         raise TraceFormatError(f"the report is truncated: {problem}", where=path, hint=_TO_ITS_END)
     main = run.get(_Section(), _Listed([], {}))
     wanted: Sequence[tuple[str, str]] = (("min", "shortest"), ("max", "longest"), ("std", "standard deviation"))
-    told = [f"{word} {calls[name] / 1e3:.3f} ms" for name, word in wanted if name in calls]
+    texts = [f"{word} {calls[name] / 1e3:.3f} ms" for name, word in wanted if name in calls]
     return BenchmarkReport(
         rows=_timed(main),
         inner=[row for at, listed in run.items() if at.inner for row in _timed(listed)],
         runs=int(main.total.get("count", 0)),
         inference_ns=None if inference is None else round(inference * 1e3),
-        spread=", ".join(told),
+        spread=", ".join(texts),
         others=sum(at.graph > 0 for at in run),
         cut=any("observed" not in listed.total for listed in run.values()),
     )

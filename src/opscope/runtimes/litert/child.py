@@ -61,12 +61,12 @@ class TfliteRun(ProgramRun[_Signature]):
 
     def fill(self) -> list[Tensor]:
         """As they are asked for, else as the model declares them."""
-        slots = [(own, one) for own in self._signatures.values() for one in own.declared.inputs]
-        tensors = input_tensors([own.declared for own in self._signatures.values()], self._job.inputs)
+        slots = [(signature, one) for signature in self._signatures.values() for one in signature.declared.inputs]
+        tensors = input_tensors([signature.declared for signature in self._signatures.values()], self._job.inputs)
         arrays = input_arrays(self._job.values, self._job.seed, tensors)
-        for (own, one), tensor, array in zip(slots, tensors, arrays, strict=True):
+        for (signature, one), tensor, array in zip(slots, tensors, arrays, strict=True):
             data = np.frombuffer(to_bytes(array, tensor.dtype, range(array.ndim)), np.uint8)
-            self._model.fill(own.told.input_buffers[own.told.inputs.index(one.name)], data)
+            self._model.fill(signature.told.input_buffers[signature.told.inputs.index(one.name)], data)
         return tensors
 
     def calls(self) -> Iterator[_Signature]:
@@ -105,7 +105,11 @@ class TfliteRun(ProgramRun[_Signature]):
 
     def outputs(self) -> list[Array]:
         """In the order of the file."""
-        return [self._output(own, one) for own in self._signatures.values() for one in own.declared.outputs]
+        return [
+            self._output(signature, one)
+            for signature in self._signatures.values()
+            for one in signature.declared.outputs
+        ]
 
     def _output(self, called: _Signature, declared: PlannedTensor) -> Array:
         place = called.told.outputs.index(declared.name)

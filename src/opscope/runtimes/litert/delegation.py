@@ -95,16 +95,16 @@ def refusals(graph: TfliteSubgraph) -> dict[int, PortableReason]:
     An operator that is :func:`unpacked` is taken unless an operator outside reads what it makes.
     """
     once = unpacked(graph)
-    found = {
+    reasons = {
         number: reason
         for number, operator in enumerate(graph.operators)
         if number not in once.values() and (reason := refusal(graph, operator, frozenset(once))) is not None
     }
-    read = {value for number in found for value in graph.operators[number].inputs}
+    read = {value for number in reasons for value in graph.operators[number].inputs}
     for value, number in once.items():
         if value in read:
-            found[number] = _because(Cause.OPTION, "an operator outside the delegate reads it", None)
-    return dict(sorted(found.items()))
+            reasons[number] = _because(Cause.OPTION, "an operator outside the delegate reads it", None)
+    return dict(sorted(reasons.items()))
 
 
 def refusal(

@@ -51,7 +51,7 @@ def installed_interpreter(python: Python = HERE) -> InstalledLibrary:
         raise _nothing_installed()
     package = INTERPRETERS[module]
     found = _version(python, package)
-    library = next((own for name in _INTERPRETER_LIBRARIES if (own := _library(place, name))), None)
+    library = next((path for name in _INTERPRETER_LIBRARIES if (path := _library(place, name))), None)
     if library is None:
         raise MissingDependencyError(f"{package} {found} has no Interpreter for this system", where=place)
     return InstalledLibrary(package, found, library)

@@ -184,8 +184,8 @@ class _Lowering:
         built = [_GraphBuilder(graph, members).graph() for members in self._parts]
         # A part that only unpacks weights has nothing left to run, and LiteRT's profiler does not count it.
         self.graphs = [
-            DelegateGraph(name, part, (self._first + part,), own)
-            for part, own in enumerate(one for one in built if one.nodes)
+            DelegateGraph(name, part, (self._first + part,), xnn_graph)
+            for part, xnn_graph in enumerate(one for one in built if one.nodes)
         ]
 
     def costs(self) -> Iterator[tuple[int, Callable[[], Cost | None]]]:

@@ -63,9 +63,9 @@ def packed_model(data: memoryview, path: Path) -> PackedModel:
 def _uses(sections: Tables) -> dict[int, str]:
     """What sections are for, by their numbers."""
     items, owners = nested(sections, _ITEMS)
-    keys, found = texts(items, _KEY), dict[int, str]()
+    keys, uses = texts(items, _KEY), dict[int, str]()
     for member in union(items, _VALUE):
         if member.number == _TEXT:
             values = zip(member.rows, texts(member.tables, 0), strict=True)
-            found |= {int(owners[row]): value for row, value in values if keys[row] == "model_type"}
-    return found
+            uses |= {int(owners[row]): value for row, value in values if keys[row] == "model_type"}
+    return uses

@@ -54,14 +54,14 @@ class LiteRt(Runtime):
         from opscope.runtimes.litert.target import interpreter_here, interpreter_needed
 
         here = named.kind in {AUTO, LOCAL} and not named.address
-        found = None if here else self.target(named)
+        target = None if here else self.target(named)
         needed = next((why for program in programs if (why := interpreter_needed(program, asked(program)))), None)
         if needed and not here:
             problem = f"only LiteRT's Interpreter runs it, from Python: {needed}"
             hint = f"leave out --target: {AUTO.name} and {LOCAL.name} run it on this machine"
             raise UsageError(problem, where=named.text, hint=hint)
         why = needed or self._unknown() if here else None
-        return interpreter_here(why) if why else found or self.target(named)
+        return interpreter_here(why) if why else target or self.target(named)
 
     def _unknown(self) -> str | None:
         """That the compiled-model API of the installed release is not known; None where it is."""
@@ -69,9 +69,9 @@ class LiteRt(Runtime):
 
         if has_compiled_models():
             return None
-        found = installed_interpreter()
+        library = installed_interpreter()
         return (
-            f"the compiled-model API is supported for {', '.join(KNOWN)}, but {found.package} {found.version} is "
+            f"the compiled-model API is supported for {', '.join(KNOWN)}, but {library.package} {library.version} is "
             "installed"
         )
 
@@ -135,7 +135,9 @@ class LiteRt(Runtime):
         """By the inputs of its signatures."""
         from opscope.runtimes.language import declared_phases
 
-        return declared_phases({one.name: [(own.name, own) for own in one.inputs] for one in self.signatures(program)})
+        return declared_phases(
+            {one.name: [(tensor.name, tensor) for tensor in one.inputs] for one in self.signatures(program)}
+        )
 
     def fills(self, program: Path, calls: Sequence[str]) -> Sequence[str | None]:
         """Of the signatures of a language model."""
@@ -143,10 +145,10 @@ class LiteRt(Runtime):
         from opscope.runtimes.litert.signatures import table_rows
 
         rows = table_rows(program)
-        found, inputs = self.phases(program), self.inputs(program, calls)
-        if not set(inputs) <= set(found):
+        phases, inputs = self.phases(program), self.inputs(program, calls)
+        if not set(inputs) <= set(phases):
             return ()
-        return [phase_fill(one, value, found[name], rows) for name, own in inputs.items() for one, value in own]
+        return [phase_fill(one, value, phases[name], rows) for name, own in inputs.items() for one, value in own]
 
     def tensor_names(self, program: Path) -> tuple[list[str], list[str]]:
         """Of the tensors that the arguments of a signature stand for."""

@@ -102,40 +102,40 @@ def called_signatures(
     model: CallableModel, told: Mapping[str, Told], calls: Sequence[str]
 ) -> dict[str, CalledSignature[Told]]:
     """What is called, by name, in the order of the first calls."""
-    found = {}
+    signatures = {}
     for name in _names(model, calls):
-        own = model.signature(name)
+        signature = model.signature(name)
         alone = next(iter(told.values())) if len(model.signatures) == len(told) == 1 else None
         there = told.get(name) or alone
-        if own is None or there is None:
+        if signature is None or there is None:
             raise RunError(f"the model has no signature {name!r}; it has: {', '.join(sorted(told))}")
-        for ours, theirs in ((own.inputs, there.inputs), (own.outputs, there.outputs)):
+        for ours, theirs in ((signature.inputs, there.inputs), (signature.outputs, there.outputs)):
             if {one.name for one in ours} != set(theirs):
                 raise RunError(
                     f"LiteRT and the file disagree on the inputs or outputs of {name!r}: LiteRT has {', '.join(theirs)}"
                 )
-        found[name] = CalledSignature(own, there)
-    return found
+        signatures[name] = CalledSignature(signature, there)
+    return signatures
 
 
 def open_sizes(
     model: CallableModel, calls: Sequence[str], inputs: Sequence[PlannedInput]
 ) -> dict[str, dict[str, list[int]]]:
     """Sizes that the file leaves open, as they are asked for, by signature and input."""
-    called = [own for name in _names(model, calls) if (own := model.signature(name)) is not None]
-    declared = [(own.name, one) for own in called for one in own.inputs]
-    found: dict[str, dict[str, list[int]]] = {}
+    called = [signature for name in _names(model, calls) if (signature := model.signature(name)) is not None]
+    declared = [(signature.name, one) for signature in called for one in signature.inputs]
+    sizes: dict[str, dict[str, list[int]]] = {}
     for (name, one), planned in zip(declared, inputs, strict=False):
         if one.dynamism is not Dynamism.STATIC and planned.shape is not None:
-            found.setdefault(name, {})[one.name] = planned.shape
-    return found
+            sizes.setdefault(name, {})[one.name] = planned.shape
+    return sizes
 
 
 def input_tensors(called: Iterable[Signature], inputs: Sequence[PlannedInput]) -> list[Tensor]:
     """The inputs of all signatures that are called, in the order of the file, as for every runtime."""
     if inputs:
         return [Tensor(list(one.shape or ()), one.dtype) for one in inputs]
-    declared = [one for own in called for one in own.inputs]
+    declared = [one for signature in called for one in signature.inputs]
     return [Tensor(list(tensor.sizes), tensor.dtype.name) for tensor in declared]
 
 
@@ -173,11 +173,11 @@ def _callable(model: TfliteModel) -> CallableModel:
 def _signatures(model: TfliteModel) -> list[Signature]:
     return [
         Signature(
-            own.key or _ONLY,
-            _named(model.subgraphs[own.subgraph], own.inputs),
-            _named(model.subgraphs[own.subgraph], own.outputs),
+            signature.key or _ONLY,
+            _named(model.subgraphs[signature.subgraph], signature.inputs),
+            _named(model.subgraphs[signature.subgraph], signature.outputs),
         )
-        for own in model.signatures
+        for signature in model.signatures
     ]
 
 

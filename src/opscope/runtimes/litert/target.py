@@ -46,8 +46,8 @@ MODULES = PackageModules(
 
 def litert_here(stand_in: str | None = None, python: Python = HERE) -> PackageTarget:
     """The installed LiteRT."""
-    found, versions = installed_litert(python), {PACKAGE: installed_litert(python).version}
-    return PackageTarget(MODULES, TRACE, lambda: found.library, lambda: versions, stand_in, python=python)
+    library, versions = installed_litert(python), {PACKAGE: installed_litert(python).version}
+    return PackageTarget(MODULES, TRACE, lambda: library.library, lambda: versions, stand_in, python=python)
 
 
 _Sides = tuple["TfliteSubgraph", "Sequence[int]", "Sequence[int]"]
@@ -81,9 +81,9 @@ def is_settled(model: TfliteModel) -> bool:
 
 def _called(model: TfliteModel) -> Iterator[_Sides]:
     """Graphs that a caller can name, with their inputs and outputs."""
-    for own in model.signatures:
-        sides = [[number for _, number in side] for side in (own.inputs, own.outputs)]
-        yield model.subgraphs[own.subgraph], sides[0], sides[1]
+    for signature in model.signatures:
+        sides = [[number for _, number in side] for side in (signature.inputs, signature.outputs)]
+        yield model.subgraphs[signature.subgraph], sides[0], sides[1]
     if not model.signatures:
         graph = model.subgraphs[0]
         yield graph, graph.inputs, graph.outputs
@@ -104,9 +104,9 @@ class InterpreterTarget(PackageTarget):
     """
 
     def __init__(self, reason: str, peaks: RunTarget | None, python: Python = HERE) -> None:
-        found = installed_interpreter(python)
-        versions = {found.package: found.version}
-        super().__init__(INTERPRETER_MODULES, TRACE, lambda: found.library, lambda: versions, reason, python=python)
+        library = installed_interpreter(python)
+        versions = {library.package: library.version}
+        super().__init__(INTERPRETER_MODULES, TRACE, lambda: library.library, lambda: versions, reason, python=python)
         self._peaks = peaks
 
     def capabilities(self) -> Capabilities:
@@ -120,10 +120,10 @@ class InterpreterTarget(PackageTarget):
 
     def offer(self, mechanism: Mechanism) -> SwitchOffer:
         """What a mechanism can do for the library, which in some releases holds much more than the runtime."""
-        found = super().offer(mechanism)
+        offer = super().offer(mechanism)
         with tempfile.TemporaryDirectory(prefix="opscope-") as directory:
             self._switch().prepared_with(mechanism, [], Path(directory))
-        return found
+        return offer
 
     @cached_property
     def _built(self) -> str:
@@ -151,22 +151,22 @@ def interpreter_here(why: str, python: Python = HERE) -> InterpreterTarget:
     return InterpreterTarget(f"LiteRT's Interpreter ran it from Python: {why}", peaks, python)
 
 
-def interpreter_needed(program: Path, asked: AskedCalls) -> str | None:
+def interpreter_needed(program: Path, asked_calls: AskedCalls) -> str | None:
     """What the compiled-model API does not do with a program, as a sentence; None for one that it runs.
 
     A program whose file does not show it is tried.
     """
     model = read_tflite(program)
     known = unsupported(model)
-    return known if known or is_settled(model) or not has_compiled_models() else _refusal(program, asked)
+    return known if known or is_settled(model) or not has_compiled_models() else _refusal(program, asked_calls)
 
 
-def _refusal(program: Path, asked: AskedCalls) -> str | None:
+def _refusal(program: Path, asked_calls: AskedCalls) -> str | None:
     """Why calls fail through the compiled-model API, and not in the Interpreter.
 
     It may refuse the second one: the first has shown then that sizes of outputs change.
     """
-    calls, inputs = tuple(asked.calls), tuple(asked.inputs)
+    calls, inputs = tuple(asked_calls.calls), tuple(asked_calls.inputs)
     count = 2 * max(1, len(calls))
     job = Job(str(program), AS_IT_IS, count, 0, _SECONDS, traced=False, calls=calls, inputs=inputs)
     with tempfile.TemporaryDirectory(prefix="opscope-") as directory, storage_errors(Path(directory)):

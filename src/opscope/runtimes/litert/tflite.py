@@ -287,15 +287,15 @@ def _operator_name(code: int, name: str) -> str:
 
 def _subgraphs(graphs: Tables, buffers: _Buffers, codes: Sequence[tuple[str, int, int]]) -> tuple[TfliteSubgraph, ...]:
     columns = zip(texts(graphs, _NAME), vectors(graphs, _INPUTS, INT32), vectors(graphs, _OUTPUTS, INT32), strict=True)
-    found = []
+    subgraphs = []
     for row, (name, inputs, outputs) in enumerate(columns):
-        own = graphs.only(row)
-        tensors = _tensors(nested(own, _TENSORS)[0], buffers)
-        _check(own, inputs, len(tensors), "an input or output of a subgraph")
-        _check(own, outputs, len(tensors), "an input or output of a subgraph")
-        operators = _operators(nested(own, _OPERATORS)[0], codes, len(tensors), len(graphs))
-        found.append(TfliteSubgraph(name, tensors, inputs, outputs, operators))
-    return tuple(found)
+        tables = graphs.only(row)
+        tensors = _tensors(nested(tables, _TENSORS)[0], buffers)
+        _check(tables, inputs, len(tensors), "an input or output of a subgraph")
+        _check(tables, outputs, len(tensors), "an input or output of a subgraph")
+        operators = _operators(nested(tables, _OPERATORS)[0], codes, len(tensors), len(graphs))
+        subgraphs.append(TfliteSubgraph(name, tensors, inputs, outputs, operators))
+    return tuple(subgraphs)
 
 
 def _check(tables: Tables, members: Sequence[int], count: int, what: str, least: int = 0) -> None:
@@ -312,7 +312,7 @@ def _tensors(tables: Tables, buffers: _Buffers) -> tuple[TfliteTensor, ...]:
         texts(tables, 3), numbers(tables, 1, UINT8), numbers(tables, 2, UINT32), numbers(tables, 5, BOOL), strict=True
     )
     thin = set(sparse)
-    found = []
+    tensors = []
     for row, (name, code, buffer, variable) in enumerate(columns):
         shape = shapes[row]
         if len(shape) > _MOST_DIMENSIONS or any(size < -1 for size in shape):
@@ -321,7 +321,7 @@ def _tensors(tables: Tables, buffers: _Buffers) -> tuple[TfliteTensor, ...]:
         dtype = NUMBER_TYPES[code] if code < len(NUMBER_TYPES) else NumberType(f"unknown-{code}", None)
         values = buffers.integers(buffer, dtype, math.prod(sizes))
         open_axes = sorted({axis for sizes_of in (shape, asked[row]) for axis, size in enumerate(sizes_of) if size < 0})
-        found.append(
+        tensors.append(
             TfliteTensor(
                 name,
                 dtype,
@@ -335,12 +335,12 @@ def _tensors(tables: Tables, buffers: _Buffers) -> tuple[TfliteTensor, ...]:
                 values,
             )
         )
-    return tuple(found)
+    return tuple(tensors)
 
 
 def _quantisations(tables: Tables, shapes: Sequence[tuple[int, ...]]) -> list[QuantisationScales]:
     """Scales of tensors; those of blocks are a tensor of their own."""
-    found = [QuantisationScales(QuantisationKind.NONE)] * len(tables)
+    quantisation_scales = [QuantisationScales(QuantisationKind.NONE)] * len(tables)
     parameters, rows = referred(tables, 4)
     blocks = {
         row: math.prod(shapes[tensor][:_MOST_DIMENSIONS]) if 0 <= tensor < len(shapes) else 0
@@ -359,14 +359,14 @@ def _quantisations(tables: Tables, shapes: Sequence[tuple[int, ...]]) -> list[Qu
     for place, (row, scales, zeros, details, channel) in enumerate(columns):
         if details:
             count = blocks.get(place, len(scales))
-            found[row] = QuantisationScales(QuantisationKind.PER_CHANNEL_GROUP, max(0, count), channel)
+            quantisation_scales[row] = QuantisationScales(QuantisationKind.PER_CHANNEL_GROUP, max(0, count), channel)
         elif len(scales) == 1:
-            found[row] = QuantisationScales(
+            quantisation_scales[row] = QuantisationScales(
                 QuantisationKind.PER_TENSOR, scale=scales[0], zero_point=zeros[0] if zeros else 0
             )
         elif scales:
-            found[row] = QuantisationScales(QuantisationKind.PER_CHANNEL, len(scales), channel)
-    return found
+            quantisation_scales[row] = QuantisationScales(QuantisationKind.PER_CHANNEL, len(scales), channel)
+    return quantisation_scales
 
 
 def _operators(
@@ -375,7 +375,7 @@ def _operators(
     inputs, outputs = vectors(tables, 1, INT32), vectors(tables, 2, INT32)
     options = _options(tables)
     own = vectors(tables, 5, UINT8) if any(name in MEDIAPIPE for name, _, _ in codes) else ()
-    found = []
+    operators = []
     for row, code in enumerate(numbers(tables, 0, UINT32)):
         if code >= len(codes):
             raise tables.buffer.error(f"operator {row} has code {code} of {len(codes)}", int(tables.at[row]))
@@ -383,9 +383,9 @@ def _operators(
         _check(tables, outputs[row], tensors, f"an output of operator {row}")
         if any(not 0 <= graph < graphs for graph in options[row].subgraphs):
             raise tables.buffer.error(f"operator {row} runs a missing subgraph", int(tables.at[row]))
-        told = _of_mediapipe(bytes(own[row])) if codes[code][0] in MEDIAPIPE else options[row]
-        found.append(TfliteOperator(*codes[code], inputs[row], outputs[row], told))
-    return tuple(found)
+        tflite_options = _of_mediapipe(bytes(own[row])) if codes[code][0] in MEDIAPIPE else options[row]
+        operators.append(TfliteOperator(*codes[code], inputs[row], outputs[row], tflite_options))
+    return tuple(operators)
 
 
 _ACTIVATIONS = ("NONE", "RELU", "RELU_N1_TO_1", "RELU6", "TANH", "SIGN_BIT")
@@ -416,7 +416,7 @@ _FURTHER_OPTIONS, _COMPOSITE = 11, 21
 
 
 def _options(tables: Tables) -> list[TfliteOptions]:
-    found = [TfliteOptions()] * len(tables)
+    options = [TfliteOptions()] * len(tables)
     for kind, rows, members in union(tables, 3):
         fields = _FIELDS.get(kind)
         if fields is None:
@@ -424,12 +424,12 @@ def _options(tables: Tables) -> list[TfliteOptions]:
         columns = {name: _column(members, name, slots) for name, slots in fields.items()}
         for place, row in enumerate(rows):
             values = {name: column[place] for name, column in columns.items()}
-            found[row] = msgspec.convert(values, TfliteOptions)
+            options[row] = msgspec.convert(values, TfliteOptions)
     for kind, rows, members in union(tables, _FURTHER_OPTIONS):
         if kind == _COMPOSITE:
             for row, name, graph in zip(rows, texts(members, 0), numbers(members, 1, INT32), strict=True):
-                found[row] = TfliteOptions(subgraphs=(graph,), composite=name)
-    return found
+                options[row] = TfliteOptions(subgraphs=(graph,), composite=name)
+    return options
 
 
 def _of_mediapipe(data: bytes) -> TfliteOptions:
@@ -470,13 +470,13 @@ def _joined(members: Tables, name: str, slots: tuple[int, ...]) -> Sequence[obje
 def _signatures(root: Tables, subgraphs: Sequence[TfliteSubgraph]) -> tuple[TfliteSignature, ...]:
     tables, _ = nested(root, _SIGNATURES)
     columns = zip(texts(tables, 2), numbers(tables, 4, UINT32), strict=True)
-    found = []
+    signatures = []
     for row, (key, graph) in enumerate(columns):
         if graph >= len(subgraphs):
             raise root.buffer.error(f"signature {key!r} runs subgraph {graph} of {len(subgraphs)}")
         own, count = tables.only(row), len(subgraphs[graph].tensors)
-        found.append(TfliteSignature(key, graph, _names(own, 0, count), _names(own, 1, count)))
-    return tuple(found)
+        signatures.append(TfliteSignature(key, graph, _names(own, 0, count), _names(own, 1, count)))
+    return tuple(signatures)
 
 
 def _names(signature: Tables, slot: int, count: int) -> tuple[tuple[str, int], ...]:

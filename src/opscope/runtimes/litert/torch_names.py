@@ -31,14 +31,14 @@ def torch_layer(operator: str, name: str) -> NamedLayer | None:
 
     A product is named last, behind the normalisation and the activation that it took up; other operators first.
     """
-    nodes = [found for part in name.split(";") if (found := _module(part)) is not None]
+    nodes = [layer for part in name.split(";") if (layer := _module(part)) is not None]
     if not nodes:
         return None
     first = _PRODUCTS.get(operator)
     if first is None:
         return nodes[0]
-    own = [one for one in nodes if one.types and one.types[-1].rpartition(".")[2].startswith(first)]
-    return (own or nodes)[-1]
+    layers = [one for one in nodes if one.types and one.types[-1].rpartition(".")[2].startswith(first)]
+    return (layers or nodes)[-1]
 
 
 def _module(part: str) -> NamedLayer | None:

@@ -158,8 +158,8 @@ def make_folder(
         with made_in_place(folder) as parts:
             parts.mkdir()
             compile_to(parts / RUNNER, compiler, flags)
-            found = [_system_file(compiler, name) for name in (_LOADERS[arch], *_SYSTEM)]
-            for file in [*libraries, *found]:
+            paths = [_system_file(compiler, name) for name in (_LOADERS[arch], *_SYSTEM)]
+            for file in [*libraries, *paths]:
                 shutil.copy(file, parts / file.name)
     return RuntimeFolder(arch, folder, _digest(folder), {**runtime, "compiler": compiler.version})
 
@@ -167,11 +167,11 @@ def make_folder(
 def _system_file(compiler: Compiler, name: str) -> Path:
     """The loader, or a library of C or of the compiler, as it finds it itself."""
     command = [*compiler.command, f"-print-file-name={name}"]
-    told = subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
-    if not Path(told).is_absolute() or not Path(told).exists():
+    text = subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
+    if not Path(text).is_absolute() or not Path(text).exists():
         hint = "install that compiler's C and C++ libraries (Debian: libc6-dev-arm64-cross for aarch64)"
         raise MissingDependencyError(f"the compiler has no {name}", where=shlex.join(compiler.command), hint=hint)
-    return Path(told).parent / name
+    return Path(text).parent / name
 
 
 def _digest(folder: Path) -> str:

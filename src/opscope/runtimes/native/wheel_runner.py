@@ -132,12 +132,12 @@ def _downloaded(wheel: Wheel, arch: str, work: Path) -> Path:
     command += [word for name in wheel.platforms for word in ("--platform", f"{name}_{arch}")]
     command += ["--dest", str(work), f"{wheel.package}=={wheel.version}"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=_DOWNLOAD_SECONDS, check=False)
-    found = list(work.glob("*.whl"))
-    if done.returncode or not found:
+    paths = list(work.glob("*.whl"))
+    if done.returncode or not paths:
         problem = f"cannot download the runtime for {arch}: {last_line(done.stderr) or 'pip gave no wheel'}"
         raise MissingDependencyError(problem, hint=_NO_WHEEL)
-    _check_published(wheel, found[0])
-    return found[0]
+    _check_published(wheel, paths[0])
+    return paths[0]
 
 
 def _check_published(wheel: Wheel, file: Path) -> None:
@@ -306,8 +306,8 @@ class WheelTarget(RunnerTarget):
     def emulated(cls, cache: Path | None = None) -> WheelTarget:
         """For 64-bit Arm under QEMU on this machine. Its times mean nothing."""
         host = EmulatedMachine(find_emulator())
-        found = NativeProgram.of(cls.runner.folder(host.arch, cache))
-        program = found._replace(versions={**found.versions, **host.versions})
+        native_program = NativeProgram.of(cls.runner.folder(host.arch, cache))
+        program = native_program._replace(versions={**native_program.versions, **host.versions})
         return cls(host, lambda: program, {}, None)
 
     @classmethod

@@ -203,7 +203,7 @@ def _inside(size: int, taps: int, count: int, stride: int, dilation: int, before
 
 def _seen(ran: Sequence[SessionNode], holds: Mapping[str, str]) -> dict[str, SessionTensor]:
     """Tensors of the model as nodes had them that neither fill up nor lay out anew."""
-    found: dict[str, SessionTensor] = {}
+    session_tensors: dict[str, SessionTensor] = {}
     for node in ran:
         if node.domain == BLOCKED or node.op in MOVERS:
             continue
@@ -211,8 +211,8 @@ def _seen(ran: Sequence[SessionNode], holds: Mapping[str, str]) -> dict[str, Ses
             own = [name for name in names if name]
             for name, tensor in zip(own, tensors if len(tensors) == len(own) else (), strict=False):
                 if holds.get(name) == name:
-                    found.setdefault(name, tensor)
-    return found
+                    session_tensors.setdefault(name, tensor)
+    return session_tensors
 
 
 def _moves(node: SessionNode) -> bool:
@@ -364,11 +364,11 @@ class NodeFacts(NamedTuple):
 
 def node_facts(given: OnnxGraph, ran: SessionGraph) -> list[NodeFacts]:
     """What is known of the nodes of a session, those of the graphs that they run included."""
-    found = []
+    facts = []
     for one in _numbered(given, ran.nodes, frozenset(), ran.shapes):
         main = one.facts.main(one.origin)
-        found.append(NodeFacts(one.node, main, one.facts.of(one), one.facts.filter(main)))
-    return found
+        facts.append(NodeFacts(one.node, main, one.facts.of(one), one.facts.filter(main)))
+    return facts
 
 
 def with_nodes(side: Side, program: Path, ran: SessionGraph) -> AttributedSide:
@@ -396,8 +396,8 @@ def with_nodes(side: Side, program: Path, ran: SessionGraph) -> AttributedSide:
     named = [one for own in each.values() for one in own]
     strange = bool(named) and all(one.origin.attribution is Attribution.NAME for one in named)
     conflict = "it has none of the nodes that ran" if strange else None
-    found = Attributions(operators, [], conflict, [], {}, {})
-    return AttributedSide(side._replace(table=table), found)
+    attributions = Attributions(operators, [], conflict, [], {}, {})
+    return AttributedSide(side._replace(table=table), attributions)
 
 
 def _by_owner(named: Sequence[_Named]) -> dict[int | None, dict[str, _Named]]:
@@ -535,8 +535,8 @@ class _Facts:
         tensors = node.read[:1], node.written[:1]
         shapes = [
             self._costs.held(name, tensor)
-            for own, told in zip(names, tensors, strict=True)
-            for name, tensor in zip(own, told, strict=False)
+            for own, session_tensors in zip(names, tensors, strict=True)
+            for name, tensor in zip(own, session_tensors, strict=False)
         ]
         return OperatorFacts(
             operator_class=self._class(node, main),

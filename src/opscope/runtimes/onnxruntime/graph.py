@@ -73,14 +73,14 @@ class SessionGraph(msgspec.Struct, frozen=True):
 def read_session_graph(path: Path) -> SessionGraph:
     """The graph of a file."""
     try:
-        found = from_json(bytes(file_view(path)), SessionGraph)
+        graph = from_json(bytes(file_view(path)), SessionGraph)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise TraceFormatError(f"not a session graph: {error}", where=path) from error
-    if found.schema != SCHEMA:
-        raise TraceFormatError(f"has the schema {found.schema!r}, not {SCHEMA!r}", where=path)
-    if any(not _possible(one.shape) for one in _every_tensor(found)):
+    if graph.schema != SCHEMA:
+        raise TraceFormatError(f"has the schema {graph.schema!r}, not {SCHEMA!r}", where=path)
+    if any(not _possible(one.shape) for one in _every_tensor(graph)):
         raise TraceFormatError("a tensor has impossible sizes", where=path)
-    return found
+    return graph
 
 
 def every_node(nodes: Sequence[SessionNode]) -> Iterator[SessionNode]:

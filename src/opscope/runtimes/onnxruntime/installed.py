@@ -53,18 +53,22 @@ def native_library(python: Python = HERE) -> tuple[str, Path]:
 
     Its functions are called by their places in a table, which releases of one main version only add to.
     """
-    found = installed_onnxruntime(python)
+    installed_library = installed_onnxruntime(python)
     hint = f"pip install '{PACKAGE}=={NEWEST}', or use --target local"
-    numbers = _NUMBERS.match(found.version)
+    numbers = _NUMBERS.match(installed_library.version)
     oldest = ".".join(map(str, _OLDEST))
     if numbers is None or not _OLDEST <= (int(numbers[1]), int(numbers[2])) < (_OLDEST[0] + 1, 0):
-        problem = f"onnxruntime {found.version} is installed; its C API is supported for {oldest} and later 1.x"
-        raise MissingDependencyError(problem, where=found.library.parent, hint=hint)
-    library = next((file for file in sorted(found.library.parent.glob(_WITH_C_API)) if file.is_file()), None)
+        problem = (
+            f"onnxruntime {installed_library.version} is installed; its C API is supported for {oldest} and later 1.x"
+        )
+        raise MissingDependencyError(problem, where=installed_library.library.parent, hint=hint)
+    library = next(
+        (file for file in sorted(installed_library.library.parent.glob(_WITH_C_API)) if file.is_file()), None
+    )
     if library is None:
-        problem = f"onnxruntime {found.version} has no library with the C API"
-        raise MissingDependencyError(problem, where=found.library.parent, hint=hint)
-    return found.version, library
+        problem = f"onnxruntime {installed_library.version} has no library with the C API"
+        raise MissingDependencyError(problem, where=installed_library.library.parent, hint=hint)
+    return installed_library.version, library
 
 
 def stated_version(version: str) -> str:

@@ -177,25 +177,25 @@ def read_onnx(path: Path) -> OnnxModel:
 
 def decode_onnx(data: memoryview, where: str) -> OnnxModel:
     """The program in these bytes; ``where`` names them in errors."""
-    found = _Members(whole(data, where))
-    version, graph = found.integer(_IR_VERSION), found.message(_GRAPH)
+    members = _Members(whole(data, where))
+    version, graph = members.integer(_IR_VERSION), members.message(_GRAPH)
     if version is None or graph is None:
         raise TraceFormatError("it is not an ONNX model: it has no version or no graph", where=where)
-    opsets = dict(map(_opset, found.messages(8)))
+    opsets = dict(map(_opset, members.messages(8)))
     if not opsets:
         raise TraceFormatError("it has no operator set versions: it is truncated", where=where)
     return OnnxModel(
         version=version,
-        producer=f"{found.text(2)} {found.text(3)}".strip(),
+        producer=f"{members.text(2)} {members.text(3)}".strip(),
         opsets=opsets,
         graph=_graph(graph),
-        functions=tuple(map(_function, found.messages(25))),
+        functions=tuple(map(_function, members.messages(25))),
     )
 
 
 def external_paths(model: OnnxModel, path: Path) -> list[Path]:
     """The files with weights of a model, which lie beside it or in directories beside it."""
-    found = []
+    paths = []
     home = path.parent.resolve()
     for name in model.external_files():
         file = path.parent / name
@@ -205,8 +205,8 @@ def external_paths(model: OnnxModel, path: Path) -> list[Path]:
         if not file.is_file():
             problem = f"its weights are in {name}, which is not next to it"
             raise UsageError(problem, where=path, hint=f"copy them to {file}")
-        found.append(file)
-    return found
+        paths.append(file)
+    return paths
 
 
 class _Members:
@@ -250,26 +250,26 @@ def _domain(name: str) -> str:
 
 
 def _opset(message: WireMessage) -> tuple[str, int]:
-    found = _Members(message)
-    return _domain(found.text(1)), found.integer(2) or 0
+    members = _Members(message)
+    return _domain(members.text(1)), members.integer(2) or 0
 
 
 def _function(message: WireMessage) -> str:
-    found = _Members(message)
-    return f"{found.text(10)}.{found.text(1)}"
+    members = _Members(message)
+    return f"{members.text(10)}.{members.text(1)}"
 
 
 def _graph(message: WireMessage, depth: int = 0) -> OnnxGraph:
     if depth > _DEEPEST:
         raise message.error(f"graphs are nested more than {_DEEPEST} deep")
-    found = _Members(message)
-    weights = (*map(_weight, found.messages(5)), *map(_sparse, found.messages(15)))
+    members = _Members(message)
+    weights = (*map(_weight, members.messages(5)), *map(_sparse, members.messages(15)))
     stored = {one.name for one in weights}
-    constants = tuple(one for message in found.messages(1) for one in _constant(message))
-    inputs, outputs, values = (tuple(map(_value, found.messages(number))) for number in (11, 12, 13))
+    constants = tuple(one for message in members.messages(1) for one in _constant(message))
+    inputs, outputs, values = (tuple(map(_value, members.messages(number))) for number in (11, 12, 13))
     return OnnxGraph(
-        name=found.text(2),
-        nodes=tuple(_node(one, depth) for one in found.messages(1)),
+        name=members.text(2),
+        nodes=tuple(_node(one, depth) for one in members.messages(1)),
         inputs=tuple(one for one in inputs if one.name not in stored),
         outputs=outputs,
         values=values,
@@ -279,11 +279,11 @@ def _graph(message: WireMessage, depth: int = 0) -> OnnxGraph:
 
 def _constant(message: WireMessage) -> Iterator[OnnxWeight]:
     """The tensor of a node that is a constant, by the name of its output."""
-    found = _Members(message)
-    if found.text(4) != "Constant" or not found.texts(2):
+    members = _Members(message)
+    if members.text(4) != "Constant" or not members.texts(2):
         return
-    for one in map(_Members, found.messages(5)):
-        tensor, name = one.message(5), found.texts(2)[0]
+    for one in map(_Members, members.messages(5)):
+        tensor, name = one.message(5), members.texts(2)[0]
         whole, several = one.integer(3), one.integers(8)
         if tensor is not None:
             yield msgspec.structs.replace(_weight(tensor), name=name)
@@ -294,37 +294,37 @@ def _constant(message: WireMessage) -> Iterator[OnnxWeight]:
 
 
 def _node(message: WireMessage, depth: int) -> OnnxNode:
-    found = _Members(message)
+    members = _Members(message)
     attributes: dict[str, Attribute] = {}
     graphs: dict[str, OnnxGraph] = {}
-    for one in map(_Members, found.messages(5)):
+    for one in map(_Members, members.messages(5)):
         body, value = one.message(6), _attribute(one)
         if body is not None:
             graphs[one.text(1)] = _graph(body, depth + 1)
         elif value is not None:
             attributes[one.text(1)] = value
     return OnnxNode(
-        name=found.text(3),
-        op=found.text(4),
-        domain=_domain(found.text(7)),
-        inputs=found.texts(1),
-        outputs=found.texts(2),
+        name=members.text(3),
+        op=members.text(4),
+        domain=_domain(members.text(7)),
+        inputs=members.texts(1),
+        outputs=members.texts(2),
         attributes=attributes,
         graphs=graphs,
     )
 
 
-def _attribute(found: _Members) -> Attribute | None:
+def _attribute(members: _Members) -> Attribute | None:
     """A number, a text or several numbers; None for anything else."""
-    single, text = found.last(2), found.last(4)
+    single, text = members.last(2), members.last(4)
     if single is not None:
         single.expect(FIXED32)
         return single.floats()[0]
     if text is not None:
         return text.text()
-    floats = tuple(value for field in found.all(7) for value in field.floats())
-    integer = found.integer(3)
-    return integer if integer is not None else floats or found.integers(8) or None
+    floats = tuple(value for field in members.all(7) for value in field.floats())
+    integer = members.integer(3)
+    return integer if integer is not None else floats or members.integers(8) or None
 
 
 def element_type(code: int) -> str:
@@ -338,32 +338,32 @@ def _number_type(code: int | None) -> NumberType:
 
 
 def _value(message: WireMessage) -> OnnxValue:
-    found = _Members(message)
-    kind = found.message(2)
+    members = _Members(message)
+    kind = members.message(2)
     tensor = _Members(kind).message(1) if kind else None
     if tensor is None:
-        return OnnxValue(found.text(1), None, None)
+        return OnnxValue(members.text(1), None, None)
     own = _Members(tensor)
     code, shape = own.integer(1), own.message(2)
     sizes = None if shape is None else tuple(map(_size, _Members(shape).messages(1)))
     if sizes is not None and len(sizes) > _MOST_DIMENSIONS:
         raise message.error(f"a tensor has {counted_text(len(sizes), 'dimension', ',')}")
-    return OnnxValue(found.text(1), None if code is None else _number_type(code), sizes)
+    return OnnxValue(members.text(1), None if code is None else _number_type(code), sizes)
 
 
 def _size(message: WireMessage) -> int | str:
-    found = _Members(message)
-    value = found.integer(1)
-    return found.text(2) if value is None else "" if value < 0 else value
+    members = _Members(message)
+    value = members.integer(1)
+    return members.text(2) if value is None else "" if value < 0 else value
 
 
 def _weight(message: WireMessage) -> OnnxWeight:
-    found = _Members(message)
-    shape = _stored_shape(message, found.integers(1))
-    dtype = _number_type(found.integer(2))
-    entries = [_Members(one) for one in found.messages(13)] if found.integer(14) == _EXTERNAL else []
+    members = _Members(message)
+    shape = _stored_shape(message, members.integers(1))
+    dtype = _number_type(members.integer(2))
+    entries = [_Members(one) for one in members.messages(13)] if members.integer(14) == _EXTERNAL else []
     external = {one.text(1): one.text(2) for one in entries}
-    return OnnxWeight(found.text(8), dtype, shape, external.get("location"), _integers(found, dtype, shape))
+    return OnnxWeight(members.text(8), dtype, shape, external.get("location"), _integers(members, dtype, shape))
 
 
 def _stored_shape(message: WireMessage, shape: tuple[int, ...]) -> tuple[int, ...]:
@@ -377,24 +377,24 @@ def _stored_shape(message: WireMessage, shape: tuple[int, ...]) -> tuple[int, ..
     return shape
 
 
-def _integers(found: _Members, dtype: NumberType, shape: tuple[int, ...]) -> tuple[int, ...] | None:
+def _integers(members: _Members, dtype: NumberType, shape: tuple[int, ...]) -> tuple[int, ...] | None:
     """Integers of a short constant."""
     layout, place = {"int64": ("q", 7), "int32": ("i", 5)}.get(dtype.name, ("", 0))
-    count, raw = math.prod(shape), found.message(9)
+    count, raw = math.prod(shape), members.message(9)
     if not layout or count > _LONGEST:
         return None
     if raw is not None:
         if raw.size != count * struct.calcsize(layout):
             raise raw.error(f"a stored tensor of {count} elements has {raw.size} bytes")
         return struct.unpack(f"<{count}{layout}", raw.view())
-    values = found.integers(place)
+    values = members.integers(place)
     return values if len(values) == count else None
 
 
 def _sparse(message: WireMessage) -> OnnxWeight:
     """A sparse tensor: its values, the places where they stand, and its sizes."""
-    found = _Members(message)
-    values = found.message(1)
+    members = _Members(message)
+    values = members.message(1)
     stored = _weight(values) if values else OnnxWeight("", _number_type(None), (), None, None)
-    shape = _stored_shape(message, found.integers(3))
+    shape = _stored_shape(message, members.integers(3))
     return msgspec.structs.replace(stored, shape=shape, values=None)

@@ -74,10 +74,10 @@ class SessionOrigins:
             order = reversed(self._ran) if number % 2 else self._ran
             if not sum([self._learn(node) for node in order]) and number:
                 break
-        found = [self._origin(node) for node in self._ran]
+        origins = [self._origin(node) for node in self._ran]
         for places in self._joined():
-            self._judge_together(found, places)
-        return self._aligned(found)
+            self._judge_together(origins, places)
+        return self._aligned(origins)
 
     def _joined(self) -> list[list[int]]:
         """Nodes that pass tensors to each other which are none of the model, by their places."""
@@ -96,7 +96,7 @@ class SessionOrigins:
                     group[first(place)] = first(makers[name])
         return [places for places in grouped(range(len(group)), first).values() if len(places) > 1]
 
-    def _judge_together(self, found: list[NodeOrigin], places: Sequence[int]) -> None:
+    def _judge_together(self, origins: list[NodeOrigin], places: Sequence[int]) -> None:
         """Nodes that together compute a node of the model, as those of the function that defines its operator."""
         nodes = [self._ran[place] for place in places]
         read = [self.holds[name] for node in nodes for name in node.inputs if name in self.holds]
@@ -108,15 +108,15 @@ class SessionOrigins:
         main = [number for number in whole if self._nodes[number].op not in CARRIERS]
         product = any(family(self._nodes[number].op) in PRODUCTS for number in main)
         for place in places:
-            if found[place].attribution is Attribution.EXACT:
+            if origins[place].attribution is Attribution.EXACT:
                 continue
             of_kind = [number for number in main if family(self._nodes[number].op) == family(self._ran[place].op)]
             if len(main) == 1 and not product:
-                found[place] = NodeOrigin((main[0],), main[0], Attribution.EXACT)
+                origins[place] = NodeOrigin((main[0],), main[0], Attribution.EXACT)
             elif len(of_kind) == 1:
-                found[place] = NodeOrigin((of_kind[0],), of_kind[0], Attribution.ALIGNED)
+                origins[place] = NodeOrigin((of_kind[0],), of_kind[0], Attribution.ALIGNED)
             elif not product:
-                found[place] = NodeOrigin(whole, whole[-1], Attribution.ALIGNED)
+                origins[place] = NodeOrigin(whole, whole[-1], Attribution.ALIGNED)
 
     def _learn(self, node: SessionNode) -> bool:
         """Carry on what is known of a node's tensors; whether anything was new."""
@@ -290,11 +290,11 @@ class SessionOrigins:
         ]
         return NodeOrigin((*fused, number), fused[0] if fused else number, Attribution.ALIGNED)
 
-    def _aligned(self, found: list[NodeOrigin]) -> list[NodeOrigin]:
+    def _aligned(self, origins: list[NodeOrigin]) -> list[NodeOrigin]:
         """Products that are left, by their order, where as many of a kind are left on both sides."""
-        taken = {number for one in found for number in one.nodes}
+        taken = {number for one in origins for number in one.nodes}
         left = grouped(
-            [place for place, one in enumerate(found) if one.attribution is Attribution.NAME],
+            [place for place, one in enumerate(origins) if one.attribution is Attribution.NAME],
             lambda place: family(self._ran[place].op),
         )
         for kind, places in left.items():
@@ -305,5 +305,5 @@ class SessionOrigins:
             ]
             if kind in PRODUCTS | CONTROL and len(free) == len(places):
                 for place, number in zip(places, free, strict=True):
-                    found[place] = NodeOrigin((number,), number, Attribution.ALIGNED)
-        return found
+                    origins[place] = NodeOrigin((number,), number, Attribution.ALIGNED)
+        return origins

@@ -121,7 +121,7 @@ def onnx_preflight(path: Path, *, installed: bool) -> Preflight:
         language = onnx_language_model(path)
         if language is not None:  # a prompt, with nothing before it
             prompt = language.without_cache()
-            called = Signature(METHOD, tuple(own for _, own in prompt), signature.outputs)
+            called = Signature(METHOD, tuple(tensor for _, tensor in prompt), signature.outputs)
             limits = {**limits, **({language.tokens: language.vocabulary} if language.vocabulary else {})}
         session, words = run_once(
             here, "ONNX Runtime", path, called, limits, lambda left: read_session_graph(left / GRAPH)
@@ -131,7 +131,7 @@ def onnx_preflight(path: Path, *, installed: bool) -> Preflight:
     else:
         ran = "nothing ran: install onnxruntime for work and shapes"
         operators = [Planned(node.op, 1, classify(f"{node.op}: ").category, None, None) for node in given.nodes]
-    found = method_preflight(
+    preflight = method_preflight(
         METHOD,
         [Tensor(list(one.sizes), one.dtype.name) for one in signature.inputs],
         [Tensor(list(one.sizes), one.dtype.name) for one in signature.outputs],
@@ -140,7 +140,7 @@ def onnx_preflight(path: Path, *, installed: bool) -> Preflight:
         partition=Partition(0, 0, len(operators), 0, 0, 0, []),
         borders=DelegateBoundaries(0, 0, 0, 0, 0),
     )
-    return Preflight(str(path), sha256_of(path), TABLE, "", [found], ran)
+    return Preflight(str(path), sha256_of(path), TABLE, "", [preflight], ran)
 
 
 def _planned(one: NodeFacts) -> Planned:
@@ -202,10 +202,10 @@ def _convolution(one: NodeFacts, node: OnnxNode, types: str) -> Eligibility:
     shape, taps = one.facts.shape or (), one.filter[2:]
     if form is Form.DEPTHWISE or types != "float":
         reason = "grouped" if form is Form.DEPTHWISE else f"in {types}"
-        told = f"MLAS runs fp32 convolutions without groups with KleidiAI; this one is {reason}"
-        return Eligibility(SmeSupport.NOT_ELIGIBLE, form, types, told, _PACKED, tried=False)
+        text = f"MLAS runs fp32 convolutions without groups with KleidiAI; this one is {reason}"
+        return Eligibility(SmeSupport.NOT_ELIGIBLE, form, types, text, _PACKED, tried=False)
     if len(shape) == _IMAGE and shape[0] == 1 and taps and min(taps) >= _LEAST_TAPS:
-        told = "MLAS runs fp32 convolutions with batch 1 and filters of at least 3 x 3 with KleidiAI"
-        return Eligibility(SmeSupport.ELIGIBLE, form, types, told, _PACKED, tried=False)
-    told = "batch 1 and filters of at least 3 x 3 are supported; others depend on the release"
-    return Eligibility(SmeSupport.UNKNOWN, form, types, told, _PACKED, tried=False)
+        text = "MLAS runs fp32 convolutions with batch 1 and filters of at least 3 x 3 with KleidiAI"
+        return Eligibility(SmeSupport.ELIGIBLE, form, types, text, _PACKED, tried=False)
+    text = "batch 1 and filters of at least 3 x 3 are supported; others depend on the release"
+    return Eligibility(SmeSupport.UNKNOWN, form, types, text, _PACKED, tried=False)

@@ -173,7 +173,7 @@ def _lines(data: bytes) -> tuple[list[ProfileRow], int]:
 def _tree(rows: Sequence[ProfileRow]) -> _Tree:
     """The rows as a tree, roots in order of their starts. Threads are nested each by itself."""
     threads = grouped(rows, lambda row: (row.pid, row.tid))
-    trees = [_thread_tree(own) for own in threads.values()]
+    trees = [_thread_tree(profile_rows) for profile_rows in threads.values()]
     roots = sorted(
         (tree.events[place].row.ts, thread, place)
         for thread, tree in enumerate(trees)
@@ -280,11 +280,11 @@ def _methods(tree: _Tree) -> list[str | None]:
     numbers = {nodes: number for number, nodes in enumerate(dict.fromkeys(depth_first.values()), 1)}
     if len(numbers) < 2:  # noqa: PLR2004 - one session needs no name
         return [None] * len(tree.events)
-    found: list[str | None] = []
+    methods: list[str | None] = []
     for place, parent in enumerate(tree.parent):
         own = f"session {numbers[depth_first[place]]}" if place in depth_first else None
-        found.append(own if parent < 0 else found[parent])
-    return found
+        methods.append(own if parent < 0 else methods[parent])
+    return methods
 
 
 def _run_nodes(tree: _Tree) -> dict[int, tuple[str, ...]]:
@@ -356,10 +356,10 @@ def _lost_nodes(tree: _Tree) -> list[TraceWarning]:
 
 
 def _other_rows(rows: Sequence[ProfileRow]) -> list[TraceWarning]:
-    found = Counter(row.cat for row in rows if row.cat not in {"Session", "Node"})
-    if not found:
+    counts = Counter(row.cat for row in rows if row.cat not in {"Session", "Node"})
+    if not counts:
         return []
-    listed = ", ".join(f"{count:,} {name[:40]}" for name, count in sorted(found.items()))
+    listed = ", ".join(f"{count:,} {name[:40]}" for name, count in sorted(counts.items()))
     hint = "they run alongside the nodes that started them and are excluded from the split"
     return [TraceWarning("device_rows", f"accelerator rows are excluded: {listed}", hint)]
 

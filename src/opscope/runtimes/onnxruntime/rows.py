@@ -47,15 +47,15 @@ def session_nodes(graph: OnnxGraph, profile: Path, given: OnnxGraph, before: int
 
 def tensors_of(nodes: Sequence[SessionNode]) -> dict[str, SessionTensor]:
     """Tensors by name; without those that two graphs call by the same name, and that differ."""
-    found: dict[str, SessionTensor] = {}
+    session_tensors: dict[str, SessionTensor] = {}
     several: set[str] = set()
     for node in every_node(nodes):
         for names, tensors in ((node.inputs, node.read), (node.outputs, node.written)):
             own = [name for name in names if name]
             for name, tensor in zip(own, tensors if len(own) == len(tensors) else (), strict=False):
-                if found.setdefault(name, tensor) != tensor:
+                if session_tensors.setdefault(name, tensor) != tensor:
                     several.add(name)
-    known = {name: tensor for name, tensor in found.items() if name not in several}
+    known = {name: tensor for name, tensor in session_tensors.items() if name not in several}
     casts = {before: tensor for name, tensor in known.items() for before in names_before(name)}
     return {**casts, **known}
 
@@ -71,8 +71,8 @@ def _run(rows: Sequence[ProfileRow], before: int) -> list[ProfileRow]:
     """Rows of nodes and executors of a run that ended, the last one or one so many before it."""
     ends = [-1, *(place for place, row in enumerate(rows) if row.cat == "Session" and row.name == RUN)]
     last = len(ends) - 1 - before
-    own = rows[ends[last - 1] + 1 : ends[last]] if last > 0 else [] if before else rows
-    return [row for row in own if row.node is not None or row.executor]
+    profile_rows = rows[ends[last - 1] + 1 : ends[last]] if last > 0 else [] if before else rows
+    return [row for row in profile_rows if row.node is not None or row.executor]
 
 
 def _read_back(rows: Sequence[ProfileRow], place: int, graph: OnnxGraph) -> tuple[list[_Ran], int] | None:
@@ -108,7 +108,7 @@ def _session_nodes(
     stored = {**around, **own}
     pairs = _paired(graph, ran, given)
     makers = {name: node for node in given.nodes for name in node.outputs} if given else {}
-    found = []
+    nodes = []
     for place, node in enumerate(graph.nodes):
         seen = pairs.get(place, _Ran(node.name, ProfileArguments(), []))
         before = next((makers[name] for name in node.outputs if name in makers), None)
@@ -116,8 +116,8 @@ def _session_nodes(
         for name, body in node.graphs.items():
             inner = _merged([own for one, own in seen.bodies if one is body])
             graphs[name] = _session_nodes(body, inner, before.graphs.get(name) if before else None, stored)
-        found.append(_session_node(node, seen, stored, graphs))
-    return tuple(found)
+        nodes.append(_session_node(node, seen, stored, graphs))
+    return tuple(nodes)
 
 
 def _merged(runs: Sequence[list[_Ran]]) -> list[_Ran]:
@@ -170,23 +170,23 @@ def _session_node(
 
 
 def _with_weights(
-    node: OnnxNode, told: Sequence[SessionTensor], stored: Mapping[str, SessionTensor]
+    node: OnnxNode, tensors: Sequence[SessionTensor], stored: Mapping[str, SessionTensor]
 ) -> tuple[SessionTensor, ...]:
     """What a node read, with the weights that a profile leaves out: those that the kernel packed when it was made.
 
     Each is put in its place by the order of the inputs; what cannot be is left as the profile has it.
     """
-    names, left, found = [name for name in node.inputs if name], list(told), []
+    names, left, session_tensors = [name for name in node.inputs if name], list(tensors), []
     for place, name in enumerate(names):
         weight = stored.get(name)
         computed = sum(other not in stored for other in names[place:])
         if weight is None or (left and left[0] == weight and len(left) > computed):
             if not left:
-                return tuple(told)
-            found.append(left.pop(0))
+                return tuple(tensors)
+            session_tensors.append(left.pop(0))
         else:
-            found.append(weight)
-    return tuple(told) if left else tuple(found)
+            session_tensors.append(weight)
+    return tuple(tensors) if left else tuple(session_tensors)
 
 
 def _session_tensors(told: Sequence[Mapping[str, Sequence[int]]]) -> tuple[SessionTensor, ...]:

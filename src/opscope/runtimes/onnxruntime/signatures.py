@@ -47,15 +47,15 @@ def index_limits(path: Path) -> dict[str, int]:
     graph = read_onnx(path).graph
     tables = {one.name: one.shape[0] for one in graph.all_weights() if one.shape}
     indices = {one.name: one.name for one in graph.inputs}
-    found: dict[str, int] = {}
+    limits: dict[str, int] = {}
     for node in graph.nodes:
         if node.op in _SAME_VALUES and node.inputs[:1] and node.inputs[0] in indices:
             indices[node.outputs[0]] = indices[node.inputs[0]]
         elif node.op == _GATHER and len(node.inputs) > 1 and node.inputs[1] in indices and node.inputs[0] in tables:
             name, rows = indices[node.inputs[1]], tables[node.inputs[0]]
             if not node.attributes.get("axis"):
-                found[name] = min(rows, found.get(name, rows))
-    return found
+                limits[name] = min(rows, limits.get(name, rows))
+    return limits
 
 
 def _planned(value: OnnxValue) -> PlannedTensor:

@@ -59,8 +59,8 @@ TRACE = "trace.onnxruntime.json"
 
 def onnxruntime_here(python: Python = HERE) -> PackageTarget:
     """The installed ONNX Runtime."""
-    found = installed_onnxruntime(python)
-    return PackageTarget(MODULES, TRACE, lambda: found.library, lambda: {PACKAGE: found.version}, python=python)
+    library = installed_onnxruntime(python)
+    return PackageTarget(MODULES, TRACE, lambda: library.library, lambda: {PACKAGE: library.version}, python=python)
 
 
 _PROGRAM, _PROFILE, _SAVED, _GIVEN = "program.onnx", "profile.json", "saved.onnx", "given.onnx"
@@ -203,12 +203,12 @@ def _sent(program: Path, model: OnnxModel) -> SentFile:
     return SentFile("programs", _PROGRAM, program, weights)
 
 
-def _read_outputs(heard: SessionAnswer, work: Path) -> Sequence[Array]:
+def _read_outputs(answer: SessionAnswer, work: Path) -> Sequence[Array]:
     return [
         from_bytes(
             (work / f"{OUTPUT}-{number}.bin").read_bytes(),
             Tensor(one.sizes, element_type(one.type)),
             range(len(one.sizes)),
         )
-        for number, one in enumerate(heard.outputs)
+        for number, one in enumerate(answer.outputs)
     ]

@@ -110,7 +110,7 @@ class _Facts:
     def numbers(self) -> list[int]:
         """A number for each node that ran: that of its node of the model, or behind all of these."""
         first = len(self._graph.given)
-        behind, taken, found = 3 * first, set[int](), []
+        behind, taken, numbers = 3 * first, set[int](), []
         for place, origin in enumerate(self.origins.nodes):
             number = origin.main
             if number is None and (reader := self._neighbour(place, forwards=True)) is not None:
@@ -120,8 +120,8 @@ class _Facts:
             if number is None or number in taken:
                 number, behind = behind, behind + 1
             taken.add(number)
-            found.append(number)
-        return found
+            numbers.append(number)
+        return numbers
 
     def _neighbour(self, place: int, *, forwards: bool) -> int | None:
         """The node of the model that reads what an added one makes, or that makes what it reads."""
@@ -159,12 +159,14 @@ class _Facts:
         filter_ = self._costs.filter(origin.main)
         if filter_ and filter_.depthwise:
             return classify_node("DepthwiseConv2d")
-        own = classify(f"{one.node.type}: ")
-        if origin.main is None or (own.category in PRODUCTS and own.category is self.origins.kind(origin.main)):
-            kind = classify(f"{self._graph.given[origin.main].type}: ") if origin.main is not None else own
-            return own if own.kind == "linear" else kind
-        found = [classify(f"{self._graph.given[number].type}: ") for number in (origin.main, *origin.nodes)]
-        return next((kind for kind in found if kind != UNKNOWN), own)
+        operator_class = classify(f"{one.node.type}: ")
+        if origin.main is None or (
+            operator_class.category in PRODUCTS and operator_class.category is self.origins.kind(origin.main)
+        ):
+            kind = classify(f"{self._graph.given[origin.main].type}: ") if origin.main is not None else operator_class
+            return operator_class if operator_class.kind == "linear" else kind
+        operator_classes = [classify(f"{self._graph.given[number].type}: ") for number in (origin.main, *origin.nodes)]
+        return next((kind for kind in operator_classes if kind != UNKNOWN), operator_class)
 
     def _carrier(self, place: int) -> ModelNode | None:
         """Whose result is laid out anew, or who reads it."""
@@ -272,12 +274,12 @@ class RunCosts:
         return Filter(shape[0], shape[1:]) if grouped else Filter(1, shape)
 
     def _inputs(self, place: int) -> list[tuple[str, NodeTensor]]:
-        found = []
+        inputs = []
         for name, port in self._graph.ran[place].node.inputs:
             outputs = self._outputs.get(name, ())
             if port < len(outputs):
-                found.append((name, outputs[port]))
-        return found
+                inputs.append((name, outputs[port]))
+        return inputs
 
     def _macs(self, place: int) -> int | None:
         """Multiply-accumulates; 0 for what is no product, None for a product whose factors are not known."""

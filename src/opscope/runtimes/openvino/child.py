@@ -116,8 +116,8 @@ class OpenVinoRun(ProgramRun[int]):
             return found
         if len(ports) == len(names) == 1:
             return list(ports)
-        told = ", ".join(sorted(name for port in ports for name in port.names))
-        raise RunError(f"OpenVINO has {told or 'tensors without names'} for {', '.join(names)}")
+        text = ", ".join(sorted(name for port in ports for name in port.names))
+        raise RunError(f"OpenVINO has {text or 'tensors without names'} for {', '.join(names)}")
 
     def calls(self) -> Iterator[int]:
         """The one function."""
@@ -181,13 +181,13 @@ class OpenVinoRun(ProgramRun[int]):
 
     def _ran(self) -> tuple[RunNode, ...]:
         """The nodes of the compiled model."""
-        found = []
+        nodes = []
         for node in self._compiled.get_runtime_model().get_ordered_ops():
             told = {name: text_of(node.get_rt_info()[name]) for name in ("layerType", "primitiveType", "outputLayouts")}
             layers = text_of(node.get_rt_info()["originalLayersNames"])
             own = tuple(filter(None, layers.split(",")))
-            found.append(RunNode(_node(node, told["layerType"]), told["primitiveType"], own, told["outputLayouts"]))
-        return tuple(found)
+            nodes.append(RunNode(_node(node, told["layerType"]), told["primitiveType"], own, told["outputLayouts"]))
+        return tuple(nodes)
 
     def outputs(self) -> list[Array]:
         """Copied out of the request."""

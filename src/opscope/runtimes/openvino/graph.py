@@ -59,14 +59,14 @@ class OpenVinoGraph(msgspec.Struct, frozen=True):
 def read_graph(path: Path) -> OpenVinoGraph:
     """The graph of a file."""
     try:
-        found = from_json(bytes(file_view(path)), OpenVinoGraph)
+        graph = from_json(bytes(file_view(path)), OpenVinoGraph)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise TraceFormatError(f"not a graph of OpenVINO: {error}", where=path) from error
-    if found.schema != SCHEMA:
-        raise TraceFormatError(f"has the schema {found.schema!r}, not {SCHEMA!r}", where=path)
-    if any(not _possible(one) for one in _tensors(found)):
+    if graph.schema != SCHEMA:
+        raise TraceFormatError(f"has the schema {graph.schema!r}, not {SCHEMA!r}", where=path)
+    if any(not _possible(one) for one in _tensors(graph)):
         raise TraceFormatError("a tensor has impossible sizes", where=path)
-    return found
+    return graph
 
 
 def _tensors(graph: OpenVinoGraph) -> Iterator[NodeTensor]:

@@ -117,8 +117,8 @@ def _stored(given: Sequence[ModelNode]) -> set[int]:
 
 
 def _readers(given: Sequence[ModelNode]) -> dict[str, list[int]]:
-    found: dict[str, list[int]] = {}
+    readers: dict[str, list[int]] = {}
     for number, node in enumerate(given):
         for name in dict.fromkeys(name for name, _ in node.inputs):
-            found.setdefault(name, []).append(number)
-    return found
+            readers.setdefault(name, []).append(number)
+    return readers

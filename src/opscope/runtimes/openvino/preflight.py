@@ -46,7 +46,7 @@ def openvino_preflight(
         for one, facts in zip(graph.ran, facts_of(graph), strict=True)
         if one.node.type not in _SILENT and one.kernel != _FUSED
     ]
-    found = method_preflight(
+    preflight = method_preflight(
         signature.name,
         [Tensor(list(one.sizes), one.dtype.name) for one in signature.inputs],
         _outputs(graph),
@@ -55,8 +55,8 @@ def openvino_preflight(
         partition=Partition(0, 0, len(ran), 0, 0, 0, []),
         borders=DelegateBoundaries(0, 0, 0, 0, 0),
     )
-    told = f"one unmeasured inference ran to get tensor shapes, with {words}"
-    return Preflight(str(path), sha256_of(path), _TABLE, "", [found], told)
+    text = f"one unmeasured inference ran to get tensor shapes, with {words}"
+    return Preflight(str(path), sha256_of(path), _TABLE, "", [preflight], text)
 
 
 _FUSED = "undef"

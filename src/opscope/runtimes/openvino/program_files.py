@@ -70,15 +70,15 @@ def decode_ir(data: bytes, path: Path) -> IrModel:
     """The model in these bytes; ``path`` is for messages."""
     if not _NET.match(data[:_HEAD]):
         raise TraceFormatError("it is not an OpenVINO IR: it has no <net>", where=path, hint="give the .xml of a model")
-    found = _Layers(path)
+    layers = _Layers(path)
     parser = expat.ParserCreate()
-    parser.StartElementHandler, parser.EndElementHandler = found.start, found.end
+    parser.StartElementHandler, parser.EndElementHandler = layers.start, layers.end
     try:
         parser.Parse(data, True)  # noqa: FBT003 - the interface of expat
     except expat.ExpatError as error:
         hint = "it is truncated or edited: convert the model again"
         raise TraceFormatError(f"the XML is damaged: {error}", where=path, hint=hint) from None
-    return IrModel(tuple(found.inputs), tuple(found.weights), found.bin_bytes)
+    return IrModel(tuple(layers.inputs), tuple(layers.weights), layers.bin_bytes)
 
 
 def weights_file(path: Path) -> Path | None:

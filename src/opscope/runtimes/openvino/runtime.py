@@ -137,6 +137,6 @@ class OpenVino(Runtime):
         from opscope.experiment.protocol import ProgramSides
         from opscope.program.structure.exported import Tensor
 
-        own, other = self.signatures(program)[0], self._other(program)
-        tensors = [Tensor(list(one.sizes), one.dtype.name) for one in own.inputs]
-        return ProgramSides(own.name, tensors, *(other.tensor_names(program) if other else (None, None)))
+        signature, other = self.signatures(program)[0], self._other(program)
+        tensors = [Tensor(list(one.sizes), one.dtype.name) for one in signature.inputs]
+        return ProgramSides(signature.name, tensors, *(other.tensor_names(program) if other else (None, None)))

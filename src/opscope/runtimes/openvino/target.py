@@ -43,8 +43,8 @@ class OpenVinoTarget(PackageTarget):
 
     def __init__(self, sides: Callable[[Path], ProgramSides], python: Python = HERE) -> None:
         self._sides_of = sides
-        found, self._asking = installed_openvino(python), asking_libraries(python)
-        super().__init__(MODULES, TRACE, lambda: found.library, lambda: {PACKAGE: found.version}, python=python)
+        library, self._asking = installed_openvino(python), asking_libraries(python)
+        super().__init__(MODULES, TRACE, lambda: library.library, lambda: {PACKAGE: library.version}, python=python)
 
     @cached_property
     def _clock(self) -> str | None:
@@ -67,6 +67,6 @@ class OpenVinoTarget(PackageTarget):
 
     def offer(self, mechanism: Mechanism) -> SwitchOffer:
         """What a mechanism can do; its kernels begin with SSE4.1, and it compiles no model without."""
-        found = super().offer(mechanism)
-        lowest = [name for name in found.probe.fields if name.startswith("sse4")]
-        return found._replace(probe=msgspec.structs.replace(found.probe, needed=lowest))
+        offer = super().offer(mechanism)
+        lowest = [name for name in offer.probe.fields if name.startswith("sse4")]
+        return offer._replace(probe=msgspec.structs.replace(offer.probe, needed=lowest))

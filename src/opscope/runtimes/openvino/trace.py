@@ -158,14 +158,14 @@ def _inside(times: NDArray[np.int64], walls: NDArray[np.int64]) -> NDArray[np.in
 
 
 def _warnings(trace: OpenVinoTrace, times: NDArray[np.int64], walls: NDArray[np.int64]) -> list[TraceWarning]:
-    found = []
+    warnings = []
     if trace.unit_ns > 1:
         text = "OpenVINO tells averages in whole microseconds: every inference but the first has the same node times"
         hint = "install a C++ compiler, with which every inference is timed"
-        found.append(TraceWarning("averages_only", text, hint))
+        warnings.append(TraceWarning("averages_only", text, hint))
     share = float(np.median(times.sum(axis=1) / np.maximum(walls, 1)))
     if share < _ADDS_UP:
         message = f"the nodes account for {share_text(share)} of an inference: the rest is runtime and caller"
         hint = "do not use shares of such a short run; measure it without profiling"
-        found.append(TraceWarning("nodes_do_not_add_up", message, hint))
-    return found
+        warnings.append(TraceWarning("nodes_do_not_add_up", message, hint))
+    return warnings

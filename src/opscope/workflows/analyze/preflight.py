@@ -73,11 +73,11 @@ def lines_of_layers(program: Path) -> dict[str, str]:
 
     record = record_beside(program)
     try:
-        found = read_model(program, record).record if record else None
+        et_record = read_model(program, record).record if record else None
     except OpscopeError:
         return {}
     lines: dict[str, str] = {}
-    for node in (node for graph in found.graphs for node in graph.nodes) if found else ():
+    for node in (node for graph in et_record.graphs for node in graph.nodes) if et_record else ():
         frame = own_line(node.frames)
         if frame and node.modules:
             lines.setdefault(node.modules[-1].path, f"{frame.file}:{frame.line}")

@@ -93,7 +93,7 @@ def unhashed_note(path: str | Path) -> str | None:
     directory = Path(str(path).partition("#")[0])
     if is_kit(directory) or not is_bundle(directory):
         return None
-    if all(found.stated for found in Bundle.open(directory).record_hashes()):
+    if all(record_hash.stated for record_hash in Bundle.open(directory).record_hashes()):
         return None
     return f"{directory}: written before opscope hashed untraced times, so changes to them cannot be detected"
 

@@ -101,8 +101,8 @@ class _Bisecting:
     def ready(self, state: RunState) -> RunState:
         """A state with its target, which is made once."""
         if state.name not in self._ready:
-            self._ready[state.name] = found = state.made() if state.made else state
-            self.told[state.name] = found.told
+            self._ready[state.name] = run_state = state.made() if state.made else state
+            self.told[state.name] = run_state.told
         return self._ready[state.name]
 
     def tell(self, name: str, **facts: object) -> None:
@@ -157,12 +157,12 @@ class _Bisecting:
             except (MissingDependencyError, RunError) as error:  # it cannot be installed, or nothing of it runs
                 self.tell(state.name, level=StateLevel.FAILED, problem=error.problem)
                 return StateLevel.FAILED
-            own, ends = (_against(content, one.name) for one in (state, bad))
-            if own is None or ends is None:
+            comparison, ends = (_against(content, one.name) for one in (state, bad))
+            if comparison is None or ends is None:
                 problem = _failure(self.out / name, state.name) or "it was not measured"
                 self.tell(state.name, level=StateLevel.FAILED, problem=problem, bundle=name)
                 return StateLevel.FAILED
-            level = level_of(own.end_to_end, ends.end_to_end)
+            level = level_of(comparison.end_to_end, ends.end_to_end)
             if level is not StateLevel.UNDECIDED or rounds >= most:
                 self._learn(name, content, state.name, level)
                 return level
@@ -170,24 +170,24 @@ class _Bisecting:
 
     def _learn(self, bundle: str, content: ReportContent, name: str, level: StateLevel) -> None:
         """Keep what a bundle tells of a state beside its good end."""
-        found = _against(content, name)
-        if found is None:
+        comparison = _against(content, name)
+        if comparison is None:
             self.tell(name, level=StateLevel.FAILED, problem=_failure(self.out / bundle, name), bundle=bundle)
             return
-        end = found.end_to_end
+        end = comparison.end_to_end
         self.tell(
             name,
             level=level,
             ratio=None if end.speedup is None else 1 / end.speedup,
             ci95=None if end.ci95 is None else (1 / end.ci95[1], 1 / end.ci95[0]),
             operators=_ran(content, name),
-            outputs_agree=found.outputs.agree if found.outputs else None,
+            outputs_agree=comparison.outputs.agree if comparison.outputs else None,
             bundle=bundle,
         )
 
-    def neighbours(self, found: SearchResult) -> ReportContent:
+    def neighbours(self, result: SearchResult) -> ReportContent:
         """The two states beside the change, in a bundle of their own unless they are the ends."""
-        before, after = (self.asked.states[place] for place in (found.last_good, found.first_bad))
+        before, after = (self.asked.states[place] for place in (result.last_good, result.first_bad))
         if len(self.asked.states) == 2:  # noqa: PLR2004 - the ends
             return self.measured(ENDS, [before, after])
         self.means.notify(f"measuring {before.name} and {after.name}")
@@ -199,8 +199,8 @@ class _Bisecting:
         content = self.measured(ENDS, states)
         ends = self._ends(content)
         for state in states[1:]:
-            found = _against(content, state.name)
-            level = level_of(found.end_to_end, ends.end_to_end) if found else StateLevel.FAILED
+            comparison = _against(content, state.name)
+            level = level_of(comparison.end_to_end, ends.end_to_end) if comparison else StateLevel.FAILED
             self._learn(ENDS, content, state.name, level)
         for state in states:
             self.counted(state)
@@ -212,8 +212,8 @@ class _Bisecting:
 
     def _ends(self, content: ReportContent) -> Comparison:
         good, bad = self.asked.states[0], self.asked.states[-1]
-        found = _against(content, bad.name)
-        if found is None:
+        comparison = _against(content, bad.name)
+        if comparison is None:
             problem = _failure(self.out / ENDS, good.name) or _failure(self.out / ENDS, bad.name) or "not measured"
             raise UsageError(f"an end does not run the model: {problem}", where=self.asked.model)
         self.tell(
@@ -225,16 +225,16 @@ class _Bisecting:
             bundle=ENDS,
         )
         self._learn(ENDS, content, bad.name, StateLevel.BAD)
-        return found
+        return comparison
 
     def counted(self, state: RunState) -> Work | None:
         """Exact work of a state; None where it cannot be counted."""
         if state.name not in self._counted:
             state = self.ready(state)
-            found = self._count(state) if self.asked.work and state.counted else None
-            self._counted[state.name] = found
-            if found is not None:
-                self.tell(state.name, instructions=found.instructions, operators=len(found.operators))
+            work = self._count(state) if self.asked.work and state.counted else None
+            self._counted[state.name] = work
+            if work is not None:
+                self.tell(state.name, instructions=work.instructions, operators=len(work.operators))
         return self._counted[state.name]
 
     def _count(self, state: RunState) -> Work | None:
@@ -244,7 +244,7 @@ class _Bisecting:
             return kept
         enter(f"counting {state.name}")
         try:
-            found = count(
+            result = count(
                 self.asked.program,
                 inputs=settings.input,
                 dims=settings.dim,
@@ -258,8 +258,8 @@ class _Bisecting:
             return None
         with storage_errors(file.parent):
             file.parent.mkdir(exist_ok=True)
-        write_atomically(file, to_json(found))
-        return found
+        write_atomically(file, to_json(result))
+        return result
 
 
 def _kept_work(file: Path) -> Work | None:
@@ -270,11 +270,11 @@ def _kept_work(file: Path) -> Work | None:
         return None
 
 
-def bisected(asked: BisectRequest, out: Path, means: Means, *, resume: bool = False) -> Bisection:
+def bisected(request: BisectRequest, out: Path, means: Means, *, resume: bool = False) -> Bisection:
     """Find the state that made a model slower, and keep all that was measured on the way in a directory.
 
     Args:
-        asked: what is bisected.
+        request: what is bisected.
         out: new or empty; with ``resume`` that of a bisection that was begun.
         means: as of a run.
         resume: take what was measured already as it is there.
@@ -289,16 +289,16 @@ def bisected(asked: BisectRequest, out: Path, means: Means, *, resume: bool = Fa
         raise UsageError("no bisection was begun there", where=out, hint="leave out --resume, or name its directory")
     with storage_errors(out):
         out.mkdir(parents=True, exist_ok=True)
-    work = _Bisecting(asked, out, means)
-    ends = work.listed() if asked.listed else work.ends()
+    work = _Bisecting(request, out, means)
+    ends = work.listed() if request.listed else work.ends()
     slower = ends.end_to_end.verdict is Verdict.SLOWER
-    by, found = ("time", None)
-    if slower and len(asked.states) > 2 and not asked.listed:  # noqa: PLR2004 - more than both ends
-        by, found = _located(work, ends.end_to_end)
-    elif slower and not asked.listed:
-        found = SearchResult(0, 1, 0)
-    step, graph = _step(work, found) if found else (None, [])
-    return _result(work, ends.end_to_end, found, step, by, graph)
+    by, result = ("time", None)
+    if slower and len(request.states) > 2 and not request.listed:  # noqa: PLR2004 - more than both ends
+        by, result = _located(work, ends.end_to_end)
+    elif slower and not request.listed:
+        result = SearchResult(0, 1, 0)
+    step, graph = _step(work, result) if result else (None, [])
+    return _result(work, ends.end_to_end, result, step, by, graph)
 
 
 def _located(work: _Bisecting, ends: EndToEnd) -> tuple[str, SearchResult]:
@@ -306,10 +306,10 @@ def _located(work: _Bisecting, ends: EndToEnd) -> tuple[str, SearchResult]:
     states = work.asked.states
     first, last = work.counted(states[0]), work.counted(states[-1])
     if first is not None and last is not None and _tells(first, last, ends):
-        found = search(len(states), lambda one: _level_by_work(work, states[one], first, last))
-        own = _against(work.neighbours(found), states[found.first_bad].name)
-        if own and (part_of(own.end_to_end, ends) or 0.0) >= EXPLAINED:
-            return "work", found
+        result = search(len(states), lambda one: _level_by_work(work, states[one], first, last))
+        comparison = _against(work.neighbours(result), states[result.first_bad].name)
+        if comparison and (part_of(comparison.end_to_end, ends) or 0.0) >= EXPLAINED:
+            return "work", result
         work.notes.append("exact work changes elsewhere than time does")
         for state in states[1:-1]:
             work.tell(state.name, level=StateLevel.UNTESTED)
@@ -332,24 +332,24 @@ def _level_by_work(work: _Bisecting, state: RunState, first: Work, last: Work) -
     return level
 
 
-def _step(work: _Bisecting, found: SearchResult) -> tuple[Comparison | None, list[GraphChange]]:
+def _step(work: _Bisecting, result: SearchResult) -> tuple[Comparison | None, list[GraphChange]]:
     """The two states beside the change, measured in turns with nothing else; and how their graphs differ."""
-    content = work.neighbours(found)
-    before, after = (work.names[place] for place in (found.last_good, found.first_bad))
+    content = work.neighbours(result)
+    before, after = (work.names[place] for place in (result.last_good, result.first_bad))
     return _against(content, after), graph_changes(_operators(content, before), _operators(content, after))
 
 
 def _result(
     work: _Bisecting,
     ends: EndToEnd,
-    found: SearchResult | None,
+    result: SearchResult | None,
     step: Comparison | None,
     by: str,
     graph: list[GraphChange],
 ) -> Bisection:
-    asked = work.asked
-    states = asked.states
-    sides = (states[found.last_good], states[found.first_bad]) if found else None
+    request = work.asked
+    states = request.states
+    sides = (states[result.last_good], states[result.first_bad]) if result else None
     counts = [work.counted(one) for one in sides] if sides and step else []
     evidence = work_decision(counts[0], counts[1]).evidence if len(counts) == 2 and all(counts) else None  # type: ignore[arg-type]  # noqa: PLR2004
     manifest = Bundle.open(work.out / ENDS).manifest
@@ -363,18 +363,18 @@ def _result(
     notes += [f"{one.name} could not be measured: {one.problem or 'no reason is known'}" for one in failed]
     environment = manifest.environment
     return Bisection(
-        model=asked.model,
-        sha256=sha256_of(asked.program),
-        runtime=asked.runtime,
+        model=request.model,
+        sha256=sha256_of(request.program),
+        runtime=request.runtime,
         machine=", ".join(filter(None, (environment.cpu, environment.system))),
-        command=asked.command,
-        kind=asked.kind,
+        command=request.command,
+        kind=request.kind,
         by=by,
         states=known,
         ends=ends,
         last_good=sides[0].name if sides else None,
         first_bad=sides[1].name if sides else None,
-        measured=found.tried if found else 0,
+        measured=result.tried if result else 0,
         step=step,
         work=evidence,
         notes=notes,

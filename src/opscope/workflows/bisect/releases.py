@@ -61,14 +61,14 @@ def installed_pythons() -> list[Python]:
 
     Looked for by name, and where pyenv and uv keep theirs.
     """
-    found = {HERE.numbers: HERE}
+    pythons = {HERE.numbers: HERE}
     for file in _candidates():
         try:
             python = python_at(str(file))
         except UsageError:
             continue
-        found.setdefault(python.numbers, python)
-    first, *others = found.values()
+        pythons.setdefault(python.numbers, python)
+    first, *others = pythons.values()
     return [first, *sorted(others, key=lambda one: one.numbers, reverse=True)]
 
 
@@ -103,8 +103,8 @@ def releases(package: str, pythons: Sequence[Python]) -> list[Release]:
 
 def _versions(listed: str) -> list[str]:
     """Releases of what pip lists, without pre-releases and what is no version."""
-    found = _LISTED.search(listed)
-    return [one for one in found[1].split(", ") if _is_release(one)] if found else []
+    match = _LISTED.search(listed)
+    return [one for one in match[1].split(", ") if _is_release(one)] if match else []
 
 
 def _is_release(text: str) -> bool:

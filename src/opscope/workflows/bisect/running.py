@@ -85,20 +85,20 @@ def bisect(  # noqa: PLR0913 - all but the model are by name
         raise UsageError("releases are compared at one thread count", where="--threads", hint="give one number")
     if not Path(model).is_file():
         raise NotFoundError("no such program", where=model, hint="bisect runs a .pte, .tflite or .onnx as it is")
-    found, clock = runtime_of(model, chosen.runtime), SystemClock()
+    runtime, clock = runtime_of(model, chosen.runtime), SystemClock()
     limit, usual = parse_size(disk, "--disk"), chosen.session_options or {}
-    kind, states = _states(found, Path(model), good, bad, versions, options, usual, limit)
+    kind, states = _states(runtime, Path(model), good, bad, versions, options, usual, limit)
     place = default_directory(str(model), clock.now()) if out is None else Path(out)
     means = Means(progress, clock=clock, lock=chosen.lock, lock_limit=chosen.lock_limit)
-    command = ["opscope", "bisect", str(model), "--runtime", found.name]
+    command = ["opscope", "bisect", str(model), "--runtime", runtime.name]
     command += [word for name, text in (("--good", good), ("--bad", bad)) if text for word in (name, text)]
     command += ["--versions", ",".join(versions)] if versions else []
     command += [word for key, value in (options or {}).items() for word in ("--options", f"{key}={value}")]
     command += words_of(chosen, (name for name in ExperimentSettings.__struct_fields__ if name != "runtime"))
-    asked = BisectRequest(
+    request = BisectRequest(
         model=str(model),
         program=Path(model),
-        runtime=found.title,
+        runtime=runtime.title,
         kind=kind,
         states=states,
         settings=chosen,
@@ -106,7 +106,7 @@ def bisect(  # noqa: PLR0913 - all but the model are by name
         work=work,
         listed=bool(versions),
     )
-    result = bisected(asked, place, means if notify is None else means._replace(notify=notify), resume=resume)
+    result = bisected(request, place, means if notify is None else means._replace(notify=notify), resume=resume)
     document = bisection_document(result)
     pages = {"report.html": html_document(document), "report.md": marked_markdown(markdown_document(document))}
     write_outputs({place / RESULT: to_json(result), **{place / name: text.encode() for name, text in pages.items()}})
@@ -177,10 +177,12 @@ def _release_state(runtime: Runtime, package: str, release: Release, limit: int)
         environment = environment_of(package, release, runtime.importable, limit)
         address = environment.python.executable
         kind = LOCAL if runtime.importable else NATIVE
-        told = BisectedState(
+        bisected_state = BisectedState(
             release.version, wheel=environment.wheel, sha256=environment.sha256, python=environment.python.text
         )
-        return RunState(told, runtime.target(TargetName(kind, address)), counted=TargetName(NATIVE, address).text)
+        return RunState(
+            bisected_state, runtime.target(TargetName(kind, address)), counted=TargetName(NATIVE, address).text
+        )
 
     return RunState(BisectedState(release.version), made=made)
 
@@ -217,8 +219,8 @@ def build_states(runtime: Runtime, program: Path, good: str, bad: str) -> list[R
     if sides[0] == sides[1]:
         raise UsageError("the good and the bad build are the same", where="--bad", hint="name two builds")
     return [
-        RunState(BisectedState(name), runtime.build(own, program=program))
-        for name, own in zip(_BUILDS, sides, strict=True)
+        RunState(BisectedState(name), runtime.build(target_name, program=program))
+        for name, target_name in zip(_BUILDS, sides, strict=True)
     ]
 
 

@@ -44,11 +44,11 @@ def measure_ceilings(bundle: Bundle, target: RunTarget, clock: TimeSource, *, an
     enter(_STAGE)
     for number, variant in enumerate(wanted, 1):
         enter(_STAGE, f"variant {number} of {len(wanted)}")
-        own = target.of(variant.name)
-        earlier, problem = _earlier(own)
-        found = _found(own, bundle.manifest.as_run(variant), clock, earlier, anew=anew)
-        if found is not None:
-            bundle.save_ceilings(variant.name, _noted(found, problem))
+        run_target = target.of(variant.name)
+        earlier, problem = _earlier(run_target)
+        ceilings = _found(run_target, bundle.manifest.as_run(variant), clock, earlier, anew=anew)
+        if ceilings is not None:
+            bundle.save_ceilings(variant.name, _noted(ceilings, problem))
 
 
 def _saved(bundle: Bundle, variant: Variant) -> Ceilings | NoCeilings | None:
@@ -79,8 +79,8 @@ def _found(
         return NoCeilings(str(error))
     if measured is None:
         return None
-    found = msgspec.structs.replace(measured, measured_at=_text(clock), drift=drift)
-    return _noted(found, problem, earlier.keep(found) if earlier else "")
+    ceilings = msgspec.structs.replace(measured, measured_at=_text(clock), drift=drift)
+    return _noted(ceilings, problem, earlier.keep(ceilings) if earlier else "")
 
 
 class _Earlier:
@@ -96,8 +96,8 @@ class _Earlier:
             return None, None, recalled
         drift, problem = self._probed(recalled, clock)
         holds = drift is not None and drift.agrees
-        found = msgspec.structs.replace(recalled, origin=Origin.CACHE, drift=drift) if holds else None
-        return found, drift, problem
+        ceilings = msgspec.structs.replace(recalled, origin=Origin.CACHE, drift=drift) if holds else None
+        return ceilings, drift, problem
 
     def _probed(self, kept: Ceilings, clock: TimeSource) -> tuple[Drift | None, str]:
         """The probe of kept ceilings, and why it failed. Rates that are too low get a second chance."""
@@ -111,15 +111,15 @@ class _Earlier:
             return drift, f"the probe of stored ceilings failed: {error}"
         return drift, ""
 
-    def keep(self, found: Ceilings) -> str:
+    def keep(self, ceilings: Ceilings) -> str:
         """Keep ceilings for later runs; why that was not done, or nothing.
 
         What other work disturbed is right for this run, which it disturbed too, and wrong for a later one.
         """
-        if found.disturbance():
-            return f"not stored for later runs: {found.disturbance()}"
+        if ceilings.disturbance():
+            return f"not stored for later runs: {ceilings.disturbance()}"
         try:
-            self._cache.keep(found)
+            self._cache.keep(ceilings)
         except StorageError as error:
             return f"not stored for later runs: {error.problem}"
         return ""
@@ -134,10 +134,14 @@ def _earlier(target: RunTarget) -> tuple[_Earlier | None, str]:
         return None, f"cannot use ceilings of earlier runs: {error.problem}"
 
 
-def _noted(found: Ceilings | NoCeilings, *notes: str) -> Ceilings | NoCeilings:
+def _noted(ceilings: Ceilings | NoCeilings, *notes: str) -> Ceilings | NoCeilings:
     """Ceilings with further notes, those that say something."""
-    told = [note for note in notes if note]
-    return msgspec.structs.replace(found, notes=[*found.notes, *told]) if isinstance(found, Ceilings) else found
+    texts = [note for note in notes if note]
+    return (
+        msgspec.structs.replace(ceilings, notes=[*ceilings.notes, *texts])
+        if isinstance(ceilings, Ceilings)
+        else ceilings
+    )
 
 
 def _text(clock: TimeSource) -> str:

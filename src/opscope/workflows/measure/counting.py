@@ -92,7 +92,7 @@ def count(  # noqa: PLR0913 - all but the model are by name
     if bundle is not None and (inputs or dims or methods):
         where = "--input" if inputs else "--dim" if dims else "--methods"
         raise UsageError("a bundle records its own inputs", where=where, hint="leave it out")
-    asked = Experiment(
+    experiment = Experiment(
         name="count",
         model=str(model if bundle is None else _measured_program(bundle)),
         target=target,
@@ -104,15 +104,15 @@ def count(  # noqa: PLR0913 - all but the model are by name
         warmup=1,
         timeout=_SECONDS,
     )
-    running = target_running(asked.model, asked.target)
+    running = target_running(experiment.model, experiment.target)
     counter.check_machine(running.environment().machine or "")
     steps = [([], None), *_steps(running, counter, ablate, ladder=ladder)]
     with tempfile.TemporaryDirectory(prefix="opscope-") as work:
-        files, job = counting_job(asked, running, Path(work)) if bundle is None else _measured_job(bundle)
+        files, job = counting_job(experiment, running, Path(work)) if bundle is None else _measured_job(bundle)
         record = next((file for file in files if file.suffix == ".etrecord"), None)
         job = msgspec.structs.replace(job, program=str(_alone(files, {str(record), job.data}, Path(work))))
-        given = [own.source for own in job.inputs if own.source]
-        found = []
+        given = [planned_input.source for planned_input in job.inputs if planned_input.source]
+        works = []
         for number, (off, clear) in enumerate(steps):
             directory = Path(work) / f"counted-{number}"
             directory.mkdir()
@@ -125,8 +125,8 @@ def count(  # noqa: PLR0913 - all but the model are by name
             side = with_program(trace_side(trace, len(job.calls) or 1), files[0], record)
             made = _work(files[0], side, CountedReads(side.table, start), ran, counter)
             named = str(model) if bundle is None else bundle.relative(files[0])
-            found.append(msgspec.structs.replace(made, model=named, inputs=given, off=off))
-    return shown_as(WorkResult, msgspec.structs.replace(found[0], others=found[1:]))
+            works.append(msgspec.structs.replace(made, model=named, inputs=given, off=off))
+    return shown_as(WorkResult, msgspec.structs.replace(works[0], others=works[1:]))
 
 
 def keep_counts(path: str | Path, work: Work) -> None:
@@ -253,7 +253,7 @@ def _work(program: Path, side: Side, reads: CountedReads, ran: WorkRun, counter:
     tables = {name: reads.counted(moments) for name, moments in ran.counts.items()}
     analysis = analysis_of(side._replace(table=tables[INSTRUCTIONS]))
     facts = side.known.attributions.operators if side.known else {}
-    padding = {key: own.cost.padding_macs for key, own in facts.items() if own.cost}
+    padding = {key: operator_facts.cost.padding_macs for key, operator_facts in facts.items() if operator_facts.cost}
     operators = operators_of(
         analysis, tables, list(CLASSES), padding, counter.tile_bits, channels_last=runtime.channels_last
     )

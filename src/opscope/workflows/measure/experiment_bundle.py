@@ -120,7 +120,10 @@ def _check_options(experiment: Experiment, used: Sequence[Runtime]) -> None:
         able = " or ".join(f"a {one.title} model ({one.suffix})" for one in RUNTIMES if one.chooses_delegate)
         problem = f"only {able} runs with and without a delegate"
         raise UsageError(problem, where=f"delegate of {wrong}" if wrong else "--delegate", hint="leave it out")
-    asked = [(own.model or experiment.model, own.delegate or experiment.delegate) for own in experiment.variants]
+    asked = [
+        (planned_variant.model or experiment.model, planned_variant.delegate or experiment.delegate)
+        for planned_variant in experiment.variants
+    ]
     for model, delegate in asked or [(experiment.model, experiment.delegate)]:
         if delegate in {"none", "both"}:
             runtime_of(model).check_without_delegate(Path(model))
@@ -247,12 +250,12 @@ def _with_inputs(plan: Plan, experiment: Experiment, target: RunTarget, program:
         check_no_inputs(experiment)
         return plan
     path = program.files[0]
-    found = [plan]
+    plans = [plan]
     for usual in USUAL_SIZES:
         made = with_inputs(plan, experiment, path, work, program.inputs, usual)
-        if not experiment.guess_inputs or made in found or _tried(made, target, program, work) is None:
+        if not experiment.guess_inputs or made in plans or _tried(made, target, program, work) is None:
             return made
-        found.append(made)
+        plans.append(made)
     return with_inputs(plan, experiment, path, work, program.inputs)
 
 
@@ -325,11 +328,11 @@ class _Program(NamedTuple):
 
 def _check_unlike(programs: Sequence[_Program]) -> None:
     """Refuse one program under two names in one runtime."""
-    found: dict[tuple[str, str], PlannedModel] = {}
+    models: dict[tuple[str, str], PlannedModel] = {}
     for program in programs:
         name = program.planned.model
         runs = sha256_of(program.files[0]), runtime_of(program.files[0], program.planned.runtime).name
-        earlier = found.setdefault(runs, program.planned)
+        earlier = models.setdefault(runs, program.planned)
         if earlier != program.planned:
             hint = "name two different programs, or measure this one with `opscope profile`"
             raise UsageError(f"{name} is the same program as {earlier.model}", where=name, hint=hint)
@@ -339,35 +342,37 @@ def _owners(experiment: Experiment, variants: Sequence[Variant]) -> dict[Planned
     """Names of the variants that run each model, where it is not the one of the experiment."""
     if experiment.against is not None:
         return {experiment.all_models[-1]: [OLD]}
-    found: dict[PlannedModel, list[str]] = {}
+    owners: dict[PlannedModel, list[str]] = {}
     there = {variant.name for variant in variants}
     for name, model in experiment.models_by_variant.items():
         if model != experiment.first_model:
-            found.setdefault(model, []).extend(n for n in (name, control_name(experiment, name)) if n in there)
-    return found
+            owners.setdefault(model, []).extend(n for n in (name, control_name(experiment, name)) if n in there)
+    return owners
 
 
 def _own_targets(target: RunTarget, variants: Sequence[Variant]) -> dict[str, Target]:
     """Where variants run that do not run where the first one does."""
-    told = {variant.name: target.of(variant.name).describe() for variant in variants}
-    return {name: one for name, one in told.items() if one != told[variants[0].name]}
+    targets = {variant.name: target.of(variant.name).describe() for variant in variants}
+    return {name: one for name, one in targets.items() if one != targets[variants[0].name]}
 
 
 def _own_calls(
     experiment: Experiment, plan: Plan, programs: Sequence[_Program], work: Path
 ) -> dict[PlannedModel, tuple[VariantInputs, list[Path]]]:
     """What the programs behind the first one are called with, by their models."""
-    found = {}
+    calls = {}
     for number, program in enumerate(programs[1:], 1):
         place = ProgramPlace(
             program.files[0],
             work / f"inputs-{number}",
-            program_home(next(name for name, own in experiment.models_by_variant.items() if own == program.planned)),
+            program_home(
+                next(name for name, model in experiment.models_by_variant.items() if model == program.planned)
+            ),
         )
         place.work.mkdir()
         values = work / INPUTS if plan.values else None
-        found[program.planned] = shared_inputs(plan, experiment, programs[0].files[0], place, values)
-    return found
+        calls[program.planned] = shared_inputs(plan, experiment, programs[0].files[0], place, values)
+    return calls
 
 
 def _unlike_plan(
@@ -494,7 +499,7 @@ def old_bundle(path: Path, experiment: Experiment, target: RunTarget) -> Bundle:
             label = name.removesuffix("_seconds")  # as the key of a file
             problem = f"the bundle was measured with {label} = {getattr(plan, name)}, not {value}"
             raise BundleError(problem, where=path, hint=_UNDO)
-    found = {
+    contradictions = {
         "target": target_contradiction(manifest, target.describe().name),
         "dtype": dtype_contradiction(manifest, experiment),
         "inputs": input_contradiction(bundle, experiment),
@@ -503,7 +508,7 @@ def old_bundle(path: Path, experiment: Experiment, target: RunTarget) -> Bundle:
         **{name: setting_contradiction(manifest, experiment, name) for name in COMPARED},
         "untraced": _arms_contradiction(manifest, experiment, target),
     }
-    for name, contradiction in found.items():
+    for name, contradiction in contradictions.items():
         if contradiction is not None:
             problem = f"{name}: the bundle was measured with {contradiction.recorded}, not with {contradiction.asked}"
             raise BundleError(problem, where=path, hint=_UNDO)

@@ -83,16 +83,16 @@ def run_samples(bundle: Bundle, experiment: Experiment, target: RunTarget, notif
         return
     timed = read_arrays(bundle.path / values)
     names = input_names(bundle.path / bundle.manifest.model.program, bundle.manifest.plan.calls)
-    own = SampleRun(str(path), len(samples.labels), _inputs_sha256(path, samples, timed, names))
+    run = SampleRun(str(path), len(samples.labels), _inputs_sha256(path, samples, timed, names))
     earlier = bundle.manifest.samples
-    if earlier is not None and earlier.inputs_sha256 == own.inputs_sha256:
-        own = msgspec.structs.replace(earlier, failures={})
-    wanted = [variant for variant in bundle.manifest.variants if _lacks(bundle, variant, own)]
+    if earlier is not None and earlier.inputs_sha256 == run.inputs_sha256:
+        run = msgspec.structs.replace(earlier, failures={})
+    wanted = [variant for variant in bundle.manifest.variants if _lacks(bundle, variant, run)]
     if not wanted:
         return
-    count = counted_text(own.count, "labelled input")
+    count = counted_text(run.count, "labelled input")
     notify(f"running {count} with {counted_text(len(wanted), 'variant')}, untimed")
-    bundle.state_samples(own)
+    bundle.state_samples(run)
     for variant in wanted:
         _run_samples(bundle, variant, samples, target.of(variant.name), _values(path, samples, timed, names))
 
@@ -107,8 +107,8 @@ def _values(
 ) -> Iterator[dict[str, Array]]:
     """The tensors of every input; what the file does not give is as in the timed runs; names are the program's."""
     for number in range(len(samples.labels)):
-        asked = placed(by_position(path, samples.sample(number)), names)
-        given = {f"arr_{place}": one.wish for place, one in enumerate(asked) if one is not None}
+        asked_inputs = placed(by_position(path, samples.sample(number)), names)
+        given = {f"arr_{place}": one.wish for place, one in enumerate(asked_inputs) if one is not None}
         yield timed | {name: wish for name, wish in given.items() if isinstance(wish, np.ndarray)}
 
 
@@ -149,11 +149,13 @@ def _run_samples(
 
 def _laid_out(plan: Plan, variant: Variant, values: Iterator[dict[str, Array]]) -> Iterator[dict[str, Array]]:
     """The tensors in the order of axes that the program of a variant declares."""
-    own = plan.inputs_of.get(variant.name)
-    if own is not None and own.unlike:
-        raise RunError(own.unlike)
+    variant_inputs = plan.inputs_of.get(variant.name)
+    if variant_inputs is not None and variant_inputs.unlike:
+        raise RunError(variant_inputs.unlike)
     orders: dict[str, tuple[int, ...]] = {}
-    for number, (one, other) in enumerate(zip(plan.inputs, own.inputs if own else (), strict=False)):
+    for number, (one, other) in enumerate(
+        zip(plan.inputs, variant_inputs.inputs if variant_inputs else (), strict=False)
+    ):
         axes = axes_between(one.shape or (), other.shape or ())
         if axes:
             orders[f"arr_{number}"] = axes
@@ -229,44 +231,44 @@ CONFIG = "config"
 """The file that asked for a bundle is kept in it under this name."""
 
 
-def attempt(asked: Experiments, experiment: Experiment, means: Means, target: RunTarget | None = None) -> Attempt:
+def attempt(experiments: Experiments, experiment: Experiment, means: Means, target: RunTarget | None = None) -> Attempt:
     """Run one experiment of a file; what fails in it leaves the others."""
     own = means if means.progress_of is None else means._replace(progress=means.progress_of(experiment.name))
     listener = means.stages_of(experiment.name) if means.stages_of else None
     try:
         with heard_by(listener):
-            done = _run(asked, experiment, own, target)
+            done = _run(experiments, experiment, own, target)
     except (StorageError, InterruptedRunError):
         raise
     except OpscopeError as error:
-        return failed(asked, experiment, error)
-    result = ExperimentResult(experiment.name, str(asked.out / experiment.name), done.content)
+        return failed(experiments, experiment, error)
+    result = ExperimentResult(experiment.name, str(experiments.out / experiment.name), done.content)
     return Attempt(result, notes=[f"{experiment.name}: {note}" for note in done.notes])
 
 
-def failed(asked: Experiments, experiment: Experiment, error: OpscopeError) -> Attempt:
+def failed(experiments: Experiments, experiment: Experiment, error: OpscopeError) -> Attempt:
     """What becomes of an experiment that an error ended."""
-    path, told = str(asked.out / experiment.name), with_hint(error)
-    return Attempt(ExperimentResult(experiment.name, path, error=told, exit_code=error.exit_code), error)
+    path, text = str(experiments.out / experiment.name), with_hint(error)
+    return Attempt(ExperimentResult(experiment.name, path, error=text, exit_code=error.exit_code), error)
 
 
-def _run(asked: Experiments, experiment: Experiment, means: Means, target: RunTarget | None) -> Profiled:
-    path = asked.out / experiment.name
+def _run(experiments: Experiments, experiment: Experiment, means: Means, target: RunTarget | None) -> Profiled:
+    path = experiments.out / experiment.name
     if not is_bundle(path):
         check_request(path, experiment, means.given(experiment))
     target = target or experiment_target(experiment, path, means)
     with target.reserved(means.lock_request(experiment.device)) as hold:
         begun = old_bundle(path, experiment, target) if is_bundle(path) else None
         bundle, target = (begun, target) if begun else new_bundle(path, experiment, target, means.clock)
-        write_atomically(path / f"{CONFIG}{asked.file.suffix}", asked.file.read_bytes(), follow=False)
+        write_atomically(path / f"{CONFIG}{experiments.file.suffix}", experiments.file.read_bytes(), follow=False)
         return measure(bundle, experiment, target, means, hold)
 
 
 def experiment_target(experiment: Experiment, path: Path, means: Means) -> RunTarget:
     """Where an experiment runs; one on ``auto`` is finished where it began, whatever that stands for by now."""
-    own = means.given(experiment)
-    begun = experiment.target == AUTO.name and own is None and is_bundle(path)
-    given = recorded_target(Bundle.open(path).manifest, path) if begun else own
+    target = means.given(experiment)
+    begun = experiment.target == AUTO.name and target is None and is_bundle(path)
+    given = recorded_target(Bundle.open(path).manifest, path) if begun else target
     return target_of(experiment, given=given)
 
 
@@ -337,8 +339,8 @@ def _drawn_notes(bundle: Bundle) -> Iterator[str]:
     """That integer inputs were drawn, and how to give others."""
     drawn = drawn_integers(bundle.path / bundle.manifest.model.program, bundle.manifest.plan)
     if drawn:
-        told = "integer inputs were drawn at random from 0 and 1, because the model gives no range"
-        yield f"{told}: {'; '.join(drawn)}; --input 'TYPE[SIZE,...]=random(LOW,HIGH)' gives one"
+        text = "integer inputs were drawn at random from 0 and 1, because the model gives no range"
+        yield f"{text}: {'; '.join(drawn)}; --input 'TYPE[SIZE,...]=random(LOW,HIGH)' gives one"
     request = bundle.manifest.request
     if request is not None and request.guess_inputs:
         program = bundle.path / bundle.manifest.model.program
@@ -404,10 +406,10 @@ def _enough(content: ReportContent, settings: ExperimentSettings) -> bool:
 
 def _width(comparison: Comparison) -> float:
     """Width of the interval of the speedup, relative to the speedup; infinite where there is no interval."""
-    found = comparison.end_to_end
-    if found.ci95 is None or found.speedup is None:
+    end_to_end = comparison.end_to_end
+    if end_to_end.ci95 is None or end_to_end.speedup is None:
         return float("inf")
-    return (found.ci95[1] - found.ci95[0]) / found.speedup
+    return (end_to_end.ci95[1] - end_to_end.ci95[0]) / end_to_end.speedup
 
 
 def _without_effect(settings: ExperimentSettings, content: ReportContent, rest: Rest) -> Iterator[str]:

@@ -65,24 +65,26 @@ def model_checks(model: str, target: str, named: str | None = None) -> list[Chec
         return [Check("model", State.OK, f"{model} is exported by {EXPORTER.title} first")]
     runtime = runtime_of(source, named)
     about = f"{source.name}, {size_text(source.stat().st_size)}, needs {runtime.title} ({runtime.name})"
-    found = Check("model", State.OK, about)
+    check = Check("model", State.OK, about)
     if not runtime.is_installed() and parse_target(target).kind.here:
         missing = f"{runtime.title} is not installed"
-        return [found, Check("one inference", State.PROBLEM, missing, install_command(runtime.name))]
+        return [check, Check("one inference", State.PROBLEM, missing, install_command(runtime.name))]
     here = target_running(str(source), target, runtime=named)
-    asked = Experiment(name="doctor", model=model, target=target, runtime=named, guess_inputs=True, timeout=_SECONDS)
+    experiment = Experiment(
+        name="doctor", model=model, target=target, runtime=named, guess_inputs=True, timeout=_SECONDS
+    )
     with tempfile.TemporaryDirectory(prefix="opscope-") as directory:
         try:
-            plan, failure = tried_once(asked, here, source, Path(directory))
+            plan, failure = tried_once(experiment, here, source, Path(directory))
         except UsageError as error:
-            return [found, problem_check("one inference", error)]
+            return [check, problem_check("one inference", error)]
     declared, line = inputs_in_words(source, plan)
     hint = f"add --guess-inputs, or give your own: {line}"
     inputs = Check("inputs", State.NOTE if line else State.OK, declared, hint if line else "")
     if failure is None:
-        return [found, inputs, Check("one inference", State.OK, "runs, all CPU features on, 1 thread")]
+        return [check, inputs, Check("one inference", State.OK, "runs, all CPU features on, 1 thread")]
     hint = "give inputs that the model accepts with --input" if line else ""
-    return [found, inputs, Check("one inference", State.PROBLEM, failure.message, hint)]
+    return [check, inputs, Check("one inference", State.PROBLEM, failure.message, hint)]
 
 
 _SPACE_LIMIT = 1 << 30
@@ -218,11 +220,11 @@ def _models(able: Sequence[Runtime]) -> Check:
 def _switching(runtime: Runtime) -> Check:
     """What can be switched off here, and by which mechanisms."""
     here = runtime.target_here()
-    found = switching_check(lambda: chosen_switch(here).probe)
-    if found.state is not State.OK:
-        return found
+    check = switching_check(lambda: chosen_switch(here).probe)
+    if check.state is not State.OK:
+        return check
     by = ", ".join(state.name for state in mechanism_states(here) if state.available)
-    return msgspec.structs.replace(found, found=f"{found.found}; switched by {by}")
+    return msgspec.structs.replace(check, found=f"{check.found}; switched by {by}")
 
 
 def _space(directory: Path) -> Check:

@@ -49,7 +49,9 @@ if TYPE_CHECKING:
 def default_directory(model: str, now: datetime) -> Path:
     """Where a bundle goes when no directory is named: it has the name of the model as the user called it."""
     path = Path(model)
-    suffixes = "|".join(re.escape(suffix) for suffix in (".py", *(one for own in RUNTIMES for one in own.suffixes)))
+    suffixes = "|".join(
+        re.escape(suffix) for suffix in (".py", *(one for runtime in RUNTIMES for one in runtime.suffixes))
+    )
     called = path.resolve().name if path.is_dir() else re.sub(rf"({suffixes})(?=:|$)", "", path.name)
     name = re.sub(r"[^\w.-]+", "-", called)
     return Path("opscope-out") / f"{name}-{now:%Y%m%d-%H%M%S}"

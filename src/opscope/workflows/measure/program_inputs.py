@@ -66,17 +66,17 @@ def _program_in(directory: Path, runtime: str | None) -> Path:
         raise UsageError("a bundle, not a model", where=directory, hint=hint)
     known = {suffix for one in RUNTIMES for suffix in one.suffixes}
     with storage_errors(directory):
-        found = sorted(file for file in directory.iterdir() if file.suffix in known)
-    if not found:
+        paths = sorted(file for file in directory.iterdir() if file.suffix in known)
+    if not paths:
         hint = "write one with opscope export MODEL --out DIRECTORY, or name a model: `opscope models` lists them"
         *most, last = (one.suffix for one in RUNTIMES)
         raise NotFoundError(f"no program ({', '.join(most)} or {last}) in the directory", where=directory, hint=hint)
-    if len(found) > 1:
-        names = ", ".join(file.name for file in found[:_SHOWN])
+    if len(paths) > 1:
+        names = ", ".join(file.name for file in paths[:_SHOWN])
         raise UsageError(
-            f"{counted_text(len(found), 'program')} in the directory: {names}", where=directory, hint="name one of them"
+            f"{counted_text(len(paths), 'program')} in the directory: {names}", where=directory, hint="name one of them"
         )
-    return program_source(str(found[0]), runtime) or found[0]
+    return program_source(str(paths[0]), runtime) or paths[0]
 
 
 def exported_files(experiment: Experiment, work: Path, out: Path) -> list[Path]:
@@ -239,7 +239,7 @@ def drawn_integers(program: Path, plan: Plan) -> list[str]:
     An index, a rate or a length that is drawn may lead the model down another path than real ones do.
     """
     inputs = _inputs(program, plan.calls)
-    asked = [own.source for own in plan.inputs] or [""] * len(inputs)
+    asked = [planned_input.source for planned_input in plan.inputs] or [""] * len(inputs)
     return [
         f"{name or number}, {described(value)}"
         for number, ((name, value), source) in enumerate(zip(inputs, asked, strict=False))
@@ -250,7 +250,7 @@ def drawn_integers(program: Path, plan: Plan) -> list[str]:
 def guessed_inputs(program: Path, plan: Plan, asked: Sequence[str]) -> list[str]:
     """Values of the inputs that nobody asked for and that do not follow from the calls, where they were guessed."""
     words = [word or "" for word in runtime_of(program).fills(program, plan.calls)]
-    each = zip_longest([own.source for own in plan.inputs], words, fillvalue="")
+    each = zip_longest([planned_input.source for planned_input in plan.inputs], words, fillvalue="")
     return [source for source, word in each if source and source not in {word, *asked}]
 
 
@@ -284,7 +284,7 @@ def inputs_in_words(program: Path, plan: Plan) -> tuple[str, str | None]:
     The options are None where nothing has to be given: no size is open, and no integer would be drawn.
     """
     inputs = _inputs(program, plan.calls)
-    asked = [AskedInput(own.source, None) if own.source else None for own in plan.inputs]
+    asked = [AskedInput(planned_input.source, None) if planned_input.source else None for planned_input in plan.inputs]
     words = " ".join(f"--input {shlex.quote(word)}" for word in input_words(inputs, asked)) if any(asked) else None
     return _declared(inputs), words
 
@@ -316,8 +316,8 @@ def shared_inputs(
     """
     calls = called_methods(experiment, place.program)
     if calls != plan.calls and max(len(calls), len(plan.calls)) > 1:
-        told = [" ".join(own) or "the only method" for own in (calls, plan.calls)]
-        problem = f"it calls {told[0]}, {first.name} calls {told[1]}: the rounds do different work"
+        texts = [" ".join(own) or "the only method" for own in (calls, plan.calls)]
+        problem = f"it calls {texts[0]}, {first.name} calls {texts[1]}: the rounds do different work"
         raise MismatchError(problem, where=place.program.name, hint="name programs with the same methods")
     asked = wished_inputs(experiment, place.program, calls)
     sides = declared_inputs(first, plan.calls), declared_inputs(place.program, calls)
@@ -370,8 +370,8 @@ def _moved(
             planned += made_inputs([own], [], 0).planned
             continue
         axes = axes_between(one.sizes, own.sizes) or ()
-        told = ",".join(map(str, axes))
-        source = f"input {number} of {name}, axes {told}" if list(axes) != sorted(axes) else f"input {number} of {name}"
+        text = ",".join(map(str, axes))
+        source = f"input {number} of {name}, axes {text}" if list(axes) != sorted(axes) else f"input {number} of {name}"
         arrays[number] = np.ascontiguousarray(np.transpose(values[number], axes))
         planned.append(PlannedInput(list(own.sizes), own.dtype.name, source=source))
     return planned, arrays

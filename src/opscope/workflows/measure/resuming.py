@@ -41,10 +41,12 @@ def check_agreement(bundle: Bundle, experiment: Experiment, named: Collection[st
 
     When to add rounds, when to rest and whether ceilings are measured anew may be said anew.
     """
-    for option, found in _contradictions(bundle, experiment, named):
-        if found is not None and option in named:
+    for option, contradiction in _contradictions(bundle, experiment, named):
+        if contradiction is not None and option in named:
             hint = "leave the option out (the bundle has it), or begin a new one with another --out"
-            problem = f"the bundle in {bundle.path} was begun with {found.recorded}, not with {found.asked}"
+            problem = (
+                f"the bundle in {bundle.path} was begun with {contradiction.recorded}, not with {contradiction.asked}"
+            )
             raise UsageError(problem, where=option, hint=hint)
 
 
@@ -120,9 +122,9 @@ def target_contradiction(manifest: Manifest, target: str) -> Contradiction | Non
     recorded = [manifest.target.name, *([manifest.request.target] if manifest.request else [])]
     if target in recorded:
         return None
-    asked = parse_target(target, builds_named=True)
+    target_name = parse_target(target, builds_named=True)
     # ``auto`` is where the run was begun; a kind alone names no particular device.
-    anywhere = asked.kind is AUTO or (asked.kind.name, asked.address) == (manifest.target.kind, "")
+    anywhere = target_name.kind is AUTO or (target_name.kind.name, target_name.address) == (manifest.target.kind, "")
     return None if anywhere else Contradiction(recorded[0], target)
 
 
@@ -134,29 +136,29 @@ def dtype_contradiction(manifest: Manifest, experiment: Experiment) -> Contradic
 def input_contradiction(bundle: Bundle, experiment: Experiment) -> Contradiction | None:
     """Whether the program was run on other inputs; those that came with it are not asked for."""
     program, calls = bundle.path / bundle.manifest.model.program, bundle.manifest.plan.calls
-    found = [
+    contradictions = [
         _unlike_inputs(bundle, wished_inputs(experiment, program, calls, usual))
         for usual in USUAL_SIZES[: None if experiment.guess_inputs else 1]
     ]
-    return None if None in found else found[0]
+    return None if None in contradictions else contradictions[0]
 
 
-def _unlike_inputs(bundle: Bundle, asked: Sequence[AskedInput | None]) -> Contradiction | None:
+def _unlike_inputs(bundle: Bundle, asked_inputs: Sequence[AskedInput | None]) -> Contradiction | None:
     plan = bundle.manifest.plan
     recorded = ["" if one.source.startswith(BUNDLED) else one.source for one in plan.inputs]
-    now = [one.source if one else "" for one in asked]
+    now = [one.source if one else "" for one in asked_inputs]
     length = max(len(recorded), len(now))
     recorded, now = ([*own, *[""] * (length - len(own))] for own in (recorded, now))
     if recorded != now:
         return Contradiction(_listed(recorded), _listed(now))
-    number = _changed(bundle, asked)
+    number = _changed(bundle, asked_inputs)
     return None if number is None else Contradiction(f"{now[number]} as it was", f"{now[number]} as it is")
 
 
-def _changed(bundle: Bundle, asked: Sequence[AskedInput | None]) -> int | None:
+def _changed(bundle: Bundle, asked_inputs: Sequence[AskedInput | None]) -> int | None:
     """The first input whose array has other values than the bundle keeps; None where none has."""
     values = bundle.manifest.plan.values
-    arrays = {number: one.wish for number, one in enumerate(asked) if one and isinstance(one.wish, np.ndarray)}
+    arrays = {number: one.wish for number, one in enumerate(asked_inputs) if one and isinstance(one.wish, np.ndarray)}
     if values is None or not arrays:
         return None
     kept = read_arrays(bundle.path / values)

@@ -52,12 +52,12 @@ class KernelEvidence(msgspec.Struct, frozen=True):
 
 def collect_evidence(experiment: Experiment, directory: Path, *, resume: bool) -> list[KernelEvidence]:
     """Run every variant once, and count the kernels of its log."""
-    found = []
+    evidences = []
     for variant in experiment.variants:
         place = directory / variant.name
         kept = _found(experiment, variant, directory) if resume else None
-        found.append(kept if kept and kept.kernels else _run(experiment, variant, place))
-    return found
+        evidences.append(kept if kept and kept.kernels else _run(experiment, variant, place))
+    return evidences
 
 
 def found_evidence(experiment: Experiment, directory: Path) -> list[KernelEvidence]:
@@ -148,11 +148,13 @@ class RunReport(msgspec.Struct, frozen=True, tag_field="schema", tag="opscope.ru
     notes: list[str]
 
 
-def with_comparisons(asked: Experiments, results: list[ExperimentResult], notes: list[str]) -> list[ExperimentResult]:
+def with_comparisons(
+    experiments: Experiments, results: list[ExperimentResult], notes: list[str]
+) -> list[ExperimentResult]:
     """The results with the comparisons that the file asks for beyond those with the baseline of a thread count."""
-    found = {result.name: result for result in results if result.content is not None}
-    for pair in asked.comparisons:
-        sides = [found.get(name) for name, _ in (pair.baseline, pair.candidate)]
+    experiment_results = {result.name: result for result in results if result.content is not None}
+    for pair in experiments.comparisons:
+        sides = [experiment_results.get(name) for name, _ in (pair.baseline, pair.candidate)]
         baseline, candidate = sides
         if baseline is None or candidate is None or _is_there(pair, candidate):
             continue
@@ -161,8 +163,10 @@ def with_comparisons(asked: Experiments, results: list[ExperimentResult], notes:
         except (MismatchError, RunError) as error:
             notes.append(f"{pair.candidate[1]} is not compared with {pair.baseline[1]}: {error}")
             continue
-        found[candidate.name] = msgspec.structs.replace(candidate, comparisons=[*candidate.comparisons, more])
-    return [found.get(result.name, result) for result in results]
+        experiment_results[candidate.name] = msgspec.structs.replace(
+            candidate, comparisons=[*candidate.comparisons, more]
+        )
+    return [experiment_results.get(result.name, result) for result in results]
 
 
 def _is_there(pair: PlannedComparison, result: ExperimentResult) -> bool:

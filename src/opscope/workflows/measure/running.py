@@ -51,20 +51,20 @@ if TYPE_CHECKING:
 __all__ = ["template", "write_new"]
 
 
-def selected(asked: Experiments, only: Sequence[str]) -> Experiments:
+def selected(experiments: Experiments, only: Sequence[str]) -> Experiments:
     """The part of a file that these names stand for."""
     if not only:
-        return asked
-    known = {own for experiment in asked.experiments for own in _names(experiment)}
+        return experiments
+    known = {own for experiment in experiments.experiments for own in _names(experiment)}
     # The file of a model, and so an experiment, may have a comma in its name.
     wanted = {name.strip() for text in only for name in ([text] if text in known else text.split(",")) if name.strip()}
     for name in sorted(wanted):
         if name not in known:
-            problem = f"no experiment, device or variant {name!r} in {asked.file}"
+            problem = f"no experiment, device or variant {name!r} in {experiments.file}"
             raise UsageError(problem, where="--only", hint=did_you_mean(name, known))
-    kept = [part for experiment in asked.experiments if (part := _part(experiment, wanted))]
-    pairs = tuple(pair for pair in asked.comparisons if _has_both(pair, kept))
-    return msgspec.structs.replace(asked, experiments=tuple(kept), comparisons=pairs)
+    kept = [part for experiment in experiments.experiments if (part := _part(experiment, wanted))]
+    pairs = tuple(pair for pair in experiments.comparisons if _has_both(pair, kept))
+    return msgspec.structs.replace(experiments, experiments=tuple(kept), comparisons=pairs)
 
 
 def _names(experiment: Experiment) -> set[str]:
@@ -117,25 +117,28 @@ def run(  # noqa: PLR0913 - the one call a notebook makes; all but the first are
     """
     chosen, file = means or Means(), Path(config)
     whole = read_experiments(file)
-    asked = selected(whole, only)
-    asked = _called(asked, whole, ConfigRequest(str(file), target=target, scheduler=chosen.scheduler))
+    experiments = selected(whole, only)
+    experiments = _called(experiments, whole, ConfigRequest(str(file), target=target, scheduler=chosen.scheduler))
     if out is not None:
-        asked = msgspec.structs.replace(asked, out=Path(out))
-    asked = on_phone(asked, target) if target else asked
-    asked = _oversubscribing(asked) if oversubscribe else asked
+        experiments = msgspec.structs.replace(experiments, out=Path(out))
+    experiments = on_phone(experiments, target) if target else experiments
+    experiments = _oversubscribing(experiments) if oversubscribe else experiments
     if analysis_only:
-        return _analysed(asked)
+        return _analysed(experiments)
     if chosen.scheduler is not None:
         from opscope.workflows.measure.parallel.cluster import run_on_workers
 
-        return run_on_workers(asked, chosen.scheduler, chosen, resume=resume)
-    _check(asked, chosen, resume=resume)
-    notes = [*asked.notes, *filter(None, [temporary_cache()])]
-    results = _results(asked, [e for e in asked.experiments if not e.evidence], chosen, notes)
+        return run_on_workers(experiments, chosen.scheduler, chosen, resume=resume)
+    _check(experiments, chosen, resume=resume)
+    notes = [*experiments.notes, *filter(None, [temporary_cache()])]
+    results = _results(experiments, [e for e in experiments.experiments if not e.evidence], chosen, notes)
     evidence = [
-        one for e in asked.experiments if e.evidence for one in collect_evidence(e, asked.out / e.name, resume=resume)
+        one
+        for e in experiments.experiments
+        if e.evidence
+        for one in collect_evidence(e, experiments.out / e.name, resume=resume)
     ]
-    return RunReport(str(config), with_comparisons(asked, results, notes), evidence, notes)
+    return RunReport(str(config), with_comparisons(experiments, results, notes), evidence, notes)
 
 
 def _results(
@@ -156,74 +159,79 @@ def _results(
         )
     else:
         tried = in_turn(experiments, lambda e: attempt(asked, e, means), not_begun)
-    found = {}
+    attempts = {}
     with contextlib.closing(tried):
         for done in tried:
-            found[done.result.name] = done
-            means.finished(done.result, len(experiments) - len(found))
+            attempts[done.result.name] = done
+            means.finished(done.result, len(experiments) - len(attempts))
     for experiment in experiments:
-        notes += found[experiment.name].notes
-    return [found[experiment.name].result for experiment in experiments]
+        notes += attempts[experiment.name].notes
+    return [attempts[experiment.name].result for experiment in experiments]
 
 
-def _called(asked: Experiments, whole: Experiments, request: ConfigRequest) -> Experiments:
+def _called(experiments: Experiments, whole: Experiments, request: ConfigRequest) -> Experiments:
     """The same experiments, each with what `opscope run` is told to run it alone: its name or its variants."""
     replace = msgspec.structs.replace
     complete = {experiment.name: len(experiment.variants) for experiment in whole.experiments}
     found = []
-    for experiment in asked.experiments:
+    for experiment in experiments.experiments:
         if len(experiment.variants) != complete[experiment.name]:
             only = [variant.name for variant in experiment.variants]
         else:
             only = [experiment.name] if len(complete) > 1 else []
         found.append(replace(experiment, config=replace(request, only=only)))
-    return replace(asked, experiments=tuple(found))
+    return replace(experiments, experiments=tuple(found))
 
 
-def _oversubscribing(asked: Experiments) -> Experiments:
+def _oversubscribing(experiments: Experiments) -> Experiments:
     """The same experiments with leave to start more threads than there are usable CPUs."""
     replace = msgspec.structs.replace
-    found = tuple(replace(e, oversubscribe=True) for e in asked.experiments)
-    return replace(asked, experiments=found)
+    found = tuple(replace(e, oversubscribe=True) for e in experiments.experiments)
+    return replace(experiments, experiments=found)
 
 
-def _analysed(asked: Experiments) -> RunReport:
+def _analysed(experiments: Experiments) -> RunReport:
     """Reports of the bundles that are there, or of what the kit itself left in their place."""
-    timed = [experiment for experiment in asked.experiments if not experiment.evidence]
-    there = [experiment for experiment in timed if is_bundle(asked.out / experiment.name)]
-    if not there and is_kit(asked.out):
-        report(asked.out)
-        found = [ExperimentResult(asked.out.name, str(asked.out), content(asked.out))]
-        return RunReport(str(asked.file), found, [], list(asked.notes))
+    timed = [experiment for experiment in experiments.experiments if not experiment.evidence]
+    there = [experiment for experiment in timed if is_bundle(experiments.out / experiment.name)]
+    if not there and is_kit(experiments.out):
+        report(experiments.out)
+        experiment_results = [ExperimentResult(experiments.out.name, str(experiments.out), content(experiments.out))]
+        return RunReport(str(experiments.file), experiment_results, [], list(experiments.notes))
     if timed and not there:
         hint = "run it first, or name the directory with --out"
-        raise NotFoundError("no experiment of the file has a bundle", where=asked.out, hint=hint)
-    notes = [*asked.notes, *(f"{e.name}: there is no bundle in {asked.out}" for e in timed if e not in there)]
+        raise NotFoundError("no experiment of the file has a bundle", where=experiments.out, hint=hint)
+    notes = [
+        *experiments.notes,
+        *(f"{e.name}: there is no bundle in {experiments.out}" for e in timed if e not in there),
+    ]
     results = []
     for experiment in there:
-        bundle = Bundle.open(asked.out / experiment.name)
+        bundle = Bundle.open(experiments.out / experiment.name)
         shown = content_of(bundle)
         write_reports(bundle.path, shown, REPORT_FORMATS)
         results.append(ExperimentResult(experiment.name, str(bundle.path), shown))
-    evidence = [one for e in asked.experiments if e.evidence for one in found_evidence(e, asked.out / e.name)]
-    return RunReport(str(asked.file), with_comparisons(asked, results, notes), evidence, notes)
+    evidence = [
+        one for e in experiments.experiments if e.evidence for one in found_evidence(e, experiments.out / e.name)
+    ]
+    return RunReport(str(experiments.file), with_comparisons(experiments, results, notes), evidence, notes)
 
 
-def _check(asked: Experiments, means: Means, *, resume: bool) -> None:
+def _check(experiments: Experiments, means: Means, *, resume: bool) -> None:
     """What can be known to fail before the first process runs.
 
     Of several devices one that cannot be used is not a reason to leave the others: its own experiment tells of it.
     """
-    several = len({experiment.target for experiment in asked.experiments}) > 1
-    for experiment in asked.experiments:
+    several = len({experiment.target for experiment in experiments.experiments}) > 1
+    for experiment in experiments.experiments:
         if experiment.needs_worker:
             hint = (
                 f"give its target: [devices.{experiment.device}] and below it, for example, "
                 'target = "ssh:HOST"; or name the scheduler whose workers own it: --scheduler ADDRESS'
             )
             problem = f"no target given for the device {experiment.device}"
-            raise UsageError(problem, where=f"{asked.file}: devices", hint=hint)
-        path = asked.out / experiment.name
+            raise UsageError(problem, where=f"{experiments.file}: devices", hint=hint)
+        path = experiments.out / experiment.name
         if not resume or not (experiment.evidence or is_bundle(path)):
             check_free(path)
         for planned in experiment.all_models:
@@ -233,7 +241,7 @@ def _check(asked: Experiments, means: Means, *, resume: bool) -> None:
         try:
             target = experiment_target(experiment, path, means)
         except UsageError as error:
-            raise UsageError(error.problem, where=f"{asked.file}: target", hint=error.hint) from error
+            raise UsageError(error.problem, where=f"{experiments.file}: target", hint=error.hint) from error
         later = (BusyError,) if means.lock != "fail" else ()  # the experiment waits for it, or runs beside
         with contextlib.suppress(*(_OF_ONE_DEVICE if several else ()), *later), target.reserved():
             variants, _ = variants_of(experiment, target)

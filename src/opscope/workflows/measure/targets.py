@@ -124,40 +124,45 @@ def _runtime(environment: Environment, able: Capabilities) -> str:
     return f"{EXPORTER.package()} {environment.versions.get(EXPORTER.package(), 'of an unknown version')}"
 
 
-def _what(found: Environment) -> str:
-    parts = (found.system, found.machine, found.cpu, f"{found.usable_cpus} CPUs" if found.usable_cpus else None)
+def _what(environment: Environment) -> str:
+    parts = (
+        environment.system,
+        environment.machine,
+        environment.cpu,
+        f"{environment.usable_cpus} CPUs" if environment.usable_cpus else None,
+    )
     return ", ".join(part for part in parts if part)
 
 
 def _storage(host: Host | None) -> list[Check]:
     """Room for files, where they are sent to a device."""
-    found = host.storage() if host else None
-    if found is None:
+    storage = host.storage() if host else None
+    if storage is None:
         return []
-    room = "" if found.free is None else f", {size_text(found.free)} free"
+    room = "" if storage.free is None else f", {size_text(storage.free)} free"
     action = "free some space there, or name another directory at the end of the address: ?dir=PATH"
-    if not found.writable:
-        return [Check("storage", State.PROBLEM, f"{found.directory} is not writable: {found.said}", action)]
-    small = found.free is not None and found.free < _SPACE_LIMIT
-    return [Check("storage", State.PROBLEM if small else State.OK, f"{found.directory}{room}", action)]
+    if not storage.writable:
+        return [Check("storage", State.PROBLEM, f"{storage.directory} is not writable: {storage.said}", action)]
+    small = storage.free is not None and storage.free < _SPACE_LIMIT
+    return [Check("storage", State.PROBLEM if small else State.OK, f"{storage.directory}{room}", action)]
 
 
 def _settings(host: Host | None, state: Conditions | None) -> list[Check]:
     """What a device with settings has: those to put back, a thermal state, a battery."""
     if host is None or host.restored is None:
         return []
-    found = [settings_check(host.restored)]
+    checks = [settings_check(host.restored)]
     if state is None or state.phone is None:
-        return found
-    return [*found, *_thermal(state.phone), *_battery(state.phone)]
+        return checks
+    return [*checks, *_thermal(state.phone), *_battery(state.phone)]
 
 
 def settings_check(restored: Mapping[str, str | None]) -> Check:
     """Settings of an Android device that an earlier run had left changed, and that were put back."""
     if not restored:
         return Check("settings", State.OK, "no earlier run left settings changed")
-    told = ", ".join(f"{name} {'unset' if value is None else value}" for name, value in restored.items())
-    return Check("settings", State.OK, f"restored to the state before an earlier run: {told}")
+    text = ", ".join(f"{name} {'unset' if value is None else value}" for name, value in restored.items())
+    return Check("settings", State.OK, f"restored to the state before an earlier run: {text}")
 
 
 def _thermal(phone: PhoneState) -> list[Check]:
@@ -181,10 +186,12 @@ def _battery(phone: PhoneState) -> list[Check]:
 def _emulated(target: RunTarget) -> list[Check]:
     from opscope.hosts.emulator import find_emulator
 
-    found = find_emulator()
-    state = State.NOTE if found.doubt else State.OK
+    emulator = find_emulator()
+    state = State.NOTE if emulator.doubt else State.OK
     return [
-        Check("qemu", state, found.doubt or f"{found.text}: computes int8 with SME2 correctly", "install QEMU 11.1"),
+        Check(
+            "qemu", state, emulator.doubt or f"{emulator.text}: computes int8 with SME2 correctly", "install QEMU 11.1"
+        ),
         Check("runtime", State.OK, f"{_runtime(target.environment(), target.capabilities())} for aarch64"),
         switching_check(lambda: chosen_switch(target).probe),
         Check("times", State.NOTE, "an emulated CPU gives valid results but meaningless timings"),
@@ -207,15 +214,15 @@ def target_running(
 
 def recorded_target(manifest: Manifest, home: Path) -> RunTarget:
     """The target that a manifest tells of, for its programs, which lie in the directory of the bundle."""
-    asked = AskedCalls(manifest.plan.calls, manifest.plan.inputs)
+    asked_calls = AskedCalls(manifest.plan.calls, manifest.plan.inputs)
     if not manifest.programs:
         program, runtime = str(home / manifest.model.program), manifest.variants[0].runtime
-        return target_running(program, manifest.target.name, runtime=runtime, asked=lambda _: asked)
+        return target_running(program, manifest.target.name, runtime=runtime, asked=lambda _: asked_calls)
     programs = {v.name: str(home / manifest.model_of(v.name).program) for v in manifest.variants}
     variants = {
         v.name: (PlannedModel(programs[v.name], v.runtime), manifest.target_of(v.name).name) for v in manifest.variants
     }
-    return targets_running(variants, lambda _: asked)
+    return targets_running(variants, lambda _: asked_calls)
 
 
 def targets_running(variants: Mapping[str, tuple[PlannedModel, str]], asked: Callable[[Path], AskedCalls]) -> RunTarget:
@@ -258,21 +265,25 @@ def phone_name(target: str | None, remote_device: str | None, power: str | None)
     return f"{ADB.name}:{parse_address(named.address)._replace(power=power).text()}"
 
 
-def on_phone(asked: Experiments, name: str) -> Experiments:
+def on_phone(experiments: Experiments, name: str) -> Experiments:
     """Experiments as they run on another device than their file says."""
     if not parse_target(name).kind.android:
         raise UsageError("only an Android device can be named here", where="--target", hint=ADB.form)
-    named = next((one.device for one in asked.experiments if one.device and not one.needs_worker), None)
+    named = next((one.device for one in experiments.experiments if one.device and not one.needs_worker), None)
     if named:
         hint = f'leave it out, and set the address in the file: [devices.{named}] and below it target = "{name}"'
         raise UsageError("the file's devices name their own targets", where="--target", hint=hint)
-    kinds = [kind_named(one.target) for one in asked.experiments]
-    movable = [one for one, kind in zip(asked.experiments, kinds, strict=True) if kind.only_builds or kind.android]
+    kinds = [kind_named(one.target) for one in experiments.experiments]
+    movable = [
+        one for one, kind in zip(experiments.experiments, kinds, strict=True) if kind.only_builds or kind.android
+    ]
     if not movable:
         hint = "leave it out; only experiments with runners or the target adb can run on a named device"
         raise UsageError("no experiment of the file runs on Android", where="--target", hint=hint)
-    moved = tuple(msgspec.structs.replace(one, target=name) if one in movable else one for one in asked.experiments)
-    return msgspec.structs.replace(asked, experiments=moved)
+    moved = tuple(
+        msgspec.structs.replace(one, target=name) if one in movable else one for one in experiments.experiments
+    )
+    return msgspec.structs.replace(experiments, experiments=moved)
 
 
 class VariantTargets(RunTarget):
@@ -288,9 +299,9 @@ class VariantTargets(RunTarget):
 
     def describe(self) -> Target:
         """Kind of all targets; every distinct address."""
-        told = [target.describe() for target in self._targets.values()]
-        addresses = dict.fromkeys(one.address for one in told if one.address)
-        return msgspec.structs.replace(told[0], address=", ".join(addresses))
+        targets = [target.describe() for target in self._targets.values()]
+        addresses = dict.fromkeys(one.address for one in targets if one.address)
+        return msgspec.structs.replace(targets[0], address=", ".join(addresses))
 
     def reserved(self, request: LockRequest | None = None) -> AbstractContextManager[MachineHold | None]:
         """Hold the first target: all others are on the same machine."""
@@ -319,11 +330,13 @@ class VariantTargets(RunTarget):
 
     def environment(self) -> Environment:
         """The machine as the first target tells it, with the versions of all runtimes, and all versions of one."""
-        told = [target.environment() for target in dict.fromkeys(self._targets.values())]
-        names = dict.fromkeys(name for one in told for name in one.versions)
-        each = {name: dict.fromkeys(one.versions[name] for one in told if name in one.versions) for name in names}
+        environments = [target.environment() for target in dict.fromkeys(self._targets.values())]
+        names = dict.fromkeys(name for one in environments for name in one.versions)
+        each = {
+            name: dict.fromkeys(one.versions[name] for one in environments if name in one.versions) for name in names
+        }
         versions = {name: ", ".join(own) for name, own in each.items()}
-        return msgspec.structs.replace(told[0], versions=versions)
+        return msgspec.structs.replace(environments[0], versions=versions)
 
     def conditions(self) -> Conditions:
         """The state of the machine now."""

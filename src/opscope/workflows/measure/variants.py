@@ -46,11 +46,11 @@ def chosen_switch(target: RunTarget, asked: str = AUTO) -> SwitchOffer:
         if not others:
             raise
         tried = [_tried(target, mechanism) for mechanism in others]
-        found = next((one for one in tried if not isinstance(one, str)), None)
-        if found is None:
+        offer = next((one for one in tried if not isinstance(one, str)), None)
+        if offer is None:
             problem = "; ".join([error.problem, *(one for one in tried if isinstance(one, str))])
             raise FeatureError(problem, where=error.where, hint=error.hint) from error
-        return found
+        return offer
 
 
 def _tried(target: RunTarget, mechanism: Mechanism) -> SwitchOffer | str:
@@ -126,8 +126,8 @@ def _with_runtime_options(experiment: Experiment, variant: Variant) -> Variant:
     planned = next(
         (one for one in experiment.variants if variant.name in {one.name, control_name(experiment, one.name)}), None
     )
-    asked = experiment.models_by_variant[planned.name] if planned else experiment.first_model
-    runtime = runtime_of(*asked)
+    model = experiment.models_by_variant[planned.name] if planned else experiment.first_model
+    runtime = runtime_of(*model)
     if any(one.runtime for one in experiment.all_models):
         variant = msgspec.structs.replace(variant, runtime=runtime.name)
     if runtime.chooses_delegate:
@@ -163,8 +163,8 @@ def _variants_of(experiment: Experiment, target: RunTarget) -> tuple[list[Varian
         if experiment.ablate or experiment.ladder or experiment.switch != AUTO:
             raise
         return _against_baseline(experiment, []), str(error)
-    found = _against_baseline(experiment, steps, switch.recorded)
-    return [*found, *_controls(experiment, switch, found)], None
+    variants = _against_baseline(experiment, steps, switch.recorded)
+    return [*variants, *_controls(experiment, switch, variants)], None
 
 
 def _listed(experiment: Experiment, target: RunTarget) -> list[Variant]:
@@ -172,8 +172,8 @@ def _listed(experiment: Experiment, target: RunTarget) -> list[Variant]:
     found: dict[str, Variant] = {}
     controls: list[Variant] = []
     for model in experiment.all_models:
-        own = [v for v in experiment.variants if experiment.models_by_variant[v.name] == model]
-        variants, control = _listed_of(experiment, target.of(own[0].name), own)
+        planned_variants = [v for v in experiment.variants if experiment.models_by_variant[v.name] == model]
+        variants, control = _listed_of(experiment, target.of(planned_variants[0].name), planned_variants)
         found |= {variant.name: variant for variant in variants}
         controls += control
     return [*(found[variant.name] for variant in experiment.variants), *controls]
@@ -190,11 +190,11 @@ def _listed_of(
         arch, fields, fixed = switch.probe.arch, frozenset(switch.probe.fields), switch.fixed
         cleared |= {groups: isa.cleared_fields(arch, list(groups), fields, fixed) for groups in wanted}
     recorded = switch.recorded if switch else None
-    found = [
+    variants = [
         Variant(v.name, v.role, _off(v, target), cleared[tuple(v.ablated or ())], v.threads, v.affinity, recorded)
         for v in planned
     ]
-    return found, _controls(experiment, switch, found) if switch else []
+    return variants, _controls(experiment, switch, variants) if switch else []
 
 
 def _off(planned: PlannedVariant, target: RunTarget) -> list[str] | None:
@@ -244,16 +244,16 @@ def _weight_bits(experiment: Experiment) -> frozenset[int]:
 
 
 def _against_baseline(experiment: Experiment, steps: Sequence[_Step], switch: Mechanism | None = None) -> list[Variant]:
-    found = []
+    variants = []
     for threads, suffix in _thread_counts(experiment):
         cpus = experiment.cpus
-        found.append(Variant(f"accelerated{suffix}", Role.ACCELERATED, [], [], threads, cpus, switch))
+        variants.append(Variant(f"accelerated{suffix}", Role.ACCELERATED, [], [], threads, cpus, switch))
         for number, (names, cleared) in enumerate(steps, 1):
             last = number == len(steps)
             name = "baseline" if last else f"without-{names[-1]}"
             role = Role.BASELINE if last else Role.INTERMEDIATE
-            found.append(Variant(f"{name}{suffix}", role, names, cleared, threads, cpus, switch))
-    return found
+            variants.append(Variant(f"{name}{suffix}", role, names, cleared, threads, cpus, switch))
+    return variants
 
 
 BOTH = "both"

@@ -48,17 +48,17 @@ _MEANING = {
 
 def bundle_differences(parts: Sequence[BundlePart]) -> list[str]:
     """What differs between the bundles, one sentence each."""
-    told = {part.label: part.content for part in parts}
+    contents = {part.label: part.content for part in parts}
     columns: dict[str, dict[str, str | None]] = {
-        "models": {label: c.manifest.model.name for label, c in told.items()},
-        "number types": {label: c.manifest.model.dtype for label, c in told.items()},
-        "programs": {label: _short(c.manifest.model.sha256) for label, c in told.items()},
-        "machines or targets": {label: _place(c.manifest) for label, c in told.items()},
-        "baselines": {label: _off(c.manifest) for label, c in told.items()},
-        "timing methods": {label: _arms(c) for label, c in told.items()},
+        "models": {label: c.manifest.model.name for label, c in contents.items()},
+        "number types": {label: c.manifest.model.dtype for label, c in contents.items()},
+        "programs": {label: _short(c.manifest.model.sha256) for label, c in contents.items()},
+        "machines or targets": {label: _place(c.manifest) for label, c in contents.items()},
+        "baselines": {label: _off(c.manifest) for label, c in contents.items()},
+        "timing methods": {label: _arms(c) for label, c in contents.items()},
     }
     found = [note for what, values in columns.items() for note in _difference(what, values)]
-    return [*found, *_versions([c.manifest for c in told.values()], list(told)), *_same_traces(parts)]
+    return [*found, *_versions([c.manifest for c in contents.values()], list(contents)), *_same_traces(parts)]
 
 
 def _difference(what: str, values: dict[str, str | None]) -> list[str]:
@@ -68,8 +68,8 @@ def _difference(what: str, values: dict[str, str | None]) -> list[str]:
         return []
     if len(groups) == 1:
         return [f"{what} are unknown: {_MEANING[what]}"]
-    told = "; ".join(f"{value}: {', '.join(own)}" for value, own in groups.items())
-    return [f"{what} differ ({told}): {_MEANING[what]}"]
+    text = "; ".join(f"{value}: {', '.join(own)}" for value, own in groups.items())
+    return [f"{what} differ ({text}): {_MEANING[what]}"]
 
 
 def _short(sha256: str | None) -> str | None:
@@ -104,7 +104,7 @@ def _arms(content: ReportContent) -> str:
 
 def _versions(manifests: Sequence[Manifest], names: Sequence[str]) -> list[str]:
     """Software of which two bundles tell different versions."""
-    found = []
+    versions = []
     for package in dict.fromkeys(package for m in manifests for package in m.environment.versions):
         groups: dict[str, list[str]] = {}
         for label, manifest in zip(names, manifests, strict=True):
@@ -112,9 +112,9 @@ def _versions(manifests: Sequence[Manifest], names: Sequence[str]) -> list[str]:
             if version is not None:
                 groups.setdefault(version, []).append(label)
         if len(groups) > 1:
-            told = "; ".join(f"{version}: {', '.join(own)}" for version, own in groups.items())
-            found.append(f"versions of {package} differ ({told}): the comparison includes software changes")
-    return found
+            text = "; ".join(f"{version}: {', '.join(own)}" for version, own in groups.items())
+            versions.append(f"versions of {package} differ ({text}): the comparison includes software changes")
+    return versions
 
 
 def _same_traces(parts: Sequence[BundlePart]) -> list[str]:
@@ -154,16 +154,16 @@ def version_series(parts: Sequence[BundlePart]) -> list[VersionSeries]:
     """Bundles of one model on one machine at one thread count, in order of time, each against the first."""
     members = [(part, variant) for part in parts for variant in _accelerated(part)]
     groups = grouped(members, lambda member: _sameness(member[0].content.manifest, member[1]))
-    found = []
+    series = []
     for group in groups.values():
         manifest = group[0][0].content.manifest
         if len(group) > 1:
             group.sort(key=lambda member: member[0].content.manifest.created)
             threads = group[0][1].threads
-            found.append(
+            series.append(
                 VersionSeries(machine_text(manifest) or NOT_KNOWN, _model(manifest), threads, _versions_of(group))
             )
-    return found
+    return series
 
 
 def _accelerated(part: BundlePart) -> list[Variant]:

@@ -67,19 +67,19 @@ def plug_in_format(name: str) -> tuple[PlugIn, Exporter] | None:
 
     Raises MissingDependencyError: there is, and it cannot be used.
     """
-    found = next((one for one in plug_ins(GROUP) if one.name == name), None)
-    if found is None:
+    plug_in = next((one for one in plug_ins(GROUP) if one.name == name), None)
+    if plug_in is None:
         return None
-    if found.problem:
-        raise MissingDependencyError(found.problem, hint=_HINT)
+    if plug_in.problem:
+        raise MissingDependencyError(plug_in.problem, hint=_HINT)
     try:
-        exporter = found.loaded() if isinstance(found.loaded, type) else found.loaded
+        exporter = plug_in.loaded() if isinstance(plug_in.loaded, type) else plug_in.loaded
     except Exception as error:
-        raise MissingDependencyError(found.failed("cannot be made", error), hint=_HINT) from error
+        raise MissingDependencyError(plug_in.failed("cannot be made", error), hint=_HINT) from error
     if not isinstance(exporter, Exporter) or not isinstance(exporter.suffix, str):
-        problem = f"{found.title} is not an exporter: it needs a suffix and export(results)"
+        problem = f"{plug_in.title} is not an exporter: it needs a suffix and export(results)"
         raise MissingDependencyError(problem, hint=_HINT)
-    return found, exporter
+    return plug_in, exporter
 
 
 Content: TypeAlias = "bytes | Iterable[bytes]"
@@ -334,9 +334,9 @@ def _kit(request: Request) -> dict[str, Content]:
     files: dict[str, Content] = {}
     files |= run_files(_kit_model(sides[0], manifest), created, list(written.values()), pairs)
     for side in sides:
-        own = written[side.label]
-        tables = kit_csv(side.table, own.stem)
-        files |= {own.file(f"_{name}"): file for name, file in zip(FILES, tables, strict=True)}
+        output = written[side.label]
+        tables = kit_csv(side.table, output.stem)
+        files |= {output.file(f"_{name}"): file for name, file in zip(FILES, tables, strict=True)}
     return files
 
 
@@ -455,8 +455,8 @@ def _sarif(request: Request) -> dict[str, Content]:
     path, root = Path(request.path), str(Path.cwd())
     if _is_program(path):
         record = request.files.etrecord if request.files else record_beside(path)
-        told = [finding for method in preflight(path, record).methods for finding in method.findings]
-        return {".sarif": sarif(request.path, told, root)}
+        messages = [finding for method in preflight(path, record).methods for finding in method.findings]
+        return {".sarif": sarif(request.path, messages, root)}
     analysis = analysis_of(_checked(_side(request)))
     findings = [one for one in analysis.findings if one.kind is MessageKind.FINDING]
     lines = {key: one.source for key, one in by_operator(analysis.operators).items() if one.source}

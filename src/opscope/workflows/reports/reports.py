@@ -82,8 +82,8 @@ def _with_failures(shown: Callable[[], ReportContent]) -> ReportContent:
     from opscope.analysis.findings.message import part_warning
 
     with failures_heard() as failures:
-        found = shown()
-    return msgspec.structs.replace(found, failed=list(map(part_warning, failures)))
+        report_content = shown()
+    return msgspec.structs.replace(report_content, failed=list(map(part_warning, failures)))
 
 
 def _content_of(bundle: Bundle) -> ReportContent:
@@ -97,8 +97,8 @@ def _content_of(bundle: Bundle) -> ReportContent:
 
     bundle, sides = readable_sides(bundle)
     manifest = bundle.manifest
-    known = {name: own for name, side in sides.items() if (own := _analysis(name, side)) is not None}
-    analyses = {name: analysis_within(bundle, own) for name, own in known.items()}
+    known = {name: analysis for name, side in sides.items() if (analysis := _analysis(name, side)) is not None}
+    analyses = {name: analysis_within(bundle, analysis) for name, analysis in known.items()}
     sides = {name: sides[name] for name in analyses}
     pairs = [(sides[b], sides[c]) for b, c in compared_pairs(manifest) if b in sides and c in sides]
     emulated = manifest.target.emulated
@@ -109,7 +109,7 @@ def _content_of(bundle: Bundle) -> ReportContent:
         comparisons = corrected_for_choice(comparisons, len(fastest))
     controls = [(sides[b], sides[c]) for b, c in control_pairs(manifest) if b in sides and c in sides]
     both = [*pairs, *controls] if emulated else []
-    agreements = [found for pair in both if (found := _agreement(*pair))]
+    agreements = [agreement for pair in both if (agreement := _agreement(*pair))]
     switched = {} if manifest.programs else {one.candidate.label: one for one in comparisons}
     shown = foreground([VariantResult(v, analyses.get(v.name)) for v in manifest.variants], fastest)
     # What stands out is told by times, and those of an emulated CPU say nothing.
@@ -121,7 +121,7 @@ def _content_of(bundle: Bundle) -> ReportContent:
         comparisons=comparisons,
         findings=findings,
         ruled_out=ruled_out,
-        quality=quality_of(manifest, analyses, comparisons, [found.outputs for found in agreements]),
+        quality=quality_of(manifest, analyses, comparisons, [agreement.outputs for agreement in agreements]),
         agreements=agreements,
         kernels=part("kernels", lambda: bundle_kernels(bundle, analysed), None),
         controls=[] if emulated else [comparison_within(bundle, one) for one in comparisons_of(controls, not_compared)],
@@ -139,8 +139,8 @@ def _agreement(baseline: Side, candidate: Side) -> Agreement | None:
     from opscope.reports.content.content import Agreement
 
     with contextlib.suppress(RunError):  # without a common round nothing tells whether they agree
-        found = part("the agreement of outputs", lambda: agreement_of(baseline, candidate), None)
-        return None if found is None else Agreement(baseline.label, candidate.label, found)
+        agreement = part("the agreement of outputs", lambda: agreement_of(baseline, candidate), None)
+        return None if agreement is None else Agreement(baseline.label, candidate.label, agreement)
     return None
 
 

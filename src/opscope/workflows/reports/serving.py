@@ -73,14 +73,14 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         """The file, to the page alone."""
-        own, found = self.server, self.path.partition("?")[0]
-        if self.headers.get("Host") != own.host or self.headers.get("Origin") != own.site:
+        file, found = self.server, self.path.partition("?")[0]
+        if self.headers.get("Host") != file.host or self.headers.get("Origin") != file.site:
             self._answer(HTTPStatus.FORBIDDEN)
-        elif found != own.place:
+        elif found != file.place:
             self._answer(HTTPStatus.NOT_FOUND)
         else:
-            self._answer(HTTPStatus.OK, own.content)
-            own.served = True
+            self._answer(HTTPStatus.OK, file.content)
+            file.served = True
 
     def do_OPTIONS(self) -> None:
         """A browser asks whether a public page may reach this machine."""

@@ -41,10 +41,12 @@ def tracked_runs(content: ReportContent, commit: str | None = None) -> list[Trac
     """What MLflow is to keep of a report, one run for each variant that has a result."""
     found = collected(content)
     results = [result for result in content.variants if result.analysis]
-    return [_tracked(content, own, result, commit) for own, result in zip(found.variants, results, strict=True)]
+    return [_tracked(content, variant, result, commit) for variant, result in zip(found.variants, results, strict=True)]
 
 
-def _tracked(content: ReportContent, own: CollectedVariant, result: VariantResult, commit: str | None) -> TrackedRun:
+def _tracked(
+    content: ReportContent, collected_variant: CollectedVariant, result: VariantResult, commit: str | None
+) -> TrackedRun:
     manifest, variant, analysis = content.manifest, result.variant, result.analysis
     model = manifest.model_of(variant.name)
     params: dict[str, object] = {
@@ -66,8 +68,8 @@ def _tracked(content: ReportContent, own: CollectedVariant, result: VariantResul
     }
     categories = analysis.categories if analysis else []
     metrics = {f"share.{_word(one.category.value)}": one.share for one in categories}
-    metrics |= {name: value for figure in own.figures for name, value in _metrics(figure)}
-    return TrackedRun(own.title, _texts(params), metrics | _speedup(content, variant.name), _texts(tags))
+    metrics |= {name: value for figure in collected_variant.figures for name, value in _metrics(figure)}
+    return TrackedRun(collected_variant.title, _texts(params), metrics | _speedup(content, variant.name), _texts(tags))
 
 
 def _texts(values: Mapping[str, object]) -> dict[str, str]:
@@ -89,11 +91,11 @@ def _metrics(figure: Figure) -> Iterator[tuple[str, float]]:
 
 def _speedup(content: ReportContent, variant: str) -> dict[str, float]:
     """How much faster it is than its baseline; nothing where that is withheld or is a comparison of others."""
-    found = next((one.end_to_end for one in content.comparisons if one.candidate.label == variant), None)
-    if found is None or found.speedup is None:
+    end_to_end = next((one.end_to_end for one in content.comparisons if one.candidate.label == variant), None)
+    if end_to_end is None or end_to_end.speedup is None:
         return {}
-    bounds = zip(("speedup_low", "speedup_high"), found.ci95 or (), strict=False)
-    return {"speedup": found.speedup, **dict(bounds)}
+    bounds = zip(("speedup_low", "speedup_high"), end_to_end.ci95 or (), strict=False)
+    return {"speedup": end_to_end.speedup, **dict(bounds)}
 
 
 def track(
@@ -120,10 +122,10 @@ def track(
     from opscope.workflows.reports.reports import ANALYSIS, HTML, content
     from opscope.workflows.reports.tracking import tracked_runs
 
-    found = content(path)
-    runs = tracked_runs(found, commit)
+    report_content = content(path)
+    runs = tracked_runs(report_content, commit)
     files = [file for file in (Path(path) / HTML, Path(path) / ANALYSIS) if file.is_file()]
-    named = experiment or os.environ.get("MLFLOW_EXPERIMENT_NAME") or found.manifest.model.name
+    named = experiment or os.environ.get("MLFLOW_EXPERIMENT_NAME") or report_content.manifest.model.name
     return _logged_all(runs, uri, named, files)
 
 

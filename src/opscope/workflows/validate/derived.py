@@ -104,12 +104,12 @@ def derived_files(manifest: Manifest) -> list[str]:
 
 
 def derived_checks(
-    bundle: Bundle, found: Inventory, documents: Mapping[str, Json], doubts: Inconsistencies
+    bundle: Bundle, inventory: Inventory, documents: Mapping[str, Json], doubts: Inconsistencies
 ) -> list[BundleCheck]:
     """The answers to analyses, comparisons and reports."""
-    texts = page_texts(found)
+    texts = page_texts(inventory)
     if doubts.all:
-        return _skipped(doubts.all, texts, found)
+        return _skipped(doubts.all, texts, inventory)
     with failures_heard() as failures:
         try:
             kept = [one for one in bundle.manifest.repetitions if one.variant not in doubts.variants]
@@ -117,19 +117,19 @@ def derived_checks(
             content = content_of(Bundle(bundle.path, manifest, hashes_checked=bundle.hashes_checked))
             files = report_files(content, ["json"] if doubts.of_some else REPORT_FORMATS)
         except OpscopeError as error:
-            return _skipped(bundle.without_place(str(error)), texts, found)
+            return _skipped(bundle.without_place(str(error)), texts, inventory)
         if other := _other_plug_ins(documents, files):
-            return _skipped(other, texts, found)
+            return _skipped(other, texts, inventory)
         shown = content.shown.variant if content.shown else None
-        now = _Rewriting(bundle, found, documents, doubts, files, shown)
+        now = _Rewriting(bundle, inventory, documents, doubts, files, shown)
         another = _another(bundle.manifest, texts)
         checks = [
             _answer(now, validation.ANALYSES, _analyses(now), another),
             _answer(now, validation.COMPARISONS, _comparisons(now), another),
-            page_check(texts, found, files, doubts.of_some),
+            page_check(texts, inventory, files, doubts.of_some),
         ]
     return [
-        question.skipped(f"could not be checked: {'; '.join(own.sentence for own in failures)}")
+        question.skipped(f"could not be checked: {'; '.join(failure.sentence for failure in failures)}")
         if failures and check.status is CheckStatus.FAILED  # the difference may be what a bug of ours left out
         else check
         for question, check in zip(validation.FIGURES, checks, strict=True)
@@ -149,17 +149,17 @@ def _other_plug_ins(documents: Mapping[str, Json], files: Mapping[str, bytes]) -
         name for file, text in files.items() if file.endswith(".json") for name in _OF_PLUG_IN.findall(text.decode())
     }
     lacking, new = sorted(there - here), sorted(here - there)
-    told = [f"written with plug-ins that are not used here: {', '.join(lacking)}"] if lacking else []
-    told += [f"written without plug-ins that are used here: {', '.join(new)}"] if new else []
-    return "; ".join(told)
+    texts = [f"written with plug-ins that are not used here: {', '.join(lacking)}"] if lacking else []
+    texts += [f"written without plug-ins that are used here: {', '.join(new)}"] if new else []
+    return "; ".join(texts)
 
 
-def _skipped(reason: str, texts: Mapping[str, str], found: Inventory) -> list[BundleCheck]:
+def _skipped(reason: str, texts: Mapping[str, str], inventory: Inventory) -> list[BundleCheck]:
     """The same where nothing can be rewritten; that a page is cut off shows without."""
     return [
         validation.ANALYSES.skipped(reason),
         validation.COMPARISONS.skipped(reason),
-        page_check(texts, found, {}, reason),
+        page_check(texts, inventory, {}, reason),
     ]
 
 
@@ -273,12 +273,16 @@ _NAMES_TITLE = {HTML: ("<title>", "<h1>"), MARKDOWN: ("# ",)}
 """Beginnings of the lines that hold the title of a report, which the user may give."""
 
 
-def page_texts(found: Inventory) -> dict[str, str]:
+def page_texts(inventory: Inventory) -> dict[str, str]:
     """What the reports of a bundle say, by file; those that are not there or must not be opened are left out."""
-    return {name: found.content(name).decode(errors="replace") for name in (MARKDOWN, HTML) if not found.fault(name)}
+    return {
+        name: inventory.content(name).decode(errors="replace") for name in (MARKDOWN, HTML) if not inventory.fault(name)
+    }
 
 
-def page_check(texts: Mapping[str, str], found: Inventory, rewritten: Mapping[str, bytes], doubt: str) -> BundleCheck:
+def page_check(
+    texts: Mapping[str, str], inventory: Inventory, rewritten: Mapping[str, bytes], doubt: str
+) -> BundleCheck:
     """Reports that are cut off, or do not match the traces."""
     question = validation.REPORTS
     if not texts.get(HTML, "</html>").rstrip().endswith("</html>"):
@@ -293,7 +297,7 @@ def page_check(texts: Mapping[str, str], found: Inventory, rewritten: Mapping[st
     notes = [note for _, _, note in compared if note]
     if HTML in texts and undrawn:
         notes.append(f"{HTML} not recomputed: {undrawn}")
-    notes += [f"{name} not recomputed: it covers other bundles too" for name in _COMBINED if not found.fault(name)]
+    notes += [f"{name} not recomputed: it covers other bundles too" for name in _COMBINED if not inventory.fault(name)]
     problems = [problem for _, own, _ in compared for problem in own]
     same = [file for file, _, note in compared if not note.startswith(file)]
     if not same and not problems:
@@ -329,7 +333,7 @@ def _compared(file: str, stated: str, true: str) -> tuple[str, list[Problem], st
 
 def _without_pictures(page: str) -> str:
     """A page without the pictures that a library drew, with as many lines; one that could not be drawn is none."""
-    return _PICTURE.sub(lambda found: "\n" * found[0].count("\n"), page)
+    return _PICTURE.sub(lambda match: "\n" * match[0].count("\n"), page)
 
 
 def _unlike_lines(file: str, stated: str, true: str) -> Iterator[Problem]:

@@ -51,40 +51,40 @@ class TraceFindings(NamedTuple):
     inferences: int  # in all of them
 
 
-def trace_findings(manifest: Manifest, found: Inventory) -> TraceFindings:
+def trace_findings(manifest: Manifest, inventory: Inventory) -> TraceFindings:
     """Read every trace that can be read; a path that leads out of the bundle is not followed."""
     every = TraceFindings([], set(), [], [], [], [], set(), [], 0, 0)
     for number, repetition in enumerate(manifest.repetitions):
         if repetition.trace is None:
             continue
-        if found.fault(repetition.trace):
+        if inventory.fault(repetition.trace):
             if repetition.ok:
                 every.unreadable.add(repetition.variant)
             continue
-        every = _as_far_as_read(every, repetition, found, f"repetitions[{number}]")
+        every = _as_far_as_read(every, repetition, inventory, f"repetitions[{number}]")
     return every
 
 
-def _as_far_as_read(every: TraceFindings, repetition: Repetition, found: Inventory, at: str) -> TraceFindings:
+def _as_far_as_read(every: TraceFindings, repetition: Repetition, inventory: Inventory, at: str) -> TraceFindings:
     """With a trace, or with the bug of ours that keeps it from being looked at."""
-    looked = partial(_with_trace, every, repetition, found, at)
+    looked = partial(_with_trace, every, repetition, inventory, at)
     done = explained(f"the trace {repetition.trace}", looked, lambda failure: failure)
     if not isinstance(done, PartFailure):
         return done
-    _note_file(every, repetition, found)
+    _note_file(every, repetition, inventory)
     every.bugs.append(done)
     if repetition.ok:
         every.unreadable.add(repetition.variant)
     return every
 
 
-def _with_trace(every: TraceFindings, repetition: Repetition, found: Inventory, at: str) -> TraceFindings:
+def _with_trace(every: TraceFindings, repetition: Repetition, inventory: Inventory, at: str) -> TraceFindings:
     name = str(repetition.trace)
-    path = found.root / name
+    path = inventory.root / name
     try:
         trace = read_trace(path)
     except OpscopeError as error:
-        _note_file(every, repetition, found)
+        _note_file(every, repetition, inventory)
         if repetition.ok:
             every.unreadable.add(repetition.variant)
             contradicts = isinstance(error, InvariantError) or isinstance(error.__cause__, InvariantError)
@@ -107,11 +107,11 @@ def _with_trace(every: TraceFindings, repetition: Repetition, found: Inventory, 
     return every._replace(read=every.read + 1, inferences=every.inferences + len(durations))
 
 
-def _note_file(every: TraceFindings, repetition: Repetition, found: Inventory) -> None:
+def _note_file(every: TraceFindings, repetition: Repetition, inventory: Inventory) -> None:
     """Note the hash of a trace that cannot be read."""
     name = str(repetition.trace)
     try:
-        _note_hash(every, repetition, content_sha256(found.root / name))
+        _note_hash(every, repetition, content_sha256(inventory.root / name))
     except OpscopeError:
         every.hashes.append(Problem(name, "", "cannot be inflated, so its SHA-256 differs from the recorded one"))
 
@@ -187,7 +187,7 @@ def traced_variants(manifest: Manifest) -> list[str]:
 
 def thread_check(manifest: Manifest) -> BundleCheck:
     """Thread pools that were not as large as asked."""
-    found, read = [], 0
+    problems, read = [], 0
     for number, repetition in enumerate(manifest.repetitions):
         variant, measured = manifest.variant(repetition.variant), repetition.measurement
         if variant is None or measured is None or not repetition.ok or measured.threads is None:
@@ -195,24 +195,26 @@ def thread_check(manifest: Manifest) -> BundleCheck:
         read += 1
         if measured.threads != variant.threads:
             at = f"repetitions[{number}].measurement.threads"
-            found.append(Problem(MANIFEST, at, f"is {measured.threads}, {variant.name} asks for {variant.threads}"))
+            problems.append(Problem(MANIFEST, at, f"is {measured.threads}, {variant.name} asks for {variant.threads}"))
     if not read:
         return validation.THREADS.skipped("no process reported its thread count")
-    return validation.THREADS.answered(found, f"{counted_text(read, 'thread pool')} of the requested size")
+    return validation.THREADS.answered(problems, f"{counted_text(read, 'thread pool')} of the requested size")
 
 
 def mask_check(manifest: Manifest) -> BundleCheck:
     """Features that were not proved to be off."""
-    found, proved = [], 0
+    problems, proved = [], 0
     for number, repetition in enumerate(manifest.repetitions):
         if not repetition.ok or repetition.measurement is None:
             continue
         faults = list(_mask_faults(manifest, repetition))
-        found += [Problem(MANIFEST, f"repetitions[{number}].measurement.{at}", message) for at, message in faults]
+        problems += [Problem(MANIFEST, f"repetitions[{number}].measurement.{at}", message) for at, message in faults]
         proved += repetition.measurement.mask is not None
-    if not proved and not found:
+    if not proved and not problems:
         return validation.MASK.skipped("nothing was switched off, and no process reported a proof")
-    return validation.MASK.answered(found, f"{counted_text(proved, 'proof')}, each for the fields its variant clears")
+    return validation.MASK.answered(
+        problems, f"{counted_text(proved, 'proof')}, each for the fields its variant clears"
+    )
 
 
 def _mask_faults(manifest: Manifest, repetition: Repetition) -> Iterator[tuple[str, str]]:
@@ -239,7 +241,7 @@ def _mask_faults(manifest: Manifest, repetition: Repetition) -> Iterator[tuple[s
         yield "mask.masked", f"is {mask.masked:,} where {counted_text(len(mask.cleared), 'field')} are off"
 
 
-def output_check(manifest: Manifest, found: Inventory) -> BundleCheck:
+def output_check(manifest: Manifest, inventory: Inventory) -> BundleCheck:
     """Outputs that differ between repetitions of a variant, or are not those whose hash is stated.
 
     Inputs are compared too: all repetitions have the same, since they are made of the plan's seed, but for variants
@@ -247,7 +249,10 @@ def output_check(manifest: Manifest, found: Inventory) -> BundleCheck:
     """
     done = [(n, r, r.measurement) for n, r in enumerate(manifest.repetitions) if r.ok and r.measurement]
     facts = [fact for number, repetition, measured in done for fact in _facts(number, repetition, measured, manifest)]
-    problems = [*_unusual(facts), *(p for _, repetition, measured in done for p in _saved(repetition, measured, found))]
+    problems = [
+        *_unusual(facts),
+        *(p for _, repetition, measured in done for p in _saved(repetition, measured, inventory)),
+    ]
     hashed = sum(measured.output_sha256 is not None for _, _, measured in done)
     if not hashed and not problems:
         return validation.OUTPUTS.skipped("no process hashed its outputs")
@@ -287,13 +292,13 @@ def _unusual(facts: Sequence[_Fact]) -> Iterator[Problem]:
             yield Problem(MANIFEST, fact.at, message)
 
 
-def _saved(repetition: Repetition, measured: Measurement, found: Inventory) -> Iterator[Problem]:
+def _saved(repetition: Repetition, measured: Measurement, inventory: Inventory) -> Iterator[Problem]:
     """What is wrong with the saved outputs of a repetition."""
     name, stated = f"{repetition.directory}/{OUTPUTS}", measured.output_sha256
-    if stated is None or found.fault(name):
+    if stated is None or inventory.fault(name):
         return
     try:
-        shapes, digest = _read(found, name)
+        shapes, digest = _read(inventory, name)
     except TraceFormatError as error:
         yield Problem(name, "", error.problem)
         return
@@ -303,9 +308,9 @@ def _saved(repetition: Repetition, measured: Measurement, found: Inventory) -> I
         yield Problem(name, "", f"has the shapes {shapes}, {MANIFEST} states {_tensors(measured.outputs)}")
 
 
-def _read(found: Inventory, name: str) -> tuple[list[list[int]], str]:
+def _read(inventory: Inventory, name: str) -> tuple[list[list[int]], str]:
     """Shapes of the saved outputs, and the hash of all values as processes compute it."""
-    arrays = read_outputs(found.root / name) or []
+    arrays = read_outputs(inventory.root / name) or []
     return [list(array.shape) for array in arrays], values_sha256(arrays)
 
 
@@ -313,6 +318,8 @@ def output_files(manifest: Manifest) -> Iterator[str]:
     """Paths of the outputs that the first of several processes with the same left; foreign runners may keep none."""
     if manifest.environment.runs_build:
         return
-    hashed = [own for own in manifest.repetitions if own.ok and own.output_sha256 is not None]
-    first = {(own.variant, own.output_sha256): own.directory for own in reversed(hashed)}
+    hashed = [
+        repetition for repetition in manifest.repetitions if repetition.ok and repetition.output_sha256 is not None
+    ]
+    first = {(repetition.variant, repetition.output_sha256): repetition.directory for repetition in reversed(hashed)}
     yield from (f"{directory}/{OUTPUTS}" for directory in reversed(first.values()))

@@ -82,18 +82,18 @@ def hash_check(
 ) -> BundleCheck:
     """Traces, records of processes and ceilings that are not those whose hashes are stated."""
     changed = [
-        Problem(MANIFEST, f"repetitions[{own.number}]", f"was changed: {own.difference}")
-        for own in records
-        if own.changed
+        Problem(MANIFEST, f"repetitions[{record_hash.number}]", f"was changed: {record_hash.difference}")
+        for record_hash in records
+        if record_hash.changed
     ]
     hashed = sum(repetition.trace_sha256 is not None for repetition in manifest.repetitions)
-    stated = [own for own in records if own.stated is not None]
+    stated = [record_hash for record_hash in records if record_hash.stated is not None]
     if not traces.hashed and not traces.hashes and not stated:
         return validation.HASHES.skipped("no trace or record has a recorded hash")
     others = sum(len(repetition.files_sha256) for repetition in manifest.repetitions)
-    told = f", {counted_text(others, 'file')} next to them" if others else ""
+    text = f", {counted_text(others, 'file')} next to them" if others else ""
     counts = (
-        f"{len(traces.hashed)} of {hashed} traces{told} and {len(stated)} of {counted_text(len(records), 'record')}"
+        f"{len(traces.hashed)} of {hashed} traces{text} and {len(stated)} of {counted_text(len(records), 'record')}"
     )
     aside = "" if len(stated) == len(records) else "; an earlier opscope recorded no hash for the others"
     return validation.HASHES.answered(
@@ -191,7 +191,8 @@ def _value_problems(manifest: Manifest, found: Inventory) -> Iterator[Problem]:
     plan, models = manifest.plan, manifest.models.items()
     values = [("plan.values_sha256", plan.values, plan.values_sha256)]
     values += [
-        (f"plan.inputs_of.{name}.values_sha256", own.values, own.values_sha256) for name, own in plan.inputs_of.items()
+        (f"plan.inputs_of.{name}.values_sha256", variant_inputs.values, variant_inputs.values_sha256)
+        for name, variant_inputs in plan.inputs_of.items()
     ]
     data = [(f"{at}.data_sha256", model.data, model.data_sha256) for at, model in models]
     for at, path, stated in (*values, *data):
@@ -321,13 +322,15 @@ def structure_checks(opened: Opened, good: Opened) -> list[BundleCheck]:
         reason = _UNREADABLE if opened.manifest is None else "the manifest of the good bundle cannot be read"
         return [question.skipped(reason) for question in asked]
     roles = file_roles(opened.manifest, opened.found.sizes), file_roles(good.manifest, good.found.sizes)
-    own, wanted = _shapes(opened, opened.manifest), _shapes(good, good.manifest)
-    problems = [p for kind in own if kind in wanted for p in shape_problems(kind, own[kind], wanted[kind])]
+    structures, wanted = _shapes(opened, opened.manifest), _shapes(good, good.manifest)
+    problems = [
+        p for kind in structures if kind in wanted for p in shape_problems(kind, structures[kind], wanted[kind])
+    ]
     return [
         validation.LIKE_FILES.answered(
             role_problems(*roles), f"{counted_text(len(roles[0]), 'kind')} of files, as in the good bundle"
         ),
-        validation.LIKE_FIELDS.answered(problems, f"fields and types of {', '.join(own)} as in the good bundle"),
+        validation.LIKE_FIELDS.answered(problems, f"fields and types of {', '.join(structures)} as in the good bundle"),
     ]
 
 
@@ -453,8 +456,8 @@ def _checks(opened: Opened, manifest: Manifest) -> list[BundleCheck]:
 def _unless_lost(check: BundleCheck, lost: Mapping[str, str]) -> BundleCheck:
     if check.name not in lost:
         return check
-    told = f"could not be checked: {lost[check.name]}"
-    return msgspec.structs.replace(check, status=CheckStatus.SKIPPED, message=told)
+    text = f"could not be checked: {lost[check.name]}"
+    return msgspec.structs.replace(check, status=CheckStatus.SKIPPED, message=text)
 
 
 def _noted(lost: dict[str, str], question: Question, find: Callable[[], list[Found]]) -> list[Found]:
@@ -467,10 +470,14 @@ def _answered(question: Question, answer: Callable[[], BundleCheck]) -> list[Bun
     return _all_answered([question], lambda: [answer()])
 
 
-def _all_answered(asked: Sequence[Question], answer: Callable[[], list[BundleCheck]]) -> list[BundleCheck]:
+def _all_answered(questions: Sequence[Question], answer: Callable[[], list[BundleCheck]]) -> list[BundleCheck]:
     """Answers to questions; where a bug of ours prevents one, they are not asked."""
-    name = f"the check {asked[0].name}" if len(asked) == 1 else f"the checks {asked[0].name} to {asked[-1].name}"
-    return explained(name, answer, lambda failure: [_not_asked(question, [failure]) for question in asked])
+    name = (
+        f"the check {questions[0].name}"
+        if len(questions) == 1
+        else f"the checks {questions[0].name} to {questions[-1].name}"
+    )
+    return explained(name, answer, lambda failure: [_not_asked(question, [failure]) for question in questions])
 
 
 def _not_asked(question: Question, failures: Sequence[PartFailure]) -> BundleCheck:

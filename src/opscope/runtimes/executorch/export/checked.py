@@ -101,7 +101,7 @@ def _examined(runtime: Runtime, done: Exported) -> tuple[Preflight, str | None]:
 def _method(
     number: int,
     done: Exported,
-    found: dict[str, MethodPreflight],
+    preflights: dict[str, MethodPreflight],
     choice: Choice,
     tolerance: float | None,
     directory: Path,
@@ -112,7 +112,7 @@ def _method(
     if choice.dtype in QUANTISED:
         graph = agreement_with_graph(_outputs(directory, "graph", number), computed, choice.dtype)
     agreement = agreement_with_eager(eager, computed, (choice.dtype, method.inputs), tolerance)
-    return MethodExport(method, delegation(found[method.name]), agreement, graph)
+    return MethodExport(method, delegation(preflights[method.name]), agreement, graph)
 
 
 def _outputs(directory: Path, kind: str, number: int) -> Sequence[Array]:

@@ -52,11 +52,11 @@ def eager_outputs(methods: Mapping[str, EagerMethod]) -> dict[str, list[Array]]:
     import torch
 
     copies = copy.deepcopy({name: method.module for name, method in methods.items()})
-    found = {}
+    outputs = {}
     with torch.no_grad():
         for name, method in methods.items():
-            found[name] = _called(name, copies[name], method)
-    return found
+            outputs[name] = _called(name, copies[name], method)
+    return outputs
 
 
 def _called(name: str, module: Any, method: EagerMethod) -> list[Array]:  # noqa: ANN401 - torch is not typed here
@@ -82,11 +82,11 @@ def program_outputs(path: Path, methods: Mapping[str, EagerMethod]) -> dict[str,
         import_module(kernels.module)
     runtime._unsafe_reset_threadpool(1)  # noqa: SLF001 - the runtime offers no other way
     module = runtime._load_for_executorch(str(path))  # noqa: SLF001 - likewise
-    found = {}
+    outputs = {}
     for name, method in methods.items():
         given = _pytree.tree_leaves((method.inputs, dict(method.kwargs)))
-        found[name] = _arrays(module.run_method(name, [value for value in given if value is not None]))
-    return found
+        outputs[name] = _arrays(module.run_method(name, [value for value in given if value is not None]))
+    return outputs
 
 
 def graph_outputs(programs: Mapping[str, Any], methods: Mapping[str, EagerMethod]) -> dict[str, list[Array]]:
@@ -154,23 +154,23 @@ def main(arguments: Sequence[str]) -> int:
     return 0
 
 
-def serve(request: ExportRequest, heard: StageProgress) -> ExportFinished:
+def serve(request: ExportRequest, progress: StageProgress) -> ExportFinished:
     """Export a model, run what came of it, and leave both outputs to be compared."""
     directory, choice = Path(request.directory), Choice(request.dtype, request.backend)
     stem = choice.stem(request.name)
     program = directory / f"{stem}.pte"
     checks = directory / CHECKS
     checks.mkdir()
-    heard("building the model", "")
+    progress("building the model", "")
     model = load(request.model, Path(request.models) if request.models else None)
-    heard("running the model in PyTorch", "")
+    progress("running the model in PyTorch", "")
     eager = eager_outputs(model.methods)
     _save(checks, "eager", eager)
-    lowered = export(model, request.name, choice, program, heard)
+    lowered = export(model, request.name, choice, program, progress)
     if choice.dtype in QUANTISED:
-        with step("running the quantised graph in PyTorch", heard):
+        with step("running the quantised graph in PyTorch", progress):
             _save(checks, "graph", graph_outputs(lowered.programs, lowered.methods))
-    with step("running the program", heard, lowered.programs.values()):
+    with step("running the program", progress, lowered.programs.values()):
         computed = program_outputs(program, lowered.methods)
     _save(checks, "program", computed)
     methods = [

@@ -85,17 +85,17 @@ def advice(said: str) -> str:
 
 def operator_in(said: str) -> str | None:
     """The first operator that a message names, as ``aten.add.Tensor``."""
-    found = _OPERATOR.search(said)
-    return f"{found['space']}.{found['name']}" if found else None
+    match = _OPERATOR.search(said)
+    return f"{match['space']}.{match['name']}" if match else None
 
 
 def place_of(error: BaseException) -> ModelLine | None:
     """The innermost line of the model's own code in the traceback; None when it lies in the machinery alone."""
     for one in _chain(error):
         frames = [ModelLine(frame.f_code.co_filename, line) for frame, line in _frames(one)]
-        own = [place for place in frames if is_model_code(place.file)]
-        if own:
-            return own[-1]
+        lines = [place for place in frames if is_model_code(place.file)]
+        if lines:
+            return lines[-1]
     return None
 
 
@@ -121,9 +121,9 @@ def _holds(parts: tuple[str, ...], wanted: tuple[str, ...]) -> bool:
 
 def _recorded(said: str, *, last: bool = False) -> ModelLine | None:
     """A line of the model's code that a text names: the last one of a recorded stack."""
-    found = [ModelLine(match["file"], int(match["line"])) for match in _FRAME.finditer(said)]
-    own = found if last else [place for place in found if is_model_code(place.file)]
-    return own[-1] if own else None
+    lines = [ModelLine(match["file"], int(match["line"])) for match in _FRAME.finditer(said)]
+    model_lines = lines if last else [place for place in lines if is_model_code(place.file)]
+    return model_lines[-1] if model_lines else None
 
 
 def _line_of_operator(operator: str, graphs: Iterable[Any]) -> ModelLine | None:
@@ -132,8 +132,8 @@ def _line_of_operator(operator: str, graphs: Iterable[Any]) -> ModelLine | None:
     name = operator.split(".")[1]
     same = [node for node in called if _name(node) == name]
     whole = [node for node in called if name.strip("_") in _name(node)]
-    found = [place for node in (*same, *whole) if (place := source_of(node)) is not None]
-    return found[0] if found else None
+    lines = [place for node in (*same, *whole) if (place := source_of(node)) is not None]
+    return lines[0] if lines else None
 
 
 def _name(node: Any) -> str:  # noqa: ANN401 - a node of torch.fx

@@ -292,9 +292,9 @@ def with_int4_weights(module: Any, choice: Quantisation) -> None:  # noqa: ANN40
 
 
 @contextlib.contextmanager
-def step(name: str, heard: StageProgress, graphs: Iterable[Any] = ()) -> Iterator[None]:
+def step(name: str, progress: StageProgress, graphs: Iterable[Any] = ()) -> Iterator[None]:
     """A step of an export: what it raises becomes an error that names it."""
-    heard(name, "")
+    progress(name, "")
     try:
         yield
     except OpscopeError:
@@ -387,7 +387,7 @@ def halved(method: EagerMethod) -> EagerMethod:
     return Method(method.module.half(), inputs, kwargs, method.dynamic_shapes, method.tokens)
 
 
-def _exported(name: str, method: EagerMethod, model: EagerModel, choice: Choice, heard: StageProgress) -> Any:  # noqa: ANN401
+def _exported(name: str, method: EagerMethod, model: EagerModel, choice: Choice, progress: StageProgress) -> Any:  # noqa: ANN401
     import torch
 
     def run(module: Any) -> Any:  # noqa: ANN401 - torch is not typed here
@@ -397,9 +397,9 @@ def _exported(name: str, method: EagerMethod, model: EagerModel, choice: Choice,
 
     several = f" of {name}" if len(model.methods) > 1 else ""
     if choice.dtype == INT4_WEIGHTS:
-        with step(f"quantising{several}", heard):
+        with step(f"quantising{several}", progress):
             with_int4_weights(method.module, model.quantisation)
-    with step(f"torch.export{several}", heard):
+    with step(f"torch.export{several}", progress):
         exported = run(method.module)
         if model.passes:
             graph = exported.module()
@@ -408,7 +408,7 @@ def _exported(name: str, method: EagerMethod, model: EagerModel, choice: Choice,
             exported = run(graph)
     if choice.dtype not in QUANTISED or choice.dtype == INT4_WEIGHTS:
         return exported
-    with step(f"quantising{several}", heard, [exported]):
+    with step(f"quantising{several}", progress, [exported]):
         graph = quantised(exported.module(), method, model.quantisation, dynamic=choice.dtype == DYNAMIC_INT8)
         return run(graph)
 

@@ -139,12 +139,12 @@ def _inner_configs(config_class: Any) -> dict[str, Any]:  # noqa: ANN401 - as ab
     import transformers
 
     named = getattr(config_class, "sub_configs", {})
-    found = {name: small_config(kind) for name, kind in named.items() if kind is not transformers.AutoConfig}
+    configs = {name: small_config(kind) for name, kind in named.items() if kind is not transformers.AutoConfig}
     backbone: Any = getattr(config_class(), "backbone_config", None) if "backbone_config" in named else None
     if getattr(backbone, "model_type", None) == "timm_backbone":
         stages = [f"stage{at}" for at in backbone.out_indices]
-        found["backbone_config"] = transformers.ResNetConfig(**_BACKBONE, out_features=stages)
-    return found
+        configs["backbone_config"] = transformers.ResNetConfig(**_BACKBONE, out_features=stages)
+    return configs
 
 
 def _too_large(known: Any, name: str) -> bool:  # noqa: ANN401 - parameters of a signature

@@ -68,13 +68,13 @@ def export_into(
     check_installed()
     place = str(models_directory(models))
     request = ExportRequest(model, source.name, place, choice.dtype, choice.backend, str(directory))
-    asked, log = directory / _REQUEST, directory / EXPORT_LOG
-    asked.write_bytes(msgspec.json.encode(request))
+    path, log = directory / _REQUEST, directory / EXPORT_LOG
+    path.write_bytes(msgspec.json.encode(request))
     stages = _Stages(heard)
     try:
-        done = _answered(asked, log, model, stages)
+        done = _answered(path, log, model, stages)
     finally:
-        asked.unlink(missing_ok=True)
+        path.unlink(missing_ok=True)
     stem = directory / choice.stem(source.name)
     etrecord = None if done.etrecord_problem else stem.with_name(f"{stem.name}.etrecord")
     return Exported(stem.with_name(f"{stem.name}.pte"), etrecord, source.name, done, stages.ended())
@@ -115,9 +115,9 @@ class _Stages:
         return self._found
 
 
-def _answered(asked: Path, log: Path, model: str, stages: _Stages) -> ExportFinished:
+def _answered(path: Path, log: Path, model: str, stages: _Stages) -> ExportFinished:
     """What the process answers at last."""
-    command = [*module_command("opscope.runtimes.executorch.export.child"), str(asked)]
+    command = [*module_command("opscope.runtimes.executorch.export.child"), str(path)]
     last = None
     with capped_log(log) as errors_, _process(command, errors_) as process, on_stop(process.kill):
         for line in _lines(process):
@@ -156,8 +156,8 @@ def _refused(model: str, refusal: Refusal, log: Path) -> OpscopeError:
     kind = getattr(errors, refusal.kind, ExportError)
     if kind is ExportError:
         return ExportError(f"{model} could not be exported: {refusal.problem}", where=log, hint=refusal.hint)
-    found: OpscopeError = kind(refusal.problem, where=refusal.where or model, hint=refusal.hint)
-    return found
+    error: OpscopeError = kind(refusal.problem, where=refusal.where or model, hint=refusal.hint)
+    return error
 
 
 def _ended(model: str, at: str, code: int, log: Path) -> ExportError:

@@ -147,13 +147,13 @@ class PteRun(ProgramRun[str]):
 def _methods(module: Module, wanted: Sequence[str]) -> dict[str, str]:
     """The method of each call: as wanted, else the only one, else ``forward``, which has the phases, too."""
     names = [str(name) for name in module.method_names()]
-    found = {}
+    methods = {}
     for called in tuple(wanted) or (names[0] if len(names) == 1 else FORWARD,):
         method = FORWARD if called not in names and phase_of(called) else called
         if method not in names:
             raise RunError(f"the program has no method {method!r}; it has: {', '.join(sorted(names))}")
-        found[called] = method
-    return found
+        methods[called] = method
+    return methods
 
 
 def _inputs(module: Module, methods: Mapping[str, str], seed: int) -> dict[str, list[Any]]:

@@ -373,8 +373,8 @@ def untraceable(always_traces: bool | None, job: Job) -> Failure | None:
 
 def failure_of(ended: ExitStatus, log: RunnerLog, last_words: str, job: Job) -> Failure | None:
     """Why a runner that has ended has no result; None when, as far as its log tells, it has one."""
-    found = _crash(ended, last_words) or _refusal(ended, log, last_words) or _unlike_asked(log, job)
-    return found or (nan_failure(log.nan_outputs, "printed") if log.nan_outputs else None)
+    failure = _crash(ended, last_words) or _refusal(ended, log, last_words) or _unlike_asked(log, job)
+    return failure or (nan_failure(log.nan_outputs, "printed") if log.nan_outputs else None)
 
 
 def _crash(ended: ExitStatus, last_words: str) -> Failure | None:

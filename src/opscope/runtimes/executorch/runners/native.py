@@ -273,19 +273,19 @@ class NativeJobs:
             "clear": ",".join(f"{field}={probed.offsets[field]}" for field in clear),
         }
 
-    def _outcome(self, heard: NativeAnswer, job: Job, directory: Path, work: Path) -> JobOutcome:
-        if (heard.mask and heard.mask.cleared) != job.clear:
+    def _outcome(self, answer: NativeAnswer, job: Job, directory: Path, work: Path) -> JobOutcome:
+        if (answer.mask and answer.mask.cleared) != job.clear:
             return JobOutcome(failure=Failure(FailureKind.MASK, "the runner cleared features other than requested"))
         began = time.perf_counter_ns()
-        arrays, digest = read_outputs(heard.outputs, work)
+        arrays, digest = read_outputs(answer.outputs, work)
         with written_atomically(directory / OUTPUTS) as file:
             np.savez(file, *arrays)
         spent = time.perf_counter_ns() - began
         return JobOutcome(
-            measurement=heard.measurement(
-                mask=heard.mask,
-                inputs=_tensors(job, heard),
-                outputs=[_tensor(raw) for raw in heard.outputs],
+            measurement=answer.measurement(
+                mask=answer.mask,
+                inputs=_tensors(job, answer),
+                outputs=[_tensor(raw) for raw in answer.outputs],
                 output_sha256=digest,
                 versions=self._versions,
                 spent=spent,
@@ -293,11 +293,11 @@ class NativeJobs:
         )
 
 
-def _tensors(job: Job, heard: NativeAnswer) -> list[Tensor]:
+def _tensors(job: Job, answer: NativeAnswer) -> list[Tensor]:
     """The tensors among the inputs, with the sizes that they had."""
     if job.inputs:
         return [Tensor(one.shape, one.dtype) for one in job.inputs if one.shape is not None]
-    return [_tensor(raw) for raw in heard.inputs if raw is not None]
+    return [_tensor(raw) for raw in answer.inputs if raw is not None]
 
 
 _NO_RUNNER = "if the native runner does not start, try Python: --target local, or over ssh ssh:HOST?python=PATH"
@@ -423,8 +423,8 @@ def native_on(device: Device, cache: Path | None = None, versions: Mapping[str, 
 def native_emulated(cache: Path | None = None) -> NativeTarget:
     """The native runner for 64-bit Arm under QEMU on this machine. Its times mean nothing."""
     host = EmulatedMachine(find_emulator())
-    found = NativeProgram.of(build_runtime(host.arch, cache))
-    program = found._replace(versions={**found.versions, **host.versions})
+    native_program = NativeProgram.of(build_runtime(host.arch, cache))
+    program = native_program._replace(versions={**native_program.versions, **host.versions})
     return NativeTarget(host, lambda: program, {})
 
 

@@ -183,9 +183,9 @@ class DevicePython:
 
     @cached_property
     def _versions(self) -> dict[str, str]:
-        told = self._device.output_of(*self.start(CHILD), "versions", timeout=_ASK_SECONDS)
+        text = self._device.output_of(*self.start(CHILD), "versions", timeout=_ASK_SECONDS)
         try:
-            return from_json(told, dict[str, str])
+            return from_json(text, dict[str, str])
         except msgspec.MsgspecError:
             return {}
 

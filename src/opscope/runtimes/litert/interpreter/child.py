@@ -151,13 +151,13 @@ class InterpreterRun(ProgramRun[_Called]):
 
     def outputs(self) -> list[Array]:
         """In the order of the file; sizes are those of the last call."""
-        found = []
+        outputs = []
         for own in self._called.values():
             for one in own.declared.outputs:
                 array = self._graphs.GetTensor(own.outputs[one.name], own.graph)
                 tensor = Tensor(list(array.shape), one.dtype.name)
-                found.append(from_bytes(array.tobytes(), tensor, range(array.ndim)))
-        return found
+                outputs.append(from_bytes(array.tobytes(), tensor, range(array.ndim)))
+        return outputs
 
 
 _WRAPPER, _OPERATORS = "_interpreter", "_get_ops_details"
@@ -166,13 +166,13 @@ _WRAPPER, _OPERATORS = "_interpreter", "_get_ops_details"
 def _called(model: TfliteModel, path: Path, calls: Sequence[str]) -> dict[str, _Called]:
     """What is called, by name, in the order of the first calls."""
     declared = read_callable(path)
-    own = {one.name: one for one in declared.signatures}
-    wrong = next((name for name in calls if name not in own), None)
+    signatures = {one.name: one for one in declared.signatures}
+    wrong = next((name for name in calls if name not in signatures), None)
     if wrong is not None:
-        raise RunError(f"the model has no signature {wrong!r}; it has: {', '.join(sorted(own))}")
+        raise RunError(f"the model has no signature {wrong!r}; it has: {', '.join(sorted(signatures))}")
     names = tuple(dict.fromkeys(calls)) or (declared.signatures[0].name,)
     order = [one.name for one in declared.signatures]
-    return {name: _with_tensors(own[name], model, order.index(name)) for name in names}
+    return {name: _with_tensors(signatures[name], model, order.index(name)) for name in names}
 
 
 def _with_tensors(declared: Signature, model: TfliteModel, number: int) -> _Called:

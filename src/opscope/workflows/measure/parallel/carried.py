@@ -94,13 +94,13 @@ class Parcel:
             yield self._carried(name, [Path(name)], Path(name).parent)
 
     def _carried(self, named: str, files: Sequence[Path], home: Path, *, whole: bool = False) -> Carried:
-        found = []
+        carried_files = []
         for file in files:
             sha256 = sha256_of(file)
             self._places[sha256] = file
             name = file.relative_to(home).as_posix() if file.is_relative_to(home) else file.name
-            found.append(CarriedFile(name, sha256, os.access(file, os.X_OK)))
-        return Carried(named, tuple(found), "" if whole else found[0].name)
+            carried_files.append(CarriedFile(name, sha256, os.access(file, os.X_OK)))
+        return Carried(named, tuple(carried_files), "" if whole else carried_files[0].name)
 
 
 def _exported(experiment: Experiment, model: str, exports: Path) -> list[Path]:

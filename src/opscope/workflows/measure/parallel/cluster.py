@@ -116,27 +116,27 @@ class CancelledError(Exception):
     """A task that nobody waits for any more was stopped."""
 
 
-def run_on_workers(asked: Experiments, scheduler: str, means: Means, *, resume: bool) -> RunReport:
+def run_on_workers(experiments: Experiments, scheduler: str, means: Means, *, resume: bool) -> RunReport:
     """Run experiments on workers; what a worker brings is here, whole, as soon as it is done."""
-    timed = [e for e in asked.experiments if not e.evidence]
-    notes = [*asked.notes]
-    notes += [f"{e.name}: workers do not collect kernel evidence" for e in asked.experiments if e.evidence]
-    there = [e for e in timed if resume and is_bundle(asked.out / e.name)]
+    timed = [e for e in experiments.experiments if not e.evidence]
+    notes = [*experiments.notes]
+    notes += [f"{e.name}: workers do not collect kernel evidence" for e in experiments.experiments if e.evidence]
+    there = [e for e in timed if resume and is_bundle(experiments.out / e.name)]
     wanted = [e for e in timed if e not in there]
     for experiment in wanted:
-        check_free(asked.out / experiment.name)
+        check_free(experiments.out / experiment.name)
         for planned in experiment.all_models:
             program_source(*planned, experiment.models)
     _check_owned(wanted, scheduler)
-    found = {e.name: _there(asked, e) for e in there}
+    experiment_results = {e.name: _there(experiments, e) for e in there}
     with tempfile.TemporaryDirectory(prefix="opscope-") as exports, connected(scheduler) as client, losses(scheduler):
-        work = _Work(client, scheduler, wanted, _Sending(asked, means, Path(exports)))
+        work = _Work(client, scheduler, wanted, _Sending(experiments, means, Path(exports)))
         with contextlib.closing(work.results()) as done:
             for experiment, brought in done:
-                result = found[experiment.name] = _kept(asked, experiment, brought, notes)
-                means.finished(result, len(timed) - len(found))
-    results = [found[e.name] for e in timed]
-    return RunReport(str(asked.file), with_comparisons(asked, results, notes), [], notes)
+                result = experiment_results[experiment.name] = _kept(experiments, experiment, brought, notes)
+                means.finished(result, len(timed) - len(experiment_results))
+    results = [experiment_results[e.name] for e in timed]
+    return RunReport(str(experiments.file), with_comparisons(experiments, results, notes), [], notes)
 
 
 def run_there(errand: Errand) -> Brought | Missing:
@@ -162,20 +162,20 @@ def _run_there(errand: Errand) -> Brought | Missing:
     tell = functools.partial(_tell, get_worker(), errand.topic)
     with tempfile.TemporaryDirectory(prefix="opscope-") as work:
         out = Path(work) / _FOLDER
-        asked = Experiments(Path(work) / errand.config[0], out, (experiment,))
+        experiments = Experiments(Path(work) / errand.config[0], out, (experiment,))
         try:
             keep_here(errand.contents)
             missing = missing_here(errand.carried)
             if missing:
                 return Missing(get_worker().address, missing)
             tell(WorkerEvent(experiment.name))
-            asked.file.write_bytes(errand.config[1])
+            experiments.file.write_bytes(errand.config[1])
             places = unpacked(errand.carried, Path(work))
             with heard_by(lambda stage, detail: tell(WorkerEvent(experiment.name, stage=(stage, detail)))):
-                done = _attempted(asked, placed(experiment, places), _means(errand, tell))
+                done = _attempted(experiments, placed(experiment, places), _means(errand, tell))
             return _brought(done, errand, places, out / experiment.name)
         except OpscopeError as error:  # this worker's disk is full, for example, and others go on
-            return Brought(failed(asked, experiment, error).result, dict(_files(out / experiment.name)), [])
+            return Brought(failed(experiments, experiment, error).result, dict(_files(out / experiment.name)), [])
 
 
 def _forget_of_nanny(worker: Any) -> None:  # noqa: ANN401 - a worker of Dask
@@ -199,14 +199,14 @@ def _means(errand: Errand, tell: Callable[[WorkerEvent], None]) -> Means:
     )
 
 
-def _attempted(asked: Experiments, experiment: Experiment, means: Means) -> Attempt:
+def _attempted(experiments: Experiments, experiment: Experiment, means: Means) -> Attempt:
     """What becomes of an experiment whose files are here, when it is its turn."""
-    asked = msgspec.structs.replace(asked, experiments=(experiment,))
+    experiments = msgspec.structs.replace(experiments, experiments=(experiment,))
     return TURNS.attempt(
         experiment,
-        lambda e: experiment_target(e, asked.out / e.name, means),
-        lambda e, target: attempt(asked, e, means, target),
-        lambda e, error: failed(asked, e, error),
+        lambda e: experiment_target(e, experiments.out / e.name, means),
+        lambda e, target: attempt(experiments, e, means, target),
+        lambda e, error: failed(experiments, e, error),
     )
 
 
@@ -225,8 +225,8 @@ def _brought(done: Attempt, errand: Errand, places: Mapping[str, str], path: Pat
     return Brought(result, dict(_files(path)), [with_names(note, told) for note in done.notes])
 
 
-def _tell(worker: Any, topic: str, told: WorkerEvent) -> None:  # noqa: ANN401 - a worker of Dask
-    worker.log_event(topic, msgspec.json.encode(told).decode())
+def _tell(worker: Any, topic: str, event: WorkerEvent) -> None:  # noqa: ANN401 - a worker of Dask
+    worker.log_event(topic, msgspec.json.encode(event).decode())
 
 
 def _resource(experiment: Experiment) -> str:
@@ -272,15 +272,15 @@ class _Sending:
             self.means.keep_going,
         )
 
-    def hear(self, told: WorkerEvent) -> None:
+    def hear(self, event: WorkerEvent) -> None:
         """Pass on what a worker told."""
-        if told.stage is not None and (stages := self._stages(told.name)):
-            stages(*told.stage)
-        if told.moved is not None:
+        if event.stage is not None and (stages := self._stages(event.name)):
+            stages(*event.stage)
+        if event.moved is not None:
             progress_of = self.means.progress_of
-            (progress_of(told.name) if progress_of else self.means.progress)(*told.moved)
-        if told.notice is not None:
-            self.means.notify(f"{told.name}: {told.notice}")
+            (progress_of(event.name) if progress_of else self.means.progress)(*event.moved)
+        if event.notice is not None:
+            self.means.notify(f"{event.name}: {event.notice}")
 
     def _stages(self, name: str) -> StageProgress | None:
         return self.means.stages_of(name) if self.means.stages_of else None
@@ -293,24 +293,26 @@ def _files(bundle: Path) -> Iterator[tuple[str, bytes]]:
             yield file.relative_to(bundle).as_posix(), file.read_bytes()
 
 
-def _there(asked: Experiments, experiment: Experiment) -> ExperimentResult:
+def _there(experiments: Experiments, experiment: Experiment) -> ExperimentResult:
     """The result of a bundle that is there already."""
     from opscope.workflows.reports.reports import content
 
-    path = asked.out / experiment.name
+    path = experiments.out / experiment.name
     return ExperimentResult(experiment.name, str(path), content(path))
 
 
-def _kept(asked: Experiments, experiment: Experiment, brought: Brought | Lost, notes: list[str]) -> ExperimentResult:
+def _kept(
+    experiments: Experiments, experiment: Experiment, brought: Brought | Lost, notes: list[str]
+) -> ExperimentResult:
     """Put a bundle in its place in one step, and say where it is now."""
-    path = asked.out / experiment.name
+    path = experiments.out / experiment.name
     if isinstance(brought, Lost):
         return ExperimentResult(experiment.name, str(path), error=brought.reason, exit_code=ClusterError.exit_code)
     notes += brought.notes
     if brought.files:
         with storage_errors(path):
-            asked.out.mkdir(parents=True, exist_ok=True)
-            with tempfile.TemporaryDirectory(prefix=f".{experiment.name}-", dir=asked.out) as folder:
+            experiments.out.mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryDirectory(prefix=f".{experiment.name}-", dir=experiments.out) as folder:
                 for name, content in brought.files.items():
                     write_atomically(Path(folder) / _FOLDER / _inside(name, path), content)
                 shutil.move(Path(folder) / _FOLDER, path)
@@ -395,21 +397,21 @@ class _Work:
 
     def _hear(self) -> None:
         """Pass on what workers told of experiments that are under way."""
-        running = {own.name for own in self._under_way.values()}
+        running = {experiment.name for experiment in self._under_way.values()}
         with contextlib.suppress(queue.Empty):
             while True:
-                told = self._heard.get_nowait()
-                self._begun.add(told.name)
-                if told.name in running:
-                    self._sending.hear(told)
+                event = self._heard.get_nowait()
+                self._begun.add(event.name)
+                if event.name in running:
+                    self._sending.hear(event)
 
     def _tell_waiting(self) -> None:
         """Say of a resource for which nothing of ours runs that others have its worker; asked about once a second."""
-        quiet = {_resource(own) for own in self._under_way.values()} - self._told - self._gone.keys()
-        quiet -= {_resource(own) for own in self._under_way.values() if own.name in self._begun}
+        quiet = {_resource(experiment) for experiment in self._under_way.values()} - self._told - self._gone.keys()
+        quiet -= {_resource(experiment) for experiment in self._under_way.values() if experiment.name in self._begun}
         if not quiet:
             return
-        ours = {future.key: _resource(own) for future, own in self._under_way.items()}
+        ours = {future.key: _resource(experiment) for future, experiment in self._under_way.items()}
         for keys in self._client.processing().values():
             others = any(str(key).startswith(f"{run_there.__name__}-") and key not in ours for key in keys)
             for name in sorted(quiet.intersection(ours.get(key, "") for key in keys) if others else ()):
@@ -417,24 +419,24 @@ class _Work:
                 self._sending.means.notify(f"waiting for {name}: its worker is busy with another run")
 
     def _submit(self, owned: Mapping[str, float]) -> None:
-        counts = Counter(_resource(own) for own in self._under_way.values())
+        counts = Counter(_resource(experiment) for experiment in self._under_way.values())
         for name, items in self._waiting.items():
             most = _EACH * max(1, int(owned.get(name, 0)))
             for _ in range(min(len(items), most - counts[name])):
                 self._send(items.popleft())
 
-    def _send(self, own: Experiment, missing: Missing | None = None) -> None:
+    def _send(self, experiment: Experiment, missing: Missing | None = None) -> None:
         """Give an experiment to the scheduler; again with the files that the worker lacks which it had come to."""
         keys = [(missing.worker, sha256) for sha256 in missing.hashes] if missing else []
         # What is on its way to a worker comes before this does.
         coming = {key[1] for key in keys if any(one in self._under_way for one in self._sent.get(key, ()))}
-        errand = self._sending.errand(own, missing.hashes - coming if missing else set())
+        errand = self._sending.errand(experiment, missing.hashes - coming if missing else set())
         where = {"workers": [missing.worker], "allow_other_workers": True} if missing else {}
-        future = self._client.submit(run_there, errand, pure=False, resources={_resource(own): 1.0}, **where)
+        future = self._client.submit(run_there, errand, pure=False, resources={_resource(experiment): 1.0}, **where)
         for key in keys:
             if key[1] not in coming:
                 self._sent.setdefault(key, []).append(future)
-        self._under_way[future] = own
+        self._under_way[future] = experiment
         future.add_done_callback(self._ended.put)
 
     def _keeps_nothing(self, missing: Missing) -> Lost | None:
@@ -467,13 +469,13 @@ def _ownerless(name: str) -> Lost:
 
 def _owned(client: Any, scheduler: str) -> dict[str, float]:  # noqa: ANN401 - likewise
     """How much of each resource there is, all workers together."""
-    found: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
     told = client.scheduler_info(n_workers=-1)
     if "workers" not in told:
         raise scheduler_lost(scheduler)
     for worker in told["workers"].values():
-        found.update(worker["resources"])
-    return dict(found)
+        counts.update(worker["resources"])
+    return dict(counts)
 
 
 def _result(future: Any) -> Brought | Missing | Lost:  # noqa: ANN401 - a future of Dask

@@ -80,9 +80,9 @@ def lanes(experiments: Sequence[Experiment], given: Callable[[Experiment], RunTa
     """Experiments that run one after the other, in the order of the file: of one device, of this machine."""
 
     def lane(experiment: Experiment) -> str:
-        own = given(experiment)
-        if own is not None:
-            return f"given {id(own)}"
+        target = given(experiment)
+        if target is not None:
+            return f"given {id(target)}"
         return experiment.target if kind_named(experiment.target).remote else ""
 
     return [list(group) for group in grouped(experiments, lane).values()]
@@ -149,9 +149,9 @@ def in_turn(
     lost = 0
     for experiment in lane:
         check_stop()
-        told = one(experiment)
-        yield told
-        error = told.error
+        attempt = one(experiment)
+        yield attempt
+        error = attempt.error
         lost = lost + 1 if isinstance(error, DeviceError) and not isinstance(error, BusyError) else 0
         if lost == _TWICE and error is not None:
             hint = "fix the device, and run what is missing with --resume"
