@@ -136,7 +136,7 @@ def test_the_runtime_of_a_profile_is_kept(program: Path, tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("named", "said", "hint"),
     [
-        ("litert", r"LiteRT does not run .*net\.made", "it takes .tflite; leave it out for Made"),
+        ("litert", r"LiteRT does not run .*net\.made", "it takes .tflite, .litertlm; leave it out for Made"),
         ("mede", "there is no runtime 'mede'", "did you mean made"),
     ],
 )
