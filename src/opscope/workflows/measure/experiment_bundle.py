@@ -393,9 +393,9 @@ def _program(experiment: Experiment, planned: PlannedModel, source: Path | None,
     if source is None:
         given = exported_files(msgspec.structs.replace(experiment, model=model), work, out)
     else:
-        runtime = runtime_of(source, planned.runtime)
-        left_out = runtime.left_out(source)
-        source, inputs = runtime.unpacked(source, work)
+        own, runtime = runtime_of(source), runtime_of(source, planned.runtime)
+        left_out = own.left_out(source)
+        source, inputs = own.unpacked(source, work)
         data = experiment.data if model == experiment.model else None
         given = runtime.files(source, Path(data) if data else None)
     return _Program(planned, source, runtime.kept_files(given, work), inputs, left_out)
