@@ -171,6 +171,20 @@ def test_processes_without_a_quiet_inference_withhold_the_ratio() -> None:
     assert withheld_reason([variant(*[0.0] * 6, name="baseline"), mixed]) == told
 
 
+def test_a_method_without_a_quiet_inference_withholds_the_ratio() -> None:
+    """Most inferences are another method's and were left alone: of this one nothing is left to rest on."""
+    methods = ["prefill", *["decode"] * 9] * 4
+    off_cpu = [100_000 if name == "prefill" else 0 for name in methods]
+    interrupted = ProcessCalls([CALL + own for own in off_cpu], off_cpu, methods=methods)
+    assert (interrupted.interrupted, ProcessCalls(interrupted.wall_ns, off_cpu).crowded) == ("prefill", False)
+    sides = [variant(*[0.0] * 6, name="baseline"), VariantCalls("accelerated", [interrupted] * 6)]
+    reason = "6 of 6 processes of accelerated were interrupted in nearly every inference of prefill"
+    assert withheld_reason(sides) == reason
+    found = {message.rule: message for message in examine_disturbance(sides)}["preemption"]
+    assert grade_left(found) is Grade.DO_NOT_TRUST
+    assert "which leaves hardly any of prefill in 6 of 12 processes" in found.title
+
+
 def test_what_was_not_recorded_withholds_nothing() -> None:
     """Of a phone or a bundle without a record nothing is known."""
     unknown = VariantCalls("baseline", [], unrecorded=6)

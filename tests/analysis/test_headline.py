@@ -10,6 +10,7 @@ import pytest
 from opscope.analysis.analysis import Analysis, TraceSource, analyse
 from opscope.analysis.compare.compare import Comparison, RelatedData, compare
 from opscope.analysis.latency.latency import CallTimes
+from opscope.analysis.latency.methods import method_times
 from opscope.core.stats.effect import Verdict
 from opscope.core.table import EventTable
 from opscope.core.table.calls import named_by_calls
@@ -211,6 +212,19 @@ def test_latencies_of_several_methods_are_those_of_the_verdict() -> None:
     assert ends.baseline_ns == pytest.approx(82_000 / 3, rel=1e-3)
     assert ends.candidate_ns == pytest.approx(46_000 / 3, rel=1e-3)
     assert ends.verdict is Verdict.FASTER
+
+
+def test_a_method_whose_calls_were_all_preempted_has_the_latency_that_is_compared() -> None:
+    """They are all there is of it without tracing; its traced calls are another measurement."""
+    order = ("prefill", "decode")
+    events = named_by_calls(table("\n".join([inference(50_000, 20_000), inference(1_000, 2_000)] * 6)), list(order))
+    calls = CallTimes({0: [90_000, 5_000] * 6}, {}, 0, {}, order, off_cpu={0: [9_000, 0] * 6})
+    prefill, decode = method_times(events, [], calls, {})
+    assert [(own.latency.source, own.latency.median_ns) for own in (prefill, decode)] == [
+        ("untraced", 90_000),
+        ("untraced", 5_000),
+    ]
+    assert calls.durations([0], "prefill")[0].tolist() == [90_000] * 6
 
 
 def test_a_caller_whose_clock_runs_behind_the_trace_is_not_subtracted() -> None:

@@ -112,12 +112,13 @@ def _calls_of(name: str, manifest: Manifest, variant: str) -> VariantCalls:
 
     repetitions = manifest.completed(variant, TracingMode.TIMED) or manifest.completed(variant)
     measured = [repetition.measurement for repetition in repetitions if repetition.measurement]
-    first = manifest.plan.warmup or 0
+    first, order = manifest.plan.warmup or 0, manifest.plan.of(variant).calls
     process_calls = [
         ProcessCalls(
             wall_ns=measurement.wall_ns[first:],
             off_cpu_ns=measurement.off_cpu_ns[first:],
             usage=measurement.usage,
+            methods=[order[number % len(order)] for number in range(first, len(measurement.wall_ns)) if order],
         )
         for measurement in measured
         if measurement.off_cpu_ns is not None and measurement.off_cpu_ns[first:]

@@ -161,10 +161,10 @@ def timed_by_method(
 
 
 def _untraced(calls: CallTimes) -> dict[str, Latency]:
-    """Latency of the settled untraced calls of each method."""
-    if not calls.order:
-        return {}
-    each = {method: [own for _, own in sorted(calls.settled(method).items())] for method in calls.order}
+    """Latency of the untraced calls of each method, of those that a comparison of it counts."""
+    rounds = sorted(calls.settled())
+    each = {name: [own.astype(int).tolist() for own in calls.durations(rounds, name)] for name in calls.order}
+    listed = {name: [own for own in durations if own] for name, durations in each.items()}
     return {
-        method: latency_of("untraced", own, [[]] * len(own), [None] * len(own)) for method, own in each.items() if own
+        name: latency_of("untraced", own, [[]] * len(own), [None] * len(own)) for name, own in listed.items() if own
     }

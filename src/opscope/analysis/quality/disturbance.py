@@ -16,6 +16,7 @@ from opscope.analysis.findings.message import Grade, Message, concern, not_check
 from opscope.analysis.findings.rule import asked, declare_rule
 from opscope.analysis.latency.latency import FEWEST_QUIET, OFF_CPU, is_crowded, preempted, undisturbed
 from opscope.analysis.quality.quality import beyond
+from opscope.core.grouping import grouped
 from opscope.core.system.usage import stolen_share
 from opscope.core.units import counted_text, ratio_text, share_text
 
@@ -40,6 +41,7 @@ class ProcessCalls(NamedTuple):
     wall_ns: Sequence[int]  # duration of each
     off_cpu_ns: Sequence[int]  # how much of each was off the CPU; as many
     usage: ProcessUsage | None = None  # what the system counted meanwhile; None where that is not known
+    methods: Sequence[str] = ()  # of each call; empty where all are of one
 
     @property
     def marked(self) -> int:
@@ -48,8 +50,15 @@ class ProcessCalls(NamedTuple):
 
     @property
     def crowded(self) -> bool:
-        """Whether hardly any was not, so that its figures rest on preempted calls, too."""
-        return is_crowded(self.wall_ns, self.off_cpu_ns)
+        """Whether hardly any was not, of all or of a method, so that figures rest on preempted calls, too."""
+        return is_crowded(self.wall_ns, self.off_cpu_ns) or self.interrupted is not None
+
+    @property
+    def interrupted(self) -> str | None:
+        """The first method of which every call was preempted; None where there is none."""
+        marked = zip(self.methods, preempted(self.wall_ns, self.off_cpu_ns), strict=False)
+        each = grouped(marked, lambda pair: pair[0])
+        return next((name for name, own in each.items() if all(hit for _, hit in own)), None)
 
     @property
     def lengthening(self) -> float:
@@ -102,7 +111,7 @@ def withheld_reason(variants: Sequence[VariantCalls]) -> str | None:
             return f"other processes took {share_text(variant.lost)} of the CPU time of {variant.name}"
         if variant.crowded > CROWDED_PROCESSES * len(variant.processes):
             count = f"{variant.crowded} of {len(variant.processes)} processes"
-            return f"{count} of {variant.name} were interrupted in nearly every inference"
+            return f"{count} of {variant.name} were interrupted in nearly every inference{_of(variant.processes)}"
     if len(variant_calls) < 2:  # noqa: PLR2004 - nothing to be uneven with
         return None
     least, most = (choose(variant_calls, key=lambda one: one.lengthening) for choose in (min, max))
@@ -181,4 +190,12 @@ def _kept(processes: Sequence[ProcessCalls]) -> str:
     """What was done about the marked inferences."""
     crowded = sum(process.crowded for process in processes)
     excluded = "excluded from latency and comparison"
-    return f"{excluded}, which leaves hardly any in {crowded} of {len(processes)} processes" if crowded else excluded
+    few = f"{excluded}, which leaves hardly any{_of(processes)} in {crowded} of {len(processes)} processes"
+    return few if crowded else excluded
+
+
+def _of(processes: Sequence[ProcessCalls]) -> str:
+    """Of which method the inferences are that were preempted, where it is one in all of the processes."""
+    names = {process.interrupted for process in processes if process.crowded}
+    name = names.pop() if len(names) == 1 else None
+    return f" of {name}" if name else ""
