@@ -54,9 +54,9 @@ def no_baseline(directory: Path) -> None:
     set_output("outcome", "no-baseline")
     set_output("slowdown", "")
     log = directory / "log.txt"
-    why = f" ({last_words(log)})" if log.exists() else ""
-    text = f"Nothing was judged{why}. A run on the main branch leaves a baseline.\n"
-    text = f"## opscope check: no baseline yet\n\n{text}"
+    why = f"\n{fenced([last_words(log)])}" if log.exists() else ""
+    told = f"Nothing was judged. A run on the main branch leaves a baseline.\n{why}"
+    text = f"## opscope check: no baseline yet\n\n{told}"
     (directory / "result.md").write_text(text, encoding="utf-8")
     add_to_summary(text)
 
@@ -79,12 +79,14 @@ def failure(code: str, log: Path) -> str:
     """Markdown for a check without a result: its exit code, and how its log ends."""
     written = log.read_text(encoding="utf-8", errors="replace") if log.exists() else ""
     lines = written.rstrip()[-_LOG_LETTERS:].splitlines()[-_LOG_LINES:]
-    fence = "`" * max(3, *(len(run) + 1 for run in re.findall("`+", written)), 0)
-    return (
-        "## opscope check: no result\n\n"
-        f"**opscope ended with exit code {code}; whether the candidate is slower is not known.**\n\n"
-        f"{fence}text\n" + "".join(f"{line}\n" for line in lines) + f"{fence}\n"
-    )
+    told = f"**opscope ended with exit code {code}; whether the candidate is slower is not known.**"
+    return f"## opscope check: no result\n\n{told}\n\n{fenced(lines)}"
+
+
+def fenced(lines: list[str]) -> str:
+    """Lines as they are, whatever they hold: none of them is Markdown."""
+    fence = "`" * max(3, *(len(run) + 1 for line in lines for run in re.findall("`+", line)), 0)
+    return f"{fence}text\n" + "".join(f"{line}\n" for line in lines) + f"{fence}\n"
 
 
 if __name__ == "__main__":

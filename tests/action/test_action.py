@@ -6,6 +6,7 @@ Steps of other actions (checkout, Python, artifacts) are folders and programs of
 from __future__ import annotations
 
 import functools
+import importlib
 import json
 import os
 import platform
@@ -605,6 +606,14 @@ def run_workflow(found: Job, repository: Path, baseline: str, at: str) -> None:
 
     found.uses |= {"actions/checkout": checkout, "./.github/opscope": action}
     run_job(found, WORKFLOWS[0].parent / f"speed-{baseline}.yml", "speed")
+
+
+def test_what_a_log_says_of_a_baseline_is_no_markup(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A name of a file stays text in the comment, whatever is in it."""
+    monkeypatch.syspath_prepend(str(ROOT / "action"))
+    result = importlib.import_module("result")
+    line = "error: @team <img src=x> ````: the store has no comparable run"
+    assert result.fenced([line]) == f"`````text\n{line}\n`````\n"
 
 
 def trusted(store: Path) -> bool:
