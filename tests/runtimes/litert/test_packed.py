@@ -39,6 +39,7 @@ def test_the_model_that_makes_tokens_is_found(tmp_path: Path) -> None:
     """Byte for byte, whatever the file is called; its embedder is told."""
     path = packed(tmp_path / "small.litertlm")
     found = packed_model(memoryview(path.read_bytes()), path)
+    assert found is not None
     assert found.program == MODEL.read_bytes()
     assert found.others == ("tf_lite_embedder",)
     assert read_tflite(path) == read_tflite(MODEL)
@@ -47,9 +48,10 @@ def test_the_model_that_makes_tokens_is_found(tmp_path: Path) -> None:
     alone, inputs = runtime.unpacked(path, tmp_path)
     assert (alone.name, alone.read_bytes(), inputs) == ("small.tflite", MODEL.read_bytes(), {})
     assert runtime.unpacked(MODEL, tmp_path) == (MODEL, {})
+    assert packed_model(memoryview(MODEL.read_bytes()), MODEL) is None
     assert (runtime.left_out(MODEL), runtime.left_out(path)) == (
         None,
-        "of small.litertlm only the model that makes tokens ran, without tf_lite_embedder",
+        "of small.litertlm only the first model that makes tokens ran, without tf_lite_embedder",
     )
     assert [one.name for one in preflight(path).methods] == [one.name for one in preflight(MODEL).methods]
 

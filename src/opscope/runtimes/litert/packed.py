@@ -24,6 +24,7 @@ _ITEMS, _BEGIN, _STOP, _TYPE = range(4)
 _KEY, _VALUE = range(2)
 _MODEL, _WEIGHTS, _TEXT = 3, 7, 9  # types of sections, and of a value
 _MAKES_TOKENS = "tf_lite_prefill_decode"
+_NOT_SAID = "a model of no stated use"
 
 
 class PackedModel(NamedTuple):
@@ -33,13 +34,15 @@ class PackedModel(NamedTuple):
     others: tuple[str, ...]  # what its other models are for
 
 
-def packed_model(data: memoryview, path: Path) -> PackedModel:
-    """The model that makes tokens, where a file is LiteRT-LM's.
+def packed_model(data: memoryview, path: Path) -> PackedModel | None:
+    """The model that makes tokens, the first of several; None where a file is not LiteRT-LM's.
 
     Raises:
         TraceFormatError: the header is damaged, or says that the model lies outside of the file.
         MismatchError: it has no such model, or keeps its weights apart.
     """
+    if data[: len(MARK)] != MARK:
+        return None
     end = struct.unpack_from("<Q", data, _END)[0] if len(data) > _HEADER else 0
     if not _HEADER < end <= len(data):
         raise TraceFormatError("the header is cut off", where=path, offset=_END, hint="copy or download it again")
@@ -48,7 +51,7 @@ def packed_model(data: memoryview, path: Path) -> PackedModel:
     models = [row for row, kind in enumerate(sections.uint8(_TYPE).tolist()) if kind == _MODEL]
     made = [row for row in models if uses.get(row) == _MAKES_TOKENS]
     if not made:
-        held = ", ".join(sorted({uses.get(row, "a model of no stated use") for row in models})) or "no model"
+        held = ", ".join(sorted({uses.get(row, _NOT_SAID) for row in models})) or "no model"
         raise MismatchError("it has no model that reads prompts and makes tokens", where=path, hint=f"it has {held}")
     if _WEIGHTS in sections.uint8(_TYPE):
         hint = "pack it with its weights in the model"
@@ -57,7 +60,7 @@ def packed_model(data: memoryview, path: Path) -> PackedModel:
     if not end <= begin < stop <= len(data):
         problem = f"its model should be at bytes {begin:,} to {stop:,} of {len(data):,}"
         raise TraceFormatError(problem, where=path, hint="copy or download it again")
-    return PackedModel(data[begin:stop], tuple(uses.get(row, "unnamed") for row in models if row != made[0]))
+    return PackedModel(data[begin:stop], tuple(uses.get(row, _NOT_SAID) for row in models if row != made[0]))
 
 
 def _uses(sections: Tables) -> dict[int, str]:

@@ -165,24 +165,25 @@ class LiteRt(Runtime):
         """The model of a .litertlm that makes tokens."""
         from opscope.core.files import write_atomically
         from opscope.readers.compressed import mapped_file
-        from opscope.runtimes.litert.packed import MARK, packed_model
+        from opscope.runtimes.litert.packed import packed_model
 
-        data = mapped_file(program)
-        if data[: len(MARK)] != MARK:
+        packed = packed_model(mapped_file(program), program)
+        if packed is None:
             return program, {}
         alone = work / f"{program.stem}{self.suffix}"
-        write_atomically(alone, [packed_model(data, program).program])
+        write_atomically(alone, [packed.program])
         return alone, {}
 
     def left_out(self, program: Path) -> str | None:
         """The other models of a .litertlm, such as an embedder."""
         from opscope.readers.compressed import mapped_file
-        from opscope.runtimes.litert.packed import MARK, packed_model
+        from opscope.runtimes.litert.packed import packed_model
 
-        data = mapped_file(program)
-        others = packed_model(data, program).others if data[: len(MARK)] == MARK else ()
-        besides = ", ".join(others)
-        return f"of {program.name} only the model that makes tokens ran, without {besides}" if others else None
+        packed = packed_model(mapped_file(program), program)
+        if packed is None or not packed.others:
+            return None
+        besides = ", ".join(dict.fromkeys(packed.others))
+        return f"of {program.name} only the first model that makes tokens ran, without {besides}"
 
     def is_program(self, head: bytes) -> bool:
         """By the identifier of its FlatBuffer."""

@@ -206,8 +206,8 @@ def is_tflite_program(head: bytes) -> bool:
 def read_tflite(path: Path) -> TfliteModel:
     """A .tflite as a value, or the one of a .litertlm."""
     data = mapped_file(path)
-    if data[: len(MARK)] == MARK:
-        data = packed_model(data, path).program
+    packed = packed_model(data, path)
+    data = packed.program if packed else data
     if not is_tflite_program(bytes(data[:8])):
         raise not_recognised(path, "not a LiteRT model", _HINT)
     return decode_tflite(data, str(path))
