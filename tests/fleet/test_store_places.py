@@ -24,6 +24,7 @@ from opscope.api import (
     verify_store,
 )
 from opscope.core.errors import NotFoundError, StorageError, UsageError
+from opscope.fleet.store.place import storage_error
 from opscope.fleet.store.rows import BundleLabels
 from opscope.fleet.store.schema import TABLES
 from s3_server import S3Server
@@ -116,6 +117,19 @@ def test_what_object_storage_refuses_is_a_storage_error(
             act()
         assert advice in str(caught.value.hint)
         assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "advice"),
+    [
+        ("GET http://127.0.0.1:9/denied/403 in 403.2ms: tcp connect error, elapsed: 401.5ms", "no server answers"),
+        ("GET http://127.0.0.1:9/denied/403 in 1ms: Server returned non-2xx status code: 403 : ", "access denied"),
+        ("GET http://127.0.0.1:9/denied/403 in 1ms: HTTP status client error (401 Unauthorized)", "access denied"),
+    ],
+)
+def test_advice_follows_what_the_storage_says_of_itself(text: str, advice: str) -> None:
+    """Neither the time that an attempt took nor the name of a bucket decides."""
+    assert str(storage_error(OSError(text), "s3://denied/403").hint).startswith(advice)
 
 
 class Denying(BaseHTTPRequestHandler):

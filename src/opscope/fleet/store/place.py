@@ -243,7 +243,8 @@ def storage_faults(where: str) -> Iterator[None]:
 def storage_error(error: Exception, where: str) -> StorageError:
     """What a storage library said, in one line, with the step that fits."""
     text = " ".join(_BRANCH.sub(": ", _COLOUR.sub("", str(error))).split())
-    hint = next((advice for words, advice in _ADVICE if words.search(text)), "what was stored is kept")
+    said = text.replace(where.partition(_URL)[2], "")  # a bucket may be called what an error is
+    hint = next((advice for words, advice in _ADVICE if words.search(said)), "what was stored is kept")
     return StorageError(f"the storage refused: {text[:_LONGEST]}", where=where, hint=hint)
 
 
@@ -260,7 +261,7 @@ _ADVICE = tuple(
             "create the bucket first, or name another one",
         ),
         (
-            r"\b40[13]\b|forbidden|denied|unauthorized|InvalidAccessKeyId|SignatureDoesNotMatch",
+            r"\bcode\W+40[13]\b|forbidden|denied|unauthorized|InvalidAccessKeyId|SignatureDoesNotMatch",
             "access denied: check AWS_ACCESS_KEY_ID and the permissions on the bucket",
         ),
         (
