@@ -72,7 +72,7 @@ CALLS = calls(
 
 def source(variant: str, kind: EvidenceKind, *names: str, role: str | None = None, threads: int | None = None):
     """A source that names kernels."""
-    column = KernelColumn(variant, threads, kind, f"{variant}.log", role, len(names), None)
+    column = KernelColumn(variant, kind, f"{variant}.log", role, len(names), None, threads=threads)
     return KernelSource(column, dict.fromkeys(names, 1))
 
 

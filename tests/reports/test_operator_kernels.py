@@ -53,7 +53,7 @@ def answer(rung: EvidenceLevel, told: Answer) -> LevelAnswer:
 
 def variant(name: str, *operators: OperatorLadder) -> VariantLadder:
     """The ladders of a variant."""
-    return VariantLadder(name, 1, "SME and SME2", list(operators))
+    return VariantLadder(name, "SME and SME2", list(operators), threads=1)
 
 
 def shown(content: ReportContent, *ladders: VariantLadder) -> ReportContent:

@@ -102,7 +102,7 @@ class MadeTarget(FakeTarget):
         np.savez(directory / "outputs.npz", values)
         wall, digest = [wall_ns(program["operators"])] * job.inferences, values_sha256([values])
         return JobOutcome(
-            Measurement(None, job.threads, inputs, inputs, digest, wall, 1_000, 1_000, 1 << 20, {"made": "1"})
+            Measurement(None, inputs, inputs, digest, wall, 1_000, 1_000, 1 << 20, {"made": "1"}, threads=job.threads)
         )
 
 

@@ -10,7 +10,7 @@ from typing import Annotated, NamedTuple, TypeAlias
 import msgspec
 
 from opscope.bundle.settings import USUAL, DelegateName, ExperimentSettings
-from opscope.core.system.usage import ProcessUsage
+from opscope.core.system.usage import ProcessUsage, ThreadCount
 from opscope.program.phases import Phase
 from opscope.program.structure.exported import Tensor
 
@@ -431,12 +431,11 @@ class MaskProof(msgspec.Struct, frozen=True):
     masked: int | None = None
 
 
-class Measurement(msgspec.Struct, frozen=True):
+class Measurement(ThreadCount, msgspec.Struct, frozen=True):
     """What a process reported about itself besides its trace; null is what a runner of another kind does not tell.
 
     Attributes:
         mask: proof that its features were off; null where nothing was cleared and nothing could prove it.
-        threads: size of the thread pool, read back.
         inputs: of the inference; of several methods one after the other, in the order of their first calls.
         outputs: likewise, of the last call of each.
         output_sha256: hash of all output values.
@@ -453,7 +452,6 @@ class Measurement(msgspec.Struct, frozen=True):
     """
 
     mask: MaskProof | None
-    threads: int | None
     inputs: list[Tensor]
     outputs: list[Tensor]
     output_sha256: str | None

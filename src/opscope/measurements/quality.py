@@ -151,7 +151,9 @@ def circumstances(manifest: Manifest) -> Circumstances:
         temperature=max(heats, default=None),
         governor=environment.governor,
         virtual=environment.hypervisor,
-        threads=max((variant.threads for variant in manifest.variants if variant.threads is not None), default=None),
+        largest_pool=max(
+            (variant.threads for variant in manifest.variants if variant.threads is not None), default=None
+        ),
         planned=len(manifest.planned()),
         failed=failed,
         missing=len(manifest.pending()) - failed,

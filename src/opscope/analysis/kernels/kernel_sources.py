@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
+from opscope.core.system.usage import ThreadCount
 from opscope.program.kernels.recordings import added
 
 if TYPE_CHECKING:
@@ -53,16 +54,14 @@ _STATES = {
 }
 
 
-class ThreadedVariant(msgspec.Struct, frozen=True):
+class ThreadedVariant(ThreadCount, frozen=True):
     """A variant, of which there may be one for each number of threads.
 
     Attributes:
         variant: its name, or that of the file that it is known from.
-        threads: size of its thread pool; null where it is not known.
     """
 
     variant: str
-    threads: int | None
 
 
 class KernelColumn(ThreadedVariant, msgspec.Struct, frozen=True):
@@ -107,7 +106,7 @@ class KernelSource(NamedTuple):
 def counted_source(calls: KernelCalls, variant: str, path: str) -> KernelSource:
     """What a counter saw."""
     amounts: dict[str, int | None] = dict(calls.totals())
-    column = KernelColumn(variant, None, EvidenceKind.COUNTED, path, None, len(amounts), calls.problem)
+    column = KernelColumn(variant, EvidenceKind.COUNTED, path, None, len(amounts), calls.problem)
     return KernelSource(column, amounts, frozenset(calls.kernels))
 
 
@@ -118,7 +117,7 @@ def named_source(operators: Sequence[Operator], variant: str, path: str) -> Kern
         if row.kernel:
             runs[row.kernel] = runs.get(row.kernel, 0.0) + row.calls
     amounts: dict[str, int | None] = {name: round(count) for name, count in runs.items()}
-    column = KernelColumn(variant, None, EvidenceKind.NAMED, path, None, len(amounts), None)
+    column = KernelColumn(variant, EvidenceKind.NAMED, path, None, len(amounts), None)
     return KernelSource(column, amounts) if amounts else None
 
 
@@ -130,7 +129,7 @@ def sampled_source(recording: Recording, variant: str, path: str) -> KernelSourc
             known = amounts.get(row.kernel, 0)
             amounts[row.kernel] = None if known is None or row.samples is None else known + row.samples
     note = _blind(recording)
-    return KernelSource(KernelColumn(variant, None, EvidenceKind.SAMPLED, path, None, len(amounts), note), amounts)
+    return KernelSource(KernelColumn(variant, EvidenceKind.SAMPLED, path, None, len(amounts), note), amounts)
 
 
 _MUCH = 0.05
@@ -147,7 +146,7 @@ def registered_source(lines: Iterable[tuple[str, str, int]], variant: str, path:
     listed = list(lines)
     amounts: dict[str, int | None] = dict(added({name: count} for name, _, count in listed))
     categories = {name: category for name, category, _ in reversed(listed)}
-    column = KernelColumn(variant, None, EvidenceKind.REGISTERED, path, None, len(amounts), None, categories)
+    column = KernelColumn(variant, EvidenceKind.REGISTERED, path, None, len(amounts), None, categories)
     return KernelSource(column, amounts)
 
 

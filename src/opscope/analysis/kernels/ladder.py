@@ -352,7 +352,7 @@ def variant_ladder(variant: str, threads: int | None, known: LadderInputs) -> Va
     """The ladders of every convolution and matrix product of a variant's delegates."""
     rows = [row for row in known.operators if _is_product(row)]
     ladders = [_ladder(known, row) for row in sorted(rows, key=lambda row: -row.share)]
-    return VariantLadder(variant, threads, known.about, ladders, known.problem, known.emulated)
+    return VariantLadder(variant, known.about, ladders, known.problem, known.emulated, threads=threads)
 
 
 def _is_product(row: Operator) -> bool:

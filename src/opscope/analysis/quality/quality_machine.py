@@ -34,7 +34,7 @@ class Circumstances(NamedTuple):
     temperature: float | None  # highest, in degrees Celsius
     governor: str | None  # of the clock frequency
     virtual: bool | None  # whether it is a virtual machine
-    threads: int | None  # largest pool
+    largest_pool: int | None  # of all variants, in threads
     planned: int  # repetitions that were planned
     failed: int  # how many failed for good
     missing: int  # how many were not run
@@ -106,13 +106,13 @@ def same_cpus(circumstances: Circumstances) -> Message:
 def threads_fit(circumstances: Circumstances) -> Message:
     """As many threads as CPUs, or more."""
     check = "threads_fit"
-    if circumstances.threads is None or circumstances.usable_cpus is None:
+    if circumstances.largest_pool is None or circumstances.usable_cpus is None:
         return not_checked(check, "the number of threads or of CPUs is not known")
     cpus = circumstances.usable_cpus[0]
-    figures = f"{counted_text(circumstances.threads, 'thread')} on {counted_text(cpus, 'CPU')}"
-    if circumstances.threads < cpus or circumstances.threads == 1:
+    figures = f"{counted_text(circumstances.largest_pool, 'thread')} on {counted_text(cpus, 'CPU')}"
+    if circumstances.largest_pool < cpus or circumstances.largest_pool == 1:
         return passed(check, figures)
-    if circumstances.threads == cpus:
+    if circumstances.largest_pool == cpus:
         return concern(check, Grade.USABLE, f"{figures}: any other program takes one of them", "use fewer --threads")
     return concern(check, Grade.DO_NOT_TRUST, f"{figures}: threads compete for CPUs", "use fewer --threads")
 

@@ -10,6 +10,16 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 
+class ThreadCount(msgspec.Struct, frozen=True, kw_only=True):
+    """In how many threads something ran.
+
+    Attributes:
+        threads: size of the thread pool; of a process, read back; null where nothing tells it.
+    """
+
+    threads: int | None = None
+
+
 class ProcessUsage(msgspec.Struct, frozen=True):
     """What the system gave to a process and took from it, over its measured calls; null is what it does not tell.
 

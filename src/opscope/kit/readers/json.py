@@ -13,6 +13,7 @@ import msgspec
 
 from opscope.core.errors import TraceFormatError
 from opscope.core.system.memory import file_bytes
+from opscope.core.system.usage import ThreadCount
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -20,12 +21,6 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 _LONGEST_INTEGER = 18
 _HINT = "the kit was interrupted while writing it, or it was edited; repair it or move it out of the directory"
-
-
-class ThreadCount(msgspec.Struct, frozen=True, kw_only=True):
-    """In how many threads an experiment ran; None where no file tells it."""
-
-    threads: int | None = None
 
 
 class Metrics(ThreadCount, frozen=True):
@@ -37,7 +32,7 @@ class Metrics(ThreadCount, frozen=True):
     log: str | None = None
 
 
-class ExperimentKey(ThreadCount, frozen=True):
+class ExperimentKey(ThreadCount, msgspec.Struct, frozen=True):
     """An experiment at one thread count."""
 
     experiment: str

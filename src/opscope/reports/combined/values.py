@@ -13,6 +13,7 @@ from opscope.analysis.operators.headline import TimeShare
 from opscope.analysis.operators.operators import CategoryTime
 from opscope.core.grouping import grouped
 from opscope.core.stats.effect import Verdict
+from opscope.core.system.usage import ThreadCount
 from opscope.program.operators.kinds import Category
 from opscope.program.operators.taxonomy import FRAMEWORK
 from opscope.reports.content.content import CategoryShift, operator_rows
@@ -287,12 +288,11 @@ class Version(msgspec.Struct, frozen=True):
     notes: list[str] = []
 
 
-class VersionSeries(msgspec.Struct, frozen=True):
+class VersionSeries(ThreadCount, frozen=True):
     """Bundles of one model on one machine at one thread count, in order of time."""
 
     machine: str
     model: str
-    threads: int | None
     versions: list[Version]
 
 

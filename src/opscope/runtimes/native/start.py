@@ -14,7 +14,7 @@ import msgspec
 from opscope.bundle.manifest import Failure, FailureKind, Measurement, Mechanism
 from opscope.core.errors import DeviceError, FeatureError, RunError
 from opscope.core.printable import uncoloured
-from opscope.core.system.usage import ProcessUsage
+from opscope.core.system.usage import ProcessUsage, ThreadCount
 from opscope.experiment.protocol import LOG
 from opscope.experiment.target import SwitchOffer, feature_groups
 from opscope.hosts.host import GuardedCommand, ProcessSettings
@@ -43,7 +43,7 @@ INPUT, OUTPUT, ANSWER = "in", "out", "answer.json"
 """Prefixes of the files with inputs and outputs, and the name of the answer."""
 
 
-class RunnerAnswer(msgspec.Struct, frozen=True):
+class RunnerAnswer(ThreadCount, msgspec.Struct, frozen=True):
     """What every runner writes: a measurement, or an error. Those of a runtime add what else they tell."""
 
     error: str | None = None  # the error's sentence; null when there was none
@@ -58,7 +58,6 @@ class RunnerAnswer(msgspec.Struct, frozen=True):
     write_ns: int = 0  # writing the trace and the outputs
     peak_rss_bytes: int = 0  # largest resident memory of the process, before anything was written
     processor: CpuReading | None = None  # what the processor says of itself, when it was asked
-    threads: int | None = None  # size of the thread pool, read back; null where the runtime does not tell it
 
     def measurement(
         self,

@@ -161,7 +161,9 @@ def version_series(parts: Sequence[BundlePart]) -> list[VersionSeries]:
             group.sort(key=lambda member: member[0].content.manifest.created)
             threads = group[0][1].threads
             series.append(
-                VersionSeries(machine_text(manifest) or NOT_KNOWN, _model(manifest), threads, _versions_of(group))
+                VersionSeries(
+                    machine_text(manifest) or NOT_KNOWN, _model(manifest), _versions_of(group), threads=threads
+                )
             )
     return series
 

@@ -18,12 +18,12 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
-import msgspec
 import numpy as np
 
 from opscope.bundle.manifest import BUILD, Failure, FailureKind, Measurement
 from opscope.core.errors import DeviceError, FeatureError, NotFoundError, UsageError
 from opscope.core.files import sha256_of, written_atomically
+from opscope.core.system.usage import ThreadCount
 from opscope.experiment.protocol import LOG, OUTPUTS, TRACE
 from opscope.experiment.target import Capabilities, JobOutcome
 from opscope.hosts.host import GuardedCommand
@@ -58,10 +58,9 @@ _SIZES = re.compile(r"^OutputX (\d+): tensor\(sizes=\[([\d,\s]*)\]", re.MULTILIN
 _NAN = re.compile(r"(?<![\w.])[-+]?nan\b(?!\w)", re.IGNORECASE)
 
 
-class RunnerLog(msgspec.Struct, frozen=True):
+class RunnerLog(ThreadCount, frozen=True):
     """A runner's log; what it does not say is null or empty."""
 
-    threads: int | None  # size of the thread pool that it set
     load_ns: int | None  # loading the program and its method
     calls_ns: list[int]  # duration of every call, when it prints each one
     executed: int | None  # number of calls of its closing line
