@@ -14,7 +14,7 @@ from opscope.analysis.findings.message import Grade, concern
 from opscope.analysis.findings.message import judge as judge_quality
 from opscope.analysis.gate.budgets import Budget, Budgets, EndToEndBudget, Sides, SplitTimes, judge_budgets, split_times
 from opscope.analysis.gate.decision import Criterion, Outcome, Quantity, lenient, overall
-from opscope.analysis.gate.gate import Slowdown, end_to_end_slowdown, gate, judge, rounds_for
+from opscope.analysis.gate.gate import Slowdown, Thresholds, end_to_end_slowdown, gate, judge, rounds_for
 from opscope.analysis.work.gate import with_time, work_decision
 from opscope.analysis.work.work import CountedOperator, RestWork, Work
 from opscope.core.stats.effect import Verdict, unpaired_effects
@@ -108,7 +108,7 @@ def sides(old: EventTable, new: EventTable, *, paired: bool = False) -> Sides:
     """Both sides for the budgets."""
     found = new.inference_times()
     latency = np.log([[float(d)] for d in found.duration])
-    return Sides(split_times(old, None), split_times(new, None), paired, latency)
+    return Sides(split_times(old, None), split_times(new, None), paired, {"": latency})
 
 
 def judged(budgets: Budgets, old: EventTable, new: EventTable) -> list[Criterion]:
@@ -131,7 +131,7 @@ OLD = side(400_000, 100_000)
 def test_a_gate_on_a_comparison(new: EventTable, outcome: Outcome) -> None:
     """The slowdown is the speedup from the other side, and so is its interval."""
     comparison = compared(OLD, new)
-    report = gate(comparison, threshold=0.03)
+    report = gate(comparison, thresholds=Thresholds(0.03))
     found = comparison.end_to_end
     assert report.outcome is outcome
     assert report.let_through is (outcome is PASSED)
@@ -153,7 +153,7 @@ def test_a_disturbed_comparison_is_not_trusted() -> None:
     changes = [*comparison.categories, *comparison.kinds, *comparison.operators]
     told = {(c.speedup, c.ci95_saved_ns, c.verdict) for c in changes}
     assert told == {(None, None, Verdict.WITHHELD)}
-    report = lenient(gate(comparison, threshold=0.03))
+    report = lenient(gate(comparison, thresholds=Thresholds(0.03)))
     assert (report.outcome, report.let_through, report.criteria[0].measured) == (Outcome.UNTRUSTED, False, None)
     assert report.criteria[0].reason == beside.disturbed
     assert "quiet machine" in str(report.advice)
@@ -163,7 +163,7 @@ def test_a_disturbed_comparison_is_not_trusted() -> None:
 def test_a_decision_on_figures_that_are_not_trusted_is_none(new: EventTable) -> None:
     """A pass and a regression alike; the criterion says why."""
     doubted = judge_quality([concern("steady", Grade.DO_NOT_TRUST, "it throttled", "cool it")])
-    report = gate(msgspec.structs.replace(compared(OLD, new), quality=doubted), threshold=0.03)
+    report = gate(msgspec.structs.replace(compared(OLD, new), quality=doubted), thresholds=Thresholds(0.03))
     assert report.outcome is Outcome.UNTRUSTED
     assert report.criteria[0].reason == "measured, but not trustworthy: it throttled"
 
@@ -310,7 +310,7 @@ def cut(times: Sequence[float], unresolved: float) -> SplitTimes:
 def test_cut_off_durations_prove_little_about_short_operators(unresolved: float, outcome: Outcome) -> None:
     """2 us on both sides by a clock of whole microseconds may be 2.0 and 2.9; by one of ns it is the same."""
     short = cut([2000.0 + number for number in NOISE], unresolved)
-    latency = np.zeros((8, 1))
+    latency = {"": np.zeros((8, 1))}
     budgets = Budgets(budget=[Budget(kind="convolution", max_slower=0.05)])
     (relative,) = judge_budgets(budgets, Sides(short, short, paired=False, latency=latency))
     (absolute,) = judge_budgets(
@@ -330,7 +330,7 @@ def test_noise_hides_no_exact_regression_and_decides_no_limit_of_time() -> None:
     doubted = judge_quality([concern("steady", Grade.DO_NOT_TRUST, "it throttled", "cool it")])
     comparison = msgspec.structs.replace(compared(OLD, side(500_000, 100_000)), quality=doubted)
     absolute = Criterion("end-to-end latency", Quantity.TIME, 1.0, 5e5, None, Outcome.REGRESSION, "too long")
-    time = gate(comparison, threshold=0.03, budgets=[absolute])
+    time = gate(comparison, thresholds=Thresholds(0.03), budgets=[absolute])
     assert {one.outcome for one in time.criteria} == {Outcome.UNTRUSTED}
     words = dict.fromkeys(("method", "name", "layer", "category", "kind"), "linear")
     numbers = dict.fromkeys(

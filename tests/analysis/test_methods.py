@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -10,17 +11,21 @@ import pytest
 
 from fakes import FakeClock, FakeTarget
 from opscope.analysis.analysis import TraceSource, analyse
-from opscope.analysis.compare.compare import compare
+from opscope.analysis.compare.compare import RelatedData, compare
+from opscope.analysis.gate.decision import Outcome
+from opscope.analysis.gate.gate import Thresholds, gate
 from opscope.analysis.latency.latency import CallTimes
-from opscope.api import Settings, profile
+from opscope.analysis.latency.methods import durations_by_method
+from opscope.api import Settings, check, profile
 from opscope.bundle.consistency import plan_problems
 from opscope.bundle.manifest import Environment, Manifest, Model, Plan, Role, Status, Target, Variant
-from opscope.core.errors import UsageError
+from opscope.core.errors import MismatchError, UsageError
 from opscope.core.stats.effect import Verdict
 from opscope.core.table import Clock, EventTable
 from opscope.core.table.calls import named_by_calls
 from opscope.program.phases import Phase, PhaseKind
 from opscope.readers.registry import read_trace
+from opscope.reports.gate import comparison_text
 from opscope.reports.sections.latency import calls_text
 from opscope.runtimes.executorch.program_files import planned_calls
 from traces import Node, encode, etdump
@@ -32,11 +37,11 @@ TWO_METHODS = Path(__file__).parents[1] / "data" / "two_methods.pte"
 CALLS = ("prefill", "decode", "decode")
 
 
-def table(tmp_path: Path, *durations: int, warmup: int = 0) -> EventTable:
+def table(tmp_path: Path, *durations: int, warmup: int = 0, order: Sequence[str] = CALLS) -> EventTable:
     """One process whose inferences all look alike, so that nothing but the order tells their methods."""
     path = tmp_path / "trace.etdump"
     path.write_bytes(encode([("Execute", [Node("Method::execute", duration)]) for duration in durations]))
-    return named_by_calls(read_trace(path).table, CALLS).with_warmup(warmup)
+    return named_by_calls(read_trace(path).table, order).with_warmup(warmup)
 
 
 def test_twins_are_told_apart_by_the_order_of_their_calls(tmp_path: Path) -> None:
@@ -105,20 +110,70 @@ def test_one_method_without_tokens_needs_no_rows(tmp_path: Path) -> None:
 
 def test_a_method_is_compared_with_itself(tmp_path: Path) -> None:
     """Decode became faster and prefill did not: each has a verdict of its own."""
-    rng = np.random.default_rng(0)
-
-    def side(decode: int) -> EventTable:
-        rows = [
-            table(tmp_path, *(int(d * rng.normal(1, 0.002)) for _ in range(4) for d in (90_000, decode, decode)))
-            for _ in range(8)
-        ]
-        return EventTable.concat(rows)
-
-    compared = compare(side(10_000), side(8_000), labels=(("b", "b"), ("c", "c")), paired=True)
+    old, new = sides(tmp_path, (90_000, 90_000), (10_000, 8_000))
+    compared = compare(old, new, labels=(("b", "b"), ("c", "c")), paired=True)
     verdicts = {one.method: one.end_to_end for one in compared.methods}
     assert verdicts["decode"].verdict is Verdict.FASTER
     assert verdicts["decode"].speedup == pytest.approx(1.25, rel=0.01)
     assert verdicts["prefill"].verdict is not Verdict.FASTER
+
+
+def sides(directory: Path, *before_after: tuple[int, int]) -> list[EventTable]:
+    """Eight processes a side of four rounds of prefill and two of decode, each with the two times in ns."""
+    rng = np.random.default_rng(0)
+    times = [[own[side] for own in before_after] for side in range(2)]
+    return [
+        EventTable.concat(
+            [
+                table(directory, *(int(d * rng.normal(1, 0.002)) for _ in range(4) for d in (own[0], own[1], own[1])))
+                for _ in range(8)
+            ]
+        )
+        for own in times
+    ]
+
+
+def test_a_slower_prefill_is_no_pass_because_decode_is_the_more_frequent_call(tmp_path: Path) -> None:
+    """Each method is a criterion of its own, with its own limit where one is set; the text names the one that fails."""
+    old, new = sides(tmp_path, (90_000, 117_000), (10_000, 10_000))
+    split = [durations_by_method(side) for side in (old, new)]
+    untraced = {name: tuple([own.astype(float) for own in side[name]] for side in split) for name in split[0]}
+    together = tuple([np.concatenate(own).astype(float) for own in zip(*side.values(), strict=True)] for side in split)
+    beside = RelatedData(untraced=together, methods=untraced)
+    compared = compare(old, new, labels=(("b", "b"), ("c", "c")), paired=True, beside=beside)
+    assert compared.end_to_end.speedup == pytest.approx(1, abs=0.01)
+    decision = gate(compared)
+    first, second = decision.criteria
+    assert [(one.method, one.outcome) for one in decision.criteria] == [
+        ("prefill", Outcome.REGRESSION),
+        ("decode", Outcome.PASSED),
+    ]
+    assert (first.name, first.measured) == ("latency of prefill against the baseline", pytest.approx(0.3, abs=0.01))
+    assert second.candidate_ns == pytest.approx(10_000, rel=0.01)
+    text = comparison_text(decision)
+    assert text.answer.startswith("the candidate in prefill is slower (+30")
+    assert text.sentence.startswith("prefill 117 µs, speedup 0.77x; decode 10.0 µs")
+    assert text.properties["slowdown of prefill"].startswith("0.3")
+    assert gate(compared, thresholds=Thresholds(methods={"prefill": 0.4})).outcome is Outcome.PASSED
+
+
+def test_a_ratio_of_mixtures_of_other_calls_is_withheld(tmp_path: Path) -> None:
+    """Where the sides call other methods, or the same ones in other proportions; shared methods are still compared."""
+    old, new = sides(tmp_path, (90_000, 90_000), (10_000, 10_000))
+    alone = EventTable.concat([table(tmp_path, *(90_000 + n for n in range(4)), order=("prefill",)) for _ in range(8)])
+    compared = compare(old, alone, labels=(("b", "b"), ("c", "c")), paired=True)
+    assert compared.end_to_end.speedup is None
+    assert compared.end_to_end.reason == "the two sides call different methods: decode, prefill and prefill"
+    assert [one.method for one in compared.methods] == ["prefill"]
+    often = EventTable.concat(
+        [table(tmp_path, *[90_000, 10_000, 10_000, 10_000] * 3, order=("prefill", *["decode"] * 3)) for _ in range(8)]
+    )
+    compared = compare(new, often, labels=(("b", "b"), ("c", "c")), paired=True)
+    assert compared.end_to_end.reason == "the two sides call their methods in different proportions"
+    assert {one.method: one.end_to_end.speedup is None for one in compared.methods} == {
+        "prefill": False,
+        "decode": False,
+    }
 
 
 def test_the_order_of_calls_is_planned_and_written_down(tmp_path: Path) -> None:
@@ -137,6 +192,47 @@ def test_the_order_of_calls_is_planned_and_written_down(tmp_path: Path) -> None:
     assert "prefill, then decode 3 times" in report
     assert "--runs 4 --warmup 2 --methods prefill,decode:3" in report
     assert 'id="methods"' in (tmp_path / "out" / "report.html").read_text()
+
+
+def bundle(directory: Path, *methods: str) -> Path:
+    """A bundle of two variants that calls these methods."""
+    settings = Settings(rounds=6, runs=4, warmup=2, ceilings=False, methods=methods)
+    target, out = FakeTarget(), directory / "-".join(methods).replace(":", "x")
+    profile(str(program(directory)), settings=settings, out=out, target=target, clock=FakeClock())
+    return out
+
+
+def test_a_budget_limits_methods_by_name(tmp_path: Path) -> None:
+    """Each with its own limits; one for all calls together is refused, and so is a name that is not called."""
+    measured, file = bundle(tmp_path, "prefill", "decode:3"), tmp_path / "budget.toml"
+    sides = f"{measured}#accelerated", f"{measured}#baseline"
+    file.write_text('[[method]]\nname = "decode"\nmax_ms = 0.000001\nmax_slower = 0.5\n')
+    criteria = check(*sides, budget=file).criteria
+    assert [(one.name, one.method) for one in criteria] == [
+        ("latency of prefill against the baseline", "prefill"),
+        ("latency of decode against the baseline", "decode"),
+        ("latency of decode", "decode"),
+    ]
+    assert [one.limit for one in criteria] == pytest.approx([0.03, 0.5, 1.0])
+    assert criteria[2].outcome is Outcome.REGRESSION
+    for text, place in (
+        ("[end_to_end]\nmax_ms = 1", "end_to_end.max_ms"),
+        ('[[method]]\nname = "decod"\nmax_ms = 1', "method[0].name"),
+        ('[[method]]\nname = "decode"', "method[0]"),
+    ):
+        file.write_text(text)
+        with pytest.raises(UsageError) as caught:
+            check(*sides, budget=file)
+        assert place in str(caught.value.where or caught.value)
+
+
+def test_sides_that_call_other_methods_are_not_comparable(tmp_path: Path) -> None:
+    """Unless it is forced; then the methods that both call are."""
+    both, one = bundle(tmp_path, "prefill", "decode:3"), bundle(tmp_path, "decode")
+    with pytest.raises(MismatchError, match="only one of the sides calls prefill"):
+        check(f"{one}#accelerated", f"{both}#accelerated")
+    forced = check(f"{one}#accelerated", f"{both}#accelerated", force=True)
+    assert [criterion.method for criterion in forced.criteria] == ["decode"]
 
 
 def test_an_order_of_calls_that_cannot_be_is_a_problem_of_the_bundle() -> None:

@@ -72,7 +72,7 @@ TEN = [1e6, 1.01e6, 0.99e6, 1e6, 1.02e6, 1e6, 0.98e6, 1.01e6, 1e6, 0.99e6]
 
 def test_a_quiet_experiment_is_good() -> None:
     """Everything that can be checked is in order; what cannot is named."""
-    found = judged(series(TEN, end_to_end=end_to_end(1.98, 2.02), outputs="", tracing=1.02))
+    found = judged(series(TEN, verdicts={"": end_to_end(1.98, 2.02)}, outputs="", tracing=1.02))
     assert (found.grade, found.reasons, of_kind(found, MessageKind.NOT_CHECKED)) == (Grade.GOOD, [], [])
     assert judge(examine_machine(QUIET)).grade is Grade.GOOD
 
@@ -81,15 +81,15 @@ def test_a_quiet_experiment_is_good() -> None:
     ("evidence", "check", "grade"),
     [
         (series(TEN[:1]), "enough_processes", Grade.USABLE),
-        (series(TEN[:3], end_to_end=end_to_end(1.9, 2.1)), "enough_processes", Grade.DO_NOT_TRUST),
-        (series(TEN[:1], end_to_end=end_to_end(1.8, 1.9)), "enough_processes", Grade.DO_NOT_TRUST),
-        (series(TEN[:1], end_to_end=end_to_end(3.8, 4.0)), "enough_processes", Grade.USABLE),
-        (series(TEN[:1], end_to_end=end_to_end(0.25, 0.3)), "enough_processes", Grade.USABLE),
+        (series(TEN[:3], verdicts={"": end_to_end(1.9, 2.1)}), "enough_processes", Grade.DO_NOT_TRUST),
+        (series(TEN[:1], verdicts={"": end_to_end(1.8, 1.9)}), "enough_processes", Grade.DO_NOT_TRUST),
+        (series(TEN[:1], verdicts={"": end_to_end(3.8, 4.0)}), "enough_processes", Grade.USABLE),
+        (series(TEN[:1], verdicts={"": end_to_end(0.25, 0.3)}), "enough_processes", Grade.USABLE),
         (series([1e6, 1.2e6, 1e6, 0.9e6, 1e6, 1.1e6]), "processes_agree", Grade.USABLE),
         (series([1e6, 3e6, 1e6, 1e6, 3e6, 1e6]), "processes_agree", Grade.DO_NOT_TRUST),
         (series(TEN, noise=0.25), "inferences_agree", Grade.USABLE),
-        (series(TEN, end_to_end=end_to_end(1.8, 2.2)), "precise", Grade.USABLE),
-        (series(TEN, end_to_end=end_to_end(1.0, 3.0)), "precise", Grade.DO_NOT_TRUST),
+        (series(TEN, verdicts={"": end_to_end(1.8, 2.2)}), "precise", Grade.USABLE),
+        (series(TEN, verdicts={"": end_to_end(1.0, 3.0)}), "precise", Grade.DO_NOT_TRUST),
         (series(TEN, runs=5), "enough_runs", Grade.USABLE),
         (series(TEN, outputs="they differ"), "outputs_alike", Grade.DO_NOT_TRUST),
         (series(TEN, tracing=1.4), "tracing_light", Grade.USABLE),

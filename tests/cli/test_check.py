@@ -565,12 +565,13 @@ def test_the_commands_of_the_page_have_options_that_exist() -> None:
 def test_the_budget_of_the_documentation_is_one(tmp_path: Path) -> None:
     """Every key in it exists, and so do those of the file that says how to measure."""
     pages = PAGE.read_text("utf-8"), PAGE.with_name("limit-layers-in-ci.md").read_text("utf-8")
-    measure, budget = re.findall(r"```toml\n(.*?)```", "".join(pages), re.DOTALL)
-    files = tmp_path / "measure.toml", tmp_path / "budget.toml"
-    for file, text in zip(files, (measure, budget), strict=True):
+    texts = re.findall(r"```toml\n(.*?)```", "".join(pages), re.DOTALL)
+    files = [tmp_path / f"{number}.toml" for number in range(3)]
+    for file, text in zip(files, texts, strict=True):
         file.write_text(text)
     assert read_settings(files[0]).thread_counts == (4,)
     assert len(read_budgets(files[1]).budget) == 3
+    assert [one.name for one in read_budgets(files[2]).method] == ["prefill_128"]
 
 
 def test_checking_loads_neither_torch_nor_executorch(old: Path, new: Path) -> None:

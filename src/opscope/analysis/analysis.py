@@ -202,6 +202,13 @@ class Analysis(HeadlineSplit, msgspec.Struct, frozen=True, kw_only=True, tag_fie
     claims: list[Claim] = []
 
     @property
+    def by_method(self) -> dict[str, tuple[Latency, Latency | None]]:
+        """Latency, and that of traced calls where it is another: of several methods by name, else of all calls ('')."""
+        if len(self.methods) > 1:
+            return {one.method: (one.latency, one.traced) for one in self.methods}
+        return {"": (self.latency, self.traced)}
+
+    @property
     def has_split(self) -> bool:
         """Whether the latency is split into operators.
 

@@ -193,10 +193,13 @@ def _line(compared: Comparison) -> str:
     from opscope.reports.document.blocks import verdict_text
     from opscope.reports.document.messages import grade_text
 
-    end_to_end = compared.end_to_end
     sides = f"{compared.candidate.label} against {compared.baseline.label}"
-    grade = f" (measurement quality: {grade_text(end_to_end.grade)})" if end_to_end.grade else ""
-    return f"{sides}: {speedup_text(end_to_end)}, {end_to_end.reason or verdict_text(end_to_end.verdict)}{grade}"
+    grade = f" (measurement quality: {grade_text(compared.end_to_end.grade)})" if compared.end_to_end.grade else ""
+    texts = [
+        f"{f'{method}: ' if method else ''}{speedup_text(end)}, {end.reason or verdict_text(end.verdict)}"
+        for method, end in compared.verdicts.items()
+    ]
+    return f"{sides}: {'; '.join(texts)}{grade}"
 
 
 def _check_complete(done: RunReport, config: Path) -> None:

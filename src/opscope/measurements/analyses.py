@@ -338,7 +338,7 @@ def _comparison_known(baseline: Side, candidate: Side, why_not: list[str]) -> Co
 
 def _comparison_of(baseline: Side, candidate: Side) -> Comparison:
     from opscope.analysis.analysis import measured_latency
-    from opscope.analysis.compare.compare import RelatedData
+    from opscope.analysis.compare.compare import MethodChange, RelatedData
     from opscope.analysis.compare.compare import compare as compare_tables
     from opscope.analysis.findings.message import unjudged
     from opscope.analysis.quality.quality_machine import EMULATED, ON_THE_DEVICE
@@ -372,6 +372,10 @@ def _comparison_of(baseline: Side, candidate: Side) -> Comparison:
     return msgspec.structs.replace(
         compared,
         end_to_end=msgspec.structs.replace(compared.end_to_end, grade=quality.grade),
+        methods=[
+            MethodChange(one.method, msgspec.structs.replace(one.end_to_end, grade=quality.grade))
+            for one in compared.methods
+        ],
         notes=[*compared.notes, *_differences(baseline, candidate)],
         quality=quality,
         accuracy=explained("accuracy", lambda: accuracy_of(baseline, candidate), _accuracy_unknown),
@@ -425,11 +429,10 @@ def _walls(side: Side) -> Sequence[Sequence[int]] | None:
 def _untraced_by_method(
     baseline: Side, candidate: Side, *, paired: bool
 ) -> dict[str, tuple[list[Floats], list[Floats]]]:
-    """The same for each method, where both sides call the same ones in the same order."""
+    """The same for each method that both sides call."""
     orders = [side.calls.order if side.calls else () for side in (baseline, candidate)]
-    if orders[0] != orders[1]:
-        return {}
-    each = {method: _untraced(baseline, candidate, paired=paired, method=method) for method in orders[0]}
+    both = dict.fromkeys(method for method in orders[0] if method in orders[1])
+    each = {method: _untraced(baseline, candidate, paired=paired, method=method) for method in both}
     return {method: found for method, found in each.items() if found is not None}
 
 

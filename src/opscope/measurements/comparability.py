@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from opscope.analysis.latency.methods import durations_by_method
 from opscope.core.units import counted_text
 
 if TYPE_CHECKING:
@@ -29,6 +30,10 @@ def mismatches(baseline: Side, candidate: Side) -> list[str]:
         found.append("both sides are the same traces")
     if baseline.table.clock is not candidate.table.clock:
         found.append(f"one side counts {baseline.table.clock.value}, the other {candidate.table.clock.value}")
+    methods = [set(durations_by_method(side.table)) for side in (baseline, candidate)]
+    if methods[0] != methods[1] and max(map(len, methods)) > 1:
+        alone = ", ".join(sorted(methods[0] ^ methods[1]))
+        found.append(f"only one of the sides calls {alone}")
     if (baseline.calls is None) is not (candidate.calls is None):
         without = "the baseline" if baseline.calls is None else "the candidate"
         found.append(f"{without} has no untraced timing, but the other side does")

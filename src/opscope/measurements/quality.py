@@ -57,7 +57,7 @@ def _quality_of(
     problem = next((outputs.problem for outputs in compared if not outputs.agree), None)
     evidence = evidence_of(
         measured,
-        first.end_to_end if first else None,
+        first.verdicts if first else None,
         problem or ("" if compared else None),
     )
     disturbed = disturbance_of({name: (manifest, name) for name in analyses})
@@ -80,7 +80,7 @@ def quality_of_sides(baseline: Side, candidate: Side, comparison: Comparison) ->
         methods = method_times(side.table, [], side.calls, {})
         measured |= timed_by_method(name, measured_latency(side.table, side.path), timing, methods)
     outputs = comparison.outputs
-    evidence = evidence_of(measured, comparison.end_to_end, (outputs.problem or "") if outputs else None)
+    evidence = evidence_of(measured, comparison.verdicts, (outputs.problem or "") if outputs else None)
     bundles = {side.bundle.path.resolve(): side.bundle for side in sides.values() if side.bundle}
     machine = [result for bundle in bundles.values() for result in examine_machine(circumstances(bundle.manifest))]
     told = {name: (s.bundle.manifest, s.variant.name) for name, s in sides.items() if s.bundle and s.variant}

@@ -26,7 +26,7 @@ from opscope.reports.document.text import plain
 from opscope.reports.pictures.bars import compared_split
 from opscope.reports.report import quality_line
 from opscope.reports.sections.accuracy import accuracy_section, accuracy_sentences
-from opscope.reports.sections.latency import comparisons_table
+from opscope.reports.sections.latency import comparisons_table, method_figures
 from opscope.reports.sections.metadata import quality_blocks
 from opscope.reports.sections.shift import (
     category_changes,
@@ -38,7 +38,7 @@ from opscope.reports.sections.shift import (
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from opscope.analysis.compare.compare import ComparedSide, Comparison
+    from opscope.analysis.compare.compare import ComparedSide, Comparison, EndToEnd
     from opscope.reports.document.blocks import Block
 
 _LINE = 200
@@ -74,24 +74,31 @@ def _named(comparison: Comparison, side: ComparedSide) -> str:
 
 
 def _answer(comparison: Comparison) -> str:
-    result = comparison.end_to_end
+    return "; ".join(
+        f"{plain(method, _LINE)}: {_verdict(result)}" if method else _verdict(result)
+        for method, result in comparison.verdicts.items()
+    )
+
+
+def _verdict(result: EndToEnd) -> str:
     if result.reason:
         return f"speedup {speedup_text(result)}: {result.reason}"
     interval = interval_text(result.ci95, ratio_text) if result.ci95 else "no interval"
     decided = result.verdict in _DECIDED
-    verdict = f"candidate {verdict_text(result.verdict)}" if decided else _undecided(comparison)
+    verdict = f"candidate {verdict_text(result.verdict)}" if decided else _undecided(result)
     return f"speedup {speedup_text(result)} {interval}: {verdict}"
 
 
-def _undecided(comparison: Comparison) -> str:
-    result = comparison.end_to_end
+def _undecided(result: EndToEnd) -> str:
     if result.verdict is Verdict.UNDECIDABLE or result.minimum_detectable is None:
         single = result.baseline_processes == result.candidate_processes == 1
         return f"{verdict_text(result.verdict)}: {NOT_BETWEEN if single else 'too few processes'}"
     return f"{no_difference_text(result)}; cannot detect changes below {share_text(result.minimum_detectable)}"
 
 
-def _first(comparison: Comparison) -> Iterator[Block]:
+def _figures(comparison: Comparison) -> Figures:
+    if comparison.methods:
+        return Figures(method_figures(comparison), comparisons_table([comparison], brief=True))
     result = comparison.end_to_end
     times = side_latencies(result)
     names = _named(comparison, comparison.baseline), _named(comparison, comparison.candidate)
@@ -102,9 +109,13 @@ def _first(comparison: Comparison) -> Iterator[Block]:
     figures = [
         HeadlineFigure("candidate", time_text(times[1]), names[1]),
         HeadlineFigure("baseline", time_text(times[0]), names[0]),
-        HeadlineFigure("speedup", speedup_text(result), trust_text(comparison)),
+        HeadlineFigure("speedup", speedup_text(result), trust_text(result)),
     ]
-    yield Figures(figures, facts(shown))
+    return Figures(figures, facts(shown))
+
+
+def _first(comparison: Comparison) -> Iterator[Block]:
+    yield _figures(comparison)
     if not comparison.has_split:
         yield not_split(comparison)
     else:

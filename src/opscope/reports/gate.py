@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
     from rich.console import RenderableType
 
-    from opscope.analysis.compare.compare import OperatorChange
+    from opscope.analysis.compare.compare import EndToEnd, OperatorChange
     from opscope.analysis.gate.decision import Criterion, Decision
     from opscope.analysis.gate.gate import ComparisonEvidence
     from opscope.reports.document.blocks import TableBlock, TableColumn
@@ -179,8 +179,10 @@ def criterion_interval(quantity: Quantity, interval: tuple[float, float] | None)
 
 def slowdown_answer(decision: Decision[Any], name: str, where: str = "") -> str:
     """Whether a candidate is slower, in one line: what is read of a comment among many."""
-    first = decision.criteria[0]
+    latency = latency_criteria(decision)
+    first = next((one for one in failing(decision) if one in latency), latency[0])
     change = "(no ratio)" if first.measured is None else f"({signed_share_text(first.measured)})"
+    name = f"{name} in {plain(first.method, _NAME)}" if first.method and not where else name
     if where:
         keeps = "exceeds" if decision.outcome is Outcome.REGRESSION else "may exceed"
         return f"{name} {keeps} {where} {change}"
@@ -191,14 +193,16 @@ def slowdown_answer(decision: Decision[Any], name: str, where: str = "") -> str:
 
 def comparison_text(decision: Decision[ComparisonEvidence]) -> GateText:
     """What a decision on two sides, or on a run and its history, says."""
-    evidence, first = decision.evidence, decision.criteria[0]
+    evidence, latency = decision.evidence, latency_criteria(decision)
     name = evidence.model or "the candidate"
     failed = failing(decision)
-    where = f"{counted_text(len(failed), 'limit')} of the budget" if failed and failed[0] is not first else ""
+    where = f"{counted_text(len(failed), 'limit')} of the budget" if failed and failed[0] not in latency else ""
     grade = decision.quality.grade.value if decision.quality else "not judged"
     return GateText(
         answer=slowdown_answer(decision, name, where),
-        sentence=_comparison_sentence(evidence, first),
+        sentence="; ".join(
+            _comparison_sentence(end, one) for one, end in zip(latency, evidence.verdicts.values(), strict=True)
+        ),
         subject=evidence.model or evidence.candidate.label,
         sections=lambda most: [_slower_section(evidence, most), *_unmatched_sections(evidence.unmatched)],
         sides=_sides(evidence),
@@ -206,13 +210,28 @@ def comparison_text(decision: Decision[ComparisonEvidence]) -> GateText:
         properties={
             "baseline": evidence.baseline.path,
             "candidate": evidence.candidate.path,
-            "threshold": f"{first.limit:g}",
-            "slowdown": "withheld" if first.measured is None else f"{first.measured:.6g}",
+            **_figures("threshold", {one.method: f"{one.limit:g}" for one in latency}),
+            **_figures("slowdown", {one.method: _slowdown(one) for one in latency}),
             "design": evidence.end_to_end.design,
             "arm": evidence.end_to_end.arm,
             "grade": grade,
         },
     )
+
+
+def latency_criteria(decision: Decision[Any]) -> list[Criterion]:
+    """The limits of latency that a gate has without a budget file: of all calls, or of several methods one by one."""
+    first, *others = decision.criteria
+    return [first, *(one for one in others if one.method and one.quantity is Quantity.SLOWDOWN)]
+
+
+def _figures(name: str, figures: Mapping[str | None, str]) -> dict[str, str]:
+    """A figure by the name of its property, which those of several methods have in it."""
+    return {f"{name} of {plain(method)}" if method else name: text for method, text in figures.items()}
+
+
+def _slowdown(criterion: Criterion) -> str:
+    return "withheld" if criterion.measured is None else f"{criterion.measured:.6g}"
 
 
 def _word(decision: Decision[Any], where: str = "") -> str:
@@ -221,12 +240,15 @@ def _word(decision: Decision[Any], where: str = "") -> str:
     return f"{decision.outcome.value}{where}{' (allowed to pass)' if excused else ''}"
 
 
-def _comparison_sentence(evidence: ComparisonEvidence, first: Criterion) -> str:
-    latency = time_text(evidence.end_to_end.candidate_ns)
-    if first.measured is None:
-        return f"{latency}, no ratio to the baseline: {evidence.end_to_end.reason}"
-    speed = f"{latency}, speedup {speedup_text(evidence.end_to_end)}"
-    return f"{speed}, slowdown {measured_text(first)}, threshold {share_text(first.limit)}"
+def _comparison_sentence(end_to_end: EndToEnd, criterion: Criterion) -> str:
+    of = f"{plain(criterion.method, _NAME)} " if criterion.method else ""
+    latency = f"{of}{time_text(end_to_end.candidate_ns)}"
+    if criterion.measured is None:
+        return f"{latency}, no ratio to the baseline: {end_to_end.reason}"
+    speed = f"{latency}, speedup {speedup_text(end_to_end)}"
+    if criterion.method:
+        return speed  # the table of criteria has the rest of it
+    return f"{speed}, slowdown {measured_text(criterion)}, threshold {share_text(criterion.limit)}"
 
 
 def _sides(evidence: ComparisonEvidence) -> TableBlock:
@@ -234,7 +256,11 @@ def _sides(evidence: ComparisonEvidence) -> TableBlock:
     paths = _told_apart(*(side.path for side in sides))
     counted = "runs or processes" if end_to_end.design == DESIGN else "processes"
     head = ("side", "path", f"latency ({end_to_end.arm}, {end_to_end.design})", counted)
-    times = [time_text(ns) for ns in (end_to_end.baseline_ns, end_to_end.candidate_ns)]
+    ends = evidence.verdicts.values()
+    times = [
+        " / ".join(time_text(end.baseline_ns) for end in ends),
+        " / ".join(time_text(end.candidate_ns) for end in ends),
+    ]
     counts = map(str, (end_to_end.baseline_processes, end_to_end.candidate_processes))
     return words_table(head, zip(("baseline", "candidate"), paths, times, counts, strict=True), texts=2)
 

@@ -32,7 +32,7 @@ from opscope.program.operators.kinds import Category
 from opscope.program.operators.taxonomy import FRAMEWORK
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -220,6 +220,11 @@ class MethodChange(msgspec.Struct, frozen=True):
     end_to_end: EndToEnd
 
 
+def verdicts_of(end_to_end: EndToEnd, methods: Sequence[MethodChange]) -> dict[str, EndToEnd]:
+    """The verdicts that answer: of each of several methods, since together they are mixed, else of all calls ('')."""
+    return {one.method: one.end_to_end for one in methods} or {"": end_to_end}
+
+
 class CategoryChange(Change, frozen=True):
     """Time per inference of a category on both sides, each of its headline; ``saved_ns`` is positive for a faster one.
 
@@ -308,7 +313,7 @@ class Comparison(msgspec.Struct, frozen=True, tag_field="schema", tag=COMPARISON
         notes: what limits the meaning of the figures.
         shift: what the change did to the balance of the model.
         quality: how far all this can be trusted; null where that was not judged.
-        methods: the verdict on every method, where both sides call the same several; else empty.
+        methods: the verdict on every method that both sides call, where one calls several; else empty.
         accuracy: how far the outputs differ on the same inputs, or why that is not known; null for variants of one
             program, whose outputs have to agree, and for sides without a bundle.
         networks: why the sides look like different networks, as a sentence; null where they do not.
@@ -327,6 +332,11 @@ class Comparison(msgspec.Struct, frozen=True, tag_field="schema", tag=COMPARISON
     methods: list[MethodChange] = []
     accuracy: Accuracy | None = None
     networks: str | None = None
+
+    @property
+    def verdicts(self) -> dict[str, EndToEnd]:
+        """The verdicts that answer, by method; see :func:`verdicts_of`."""
+        return verdicts_of(self.end_to_end, self.methods)
 
     @property
     def has_split(self) -> bool:
@@ -369,8 +379,9 @@ def compare(
     """Compare two variants."""
     beside = beside or RelatedData()
     measured = beside.untraced or (measured_durations(baseline), measured_durations(candidate))
+    disturbed = beside.disturbed or _called_otherwise(baseline, candidate)
     end_to_end = _end_to_end(
-        *measured, paired=paired, arm="untraced" if beside.untraced else "traced", disturbed=beside.disturbed
+        *measured, paired=paired, arm="untraced" if beside.untraced else "traced", disturbed=disturbed
     )
     untraced = beside.untraced or (None, None)
     scales = (
@@ -393,7 +404,7 @@ def compare(
         split = PairedTimes(pairs, times[0], times[1], paired)
         by_kind, by_operator = _kind_changes(split), _operator_changes(split, [one.by for one in matched], beside)
         by_category = _category_changes(split, [process_copies(scale) for scale in scales])
-    if beside.disturbed:
+    if disturbed:
         by_kind, by_operator, by_category = _withheld(by_kind), _withheld(by_operator), _withheld(by_category)
     return Comparison(
         baseline=_side(labels[0], sides[0]),
@@ -423,15 +434,34 @@ def _side(label: tuple[str, str], split: HeadlineSplit) -> ComparedSide:
     return ComparedSide(**msgspec.structs.asdict(split), label=label[0], path=label[1])
 
 
+def _called_otherwise(*sides: EventTable) -> str | None:
+    """Why figures of all calls together are of different things on the two sides; None when they are not."""
+    left, right = ({name: sum(map(len, own)) for name, own in durations_by_method(side).items()} for side in sides)
+    if max(len(left), len(right)) < 2:  # noqa: PLR2004 - one method is the whole
+        return None
+    if left.keys() != right.keys():
+        return f"the two sides call different methods: {_listed(left)} and {_listed(right)}"
+    shares = [{name: count / sum(own.values()) for name, count in own.items()} for own in (left, right)]
+    alike = all(math.isclose(shares[0][name], shares[1][name], rel_tol=_SAME_SHARE) for name in left)
+    return None if alike else "the two sides call their methods in different proportions"
+
+
+_SAME_SHARE = 0.05  # a process that was cut short, or calls that were left out, make no other mixture
+
+
+def _listed(names: Iterable[str]) -> str:
+    return ", ".join(sorted(names)) or "none"
+
+
 def _method_changes(
     baseline: EventTable, candidate: EventTable, beside: RelatedData, *, paired: bool
 ) -> list[MethodChange]:
     """A verdict for each of several methods, by the same rules as the one for all calls together."""
     sides = [durations_by_method(table) for table in (baseline, candidate)]
-    if len(sides[0]) < 2 or set(sides[0]) != set(sides[1]):  # noqa: PLR2004 - one method is the whole
+    if max(map(len, sides)) < 2:  # noqa: PLR2004 - one method is the whole
         return []
     changes = []
-    for method in sides[0]:
+    for method in [name for name in sides[0] if name in sides[1]]:
         measured = beside.methods.get(method) or tuple(
             [own.astype(np.float64) for own in side[method] if len(own)] for side in sides
         )

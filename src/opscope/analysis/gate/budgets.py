@@ -53,6 +53,12 @@ class EndToEndBudget(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     max_slower: Fraction | None = None
 
 
+class MethodBudget(EndToEndBudget, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Limits of the latency of one of several methods; ``name``: of the method, such as ``prefill_128``."""
+
+    name: Word
+
+
 class Budget(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Limits of the operators that all given words choose, taken together.
 
@@ -84,9 +90,10 @@ class Budget(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Budgets(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What a budget file holds: limits of end-to-end latency, and entries for operators."""
+    """What a budget file holds: limits of latency, of all calls or of single methods, and entries for operators."""
 
     end_to_end: EndToEndBudget = EndToEndBudget()
+    method: Annotated[list[MethodBudget], msgspec.Meta(max_length=100)] = []
     budget: Annotated[list[Budget], msgspec.Meta(max_length=1000)] = []
 
 
@@ -104,7 +111,9 @@ class Sides(NamedTuple):
     baseline: SplitTimes  # its split
     candidate: SplitTimes  # its split
     paired: bool  # whether process i of one side was measured in the same round as process i of the other
-    latency: Floats  # logarithm of the median end-to-end latency of each process of the candidate; shape (processes, 1)
+    # logarithm of the median latency of each process of the candidate, shape (processes, 1); by method where it calls
+    # several, else of all calls under an empty name
+    latency: Mapping[str, Floats]
 
 
 class _Judged(NamedTuple):
@@ -166,7 +175,8 @@ def judge_budgets(budgets: Budgets, sides: Sides) -> list[Criterion]:
 
     Verdicts are corrected together for their number (false discovery rate of 5 %).
     """
-    judged = list(_latency_limit(budgets.end_to_end, sides))
+    limits = {"": budgets.end_to_end, **{one.name: one for one in budgets.method}}
+    judged = [found for name, own in sides.latency.items() for found in _latency_limit(name, limits.get(name), own)]
     for number, budget in enumerate(budgets.budget):
         judged += _entry_limits(number, budget, sides)
     p_values = [one.effect.p_value for one in judged if one.effect and one.effect.p_value is not None]
@@ -186,14 +196,14 @@ def describe(budget: Budget) -> str:
     return ", ".join(f"{name} {getattr(value, 'value', value)}" for name, value in given if value is not None)
 
 
-def _latency_limit(budget: EndToEndBudget, sides: Sides) -> Iterable[_Judged]:
-    if budget.max_ms is None:
+def _latency_limit(method: str, budget: EndToEndBudget | None, latency: Floats) -> Iterable[_Judged]:
+    if budget is None or budget.max_ms is None:
         return
     limit = budget.max_ms * 1e6
-    effect = paired_effects(np.full_like(sides.latency, math.log(limit)), sides.latency)[0]
-    measured = math.exp(float(sides.latency.mean()))
+    effect = paired_effects(np.full_like(latency, math.log(limit)), latency)[0]
+    measured = math.exp(float(latency.mean()))
     shown = Criterion(
-        name="end-to-end latency",
+        name=f"latency of {method}" if method else "end-to-end latency",
         quantity=Quantity.TIME,
         limit=limit,
         measured=measured,
@@ -201,6 +211,7 @@ def _latency_limit(budget: EndToEndBudget, sides: Sides) -> Iterable[_Judged]:
         outcome=Outcome.INCONCLUSIVE,
         reason="",
         candidate_ns=measured,
+        method=method or None,
     )
     yield _Judged(effect, lambda verdict: _absolute(shown, effect, verdict, 0.0))
 

@@ -80,6 +80,7 @@ class Criterion(msgspec.Struct, frozen=True):
         operators: how many operators of the candidate it is about; null where it is about none.
         baseline_ns: as ``candidate_ns``, on the baseline; null where the baseline was not asked, or has nothing like
             it.
+        method: that its latency is of, where the sides call several; else null.
     """
 
     name: str
@@ -95,6 +96,7 @@ class Criterion(msgspec.Struct, frozen=True):
     entry: int | None = None
     operators: int | None = None
     baseline_ns: float | None = None
+    method: str | None = None
 
 
 class Decision(msgspec.Struct, Generic[E], frozen=True, tag_field="schema", tag="opscope.check/2"):
@@ -103,7 +105,8 @@ class Decision(msgspec.Struct, Generic[E], frozen=True, tag_field="schema", tag=
     Attributes:
         outcome: the worst of all criteria: untrusted before regression, that before inconclusive; else passed.
         let_through: whether the candidate may pass: it passed, or is inconclusive where that was allowed.
-        criteria: every limit; the end-to-end slowdown first, then those of the budget file in its order. Of a fleet:
+        criteria: every limit; the slowdown of latency first, of several methods one by one, then those of the budget
+            file in its order. Of a fleet:
             devices and models that are slower as a whole, absolute limits, and every model.
         evidence: what else is known, by the kind of what was judged.
         advice: what to do when it is not a pass; null for a pass.

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
-from opscope.analysis.compare.compare import ComparedSide, EndToEnd, OperatorChange
+from opscope.analysis.compare.compare import ComparedSide, EndToEnd, MethodChange, OperatorChange, verdicts_of
 from opscope.analysis.compare.outputs import OutputAgreement
 from opscope.analysis.gate.decision import QUIETER, Criterion, Outcome, Quantity, decided, overall
 from opscope.core.stats.effect import Verdict
@@ -18,7 +18,7 @@ from opscope.core.units import counted_text, share_text
 from opscope.program.operators.taxonomy import FRAMEWORK
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from opscope.analysis.compare.compare import Comparison
     from opscope.analysis.findings.message import Quality
@@ -40,10 +40,11 @@ class ComparisonEvidence(msgspec.Struct, frozen=True, tag_field="kind", tag="com
         model: name of the candidate's model; null where it is not known.
         baseline: the side that the candidate is measured by.
         candidate: the side that is judged.
-        end_to_end: the verdict of the comparison.
+        end_to_end: the verdict of the comparison on all calls together.
         slower: operators that became slower, the largest loss first; verdicts are corrected for their number.
         outputs: agreement of what both sides computed on the same inputs; null where that was not compared.
         unmatched: operators that only one side has, those that take longest first; they have no verdict.
+        methods: the verdicts on several methods one by one, which then decide; else empty.
     """
 
     model: str | None
@@ -53,6 +54,23 @@ class ComparisonEvidence(msgspec.Struct, frozen=True, tag_field="kind", tag="com
     slower: list[OperatorChange]
     outputs: OutputAgreement | None = None
     unmatched: list[OperatorChange] = []
+    methods: list[MethodChange] = []
+
+    @property
+    def verdicts(self) -> dict[str, EndToEnd]:
+        """The verdicts that answer, by method; see :func:`opscope.analysis.compare.compare.verdicts_of`."""
+        return verdicts_of(self.end_to_end, self.methods)
+
+
+class Thresholds(NamedTuple):
+    """The largest slowdowns that are let through, as fractions."""
+
+    usual: float = DEFAULT_THRESHOLD  # of latency
+    methods: Mapping[str, float] = {}  # of single methods, in its place
+
+    def of(self, method: str) -> float:
+        """That of a method, or of all calls where the name is empty."""
+        return self.methods.get(method, self.usual)
 
 
 class Slowdown(NamedTuple):
@@ -68,7 +86,7 @@ class Slowdown(NamedTuple):
 def gate(
     comparison: Comparison,
     *,
-    threshold: float = DEFAULT_THRESHOLD,
+    thresholds: Thresholds | None = None,
     model: str | None = None,
     mismatches: Sequence[str] = (),
     notes: Sequence[str] = (),
@@ -76,25 +94,34 @@ def gate(
 ) -> Decision[ComparisonEvidence]:
     """The decision on a comparison.
 
-    ``threshold``: the largest end-to-end slowdown that is let through, as a fraction; ``model``: name of the
-    candidate's; ``mismatches``: why the sides are not comparable, when they are compared anyway; ``notes``: of the
-    sides, beside those of the comparison; ``budgets``: criteria besides the end-to-end one.
+    ``thresholds``: the largest slowdowns that are let through; ``model``: name of the candidate's; ``mismatches``: why
+    the sides are not comparable, when they are compared anyway; ``notes``: of the sides, beside those of the
+    comparison; ``budgets``: criteria besides those of latency.
     """
-    end_to_end = comparison.end_to_end
-    shown = end_to_end_slowdown(end_to_end)
-    first = slowdown_criterion("end-to-end latency against the baseline", end_to_end, shown, threshold)
-    criteria = [first, *budgets]
+    thresholds = thresholds or Thresholds()
+    latency = [
+        slowdown_criterion(method, end, end_to_end_slowdown(end), thresholds.of(method))
+        for method, end in comparison.verdicts.items()
+    ]
+    criteria = [*latency, *budgets]
     if overall(criteria) in {Outcome.PASSED, Outcome.REGRESSION} and doubt(comparison.quality):
         criteria = [_untrusted(one, doubt(comparison.quality)) for one in criteria]
     slower, unmatched = slower_operators(comparison.operators), unmatched_operators(comparison.operators)
     evidence = ComparisonEvidence(
-        model, comparison.baseline, comparison.candidate, end_to_end, slower, comparison.outputs, unmatched
+        model,
+        comparison.baseline,
+        comparison.candidate,
+        comparison.end_to_end,
+        slower,
+        comparison.outputs,
+        unmatched,
+        comparison.methods,
     )
     untrusted = overall(criteria) is Outcome.UNTRUSTED
     return decided(
         criteria,
         evidence,
-        advice=QUIETER if untrusted else advice(criteria, end_to_end, slower, unmatched),
+        advice=QUIETER if untrusted else advice(criteria, comparison.end_to_end, slower, unmatched),
         mismatches=mismatches,
         notes=dict.fromkeys([*_outputs_text(comparison.outputs), *notes, *comparison.notes]),
         quality=comparison.quality,
@@ -204,7 +231,7 @@ def advice(
 def _more_data(first: Criterion, end_to_end: EndToEnd) -> str:
     """How many rounds would decide a criterion, as far as that can be told."""
     fewest = min(end_to_end.baseline_processes, end_to_end.candidate_processes)
-    if end_to_end.verdict is Verdict.UNDECIDABLE:
+    if first.verdict is Verdict.UNDECIDABLE or end_to_end.verdict is Verdict.UNDECIDABLE:
         return "measure more rounds: a verdict needs 6 paired ones, or 4 unpaired processes per side"
     wanted = rounds_for(first, fewest)
     if wanted is None:
@@ -225,11 +252,14 @@ def rounds_for(criterion: Criterion, processes: int) -> int | None:
     return math.ceil(processes * (smallest / criterion.limit) ** 2)
 
 
-def slowdown_criterion(name: str, end_to_end: EndToEnd, shown: Slowdown | None, threshold: float) -> Criterion:
-    """The threshold of a gate, and how the candidate stands to it."""
+def slowdown_criterion(
+    method: str, end_to_end: EndToEnd, shown: Slowdown | None, threshold: float, against: str = "the baseline"
+) -> Criterion:
+    """The threshold of a gate, and how the candidate stands to it; ``method``: that it is of, empty for all calls."""
     outcome, reason = judge(shown, threshold) if shown else (Outcome.UNTRUSTED, end_to_end.reason or "withheld")
     return Criterion(
-        name=name,
+        name=f"{f'latency of {method}' if method else 'end-to-end latency'} against {against}",
+        method=method or None,
         quantity=Quantity.SLOWDOWN,
         limit=threshold,
         measured=shown.estimate if shown else None,

@@ -52,7 +52,7 @@ class QualityEvidence(NamedTuple):
     """What the quality of a measurement is judged by."""
 
     variants: list[Timed]  # what was timed; at least one
-    end_to_end: EndToEnd | None = None  # the comparison, when there is one
+    verdicts: Mapping[str, EndToEnd] = {}  # of the comparison, by method; empty where there is none
     # why outputs of variants disagree; empty when they agree, None when they were not compared
     outputs: str | None = None
     tracing: float | None = None  # largest ratio of a traced to an untraced call; None when that is not known
@@ -60,13 +60,13 @@ class QualityEvidence(NamedTuple):
 
 def evidence_of(
     variants: Mapping[str, tuple[Latency, Untraced | None]],
-    end_to_end: EndToEnd | None = None,
+    verdicts: Mapping[str, EndToEnd] | None = None,
     outputs: str | None = None,
 ) -> QualityEvidence:
     """What there is to judge by; of each variant the untraced latency where there is one, else the traced."""
     costs = [untraced.tracing.ratio for _, untraced in variants.values() if untraced and untraced.tracing]
     rows = [timed(name, untraced.latency if untraced else traced) for name, (traced, untraced) in variants.items()]
-    return QualityEvidence(rows, end_to_end, outputs, max(costs, default=None))
+    return QualityEvidence(rows, verdicts or {}, outputs, max(costs, default=None))
 
 
 def timed(name: str, latency: Latency) -> Timed:
@@ -103,16 +103,16 @@ def enough_processes(evidence: QualityEvidence) -> Message:
     many = f"{fewest} process{'' if fewest == 1 else 'es'} per variant"
     if fewest >= FEWEST_ROUNDS:
         return passed(check, many)
-    compared = evidence.end_to_end
+    speedups = [end.speedup for end in evidence.verdicts.values()]
+    least = min((one for one in speedups if one), key=lambda one: max(one, 1 / one), default=None)
     known = f"{many}: process-to-process noise is {'unknown' if fewest == 1 else 'barely known'}"
     advice = f"--rounds {FEWEST_ROUNDS} or more"
-    if fewest == 1 and compared and compared.speedup and _beyond_processes(compared.speedup):
+    if fewest == 1 and least and None not in speedups and _beyond_processes(least):
         beyond_that = (
-            f"{known}, but {ratio_text(compared.speedup)} exceeds {BEYOND_PROCESSES:g}x, the effect of one unlucky "
-            "process"
+            f"{known}, but {ratio_text(least)} exceeds {BEYOND_PROCESSES:g}x, the effect of one unlucky process"
         )
         return concern(check, Grade.USABLE, beyond_that, advice)
-    grade = Grade.DO_NOT_TRUST if compared or fewest == 1 < len(evidence.variants) else Grade.USABLE
+    grade = Grade.DO_NOT_TRUST if speedups or fewest == 1 < len(evidence.variants) else Grade.USABLE
     return concern(check, grade, known, advice)
 
 
@@ -148,15 +148,23 @@ def inferences_agree(evidence: QualityEvidence) -> Message:
 def precise(evidence: QualityEvidence) -> Message:
     """A confidence interval that is wide relative to its value."""
     check = "precise"
-    if evidence.end_to_end is not None:
-        interval, what = evidence.end_to_end.ci95, "the speedup"
-    else:
-        interval, what = evidence.variants[0].latency.ci95_median_ns, "the median"
-    if interval is None or interval[0] <= 0:
-        return not_checked(check, f"there is no interval of {what}")
-    half = math.sqrt(interval[1] / interval[0]) - 1
+    intervals = {_speedup_of(method): end.ci95 for method, end in evidence.verdicts.items()}
+    intervals = intervals or {"the median": evidence.variants[0].latency.ci95_median_ns}
+    halves = {what: _half(interval) for what, interval in intervals.items() if interval and interval[0] > 0}
+    if missing := [what for what in intervals if what not in halves]:
+        return not_checked(check, f"there is no interval of {missing[0]}")
+    what, half = max(halves.items(), key=lambda one: one[1])
     figures = f"{what} has an uncertainty of {share_text(half)}"
     return graded(check, beyond(half, PRECISION), figures, "add rounds: four times as many halve the interval")
+
+
+def _half(interval: tuple[float, float]) -> float:
+    """How far an interval reaches to either side of its middle, relative to it."""
+    return math.sqrt(interval[1] / interval[0]) - 1
+
+
+def _speedup_of(method: str) -> str:
+    return f"the speedup of {method}" if method else "the speedup"
 
 
 @declare_rule(UNSETTLED=UNSETTLED)

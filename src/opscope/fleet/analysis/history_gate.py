@@ -71,7 +71,7 @@ def history_gate(
     interval = predict(np.log(kept), math.log(candidate.latency.median_ns))
     end = _end_to_end(candidate, processes, interval)
     shown = _slowdown(interval)
-    criterion = slowdown_criterion("end-to-end latency against the stored history", end, shown, threshold)
+    criterion = slowdown_criterion("", end, shown, threshold, "the stored history")
     if doubt(candidate.quality) and criterion.outcome is not Outcome.INCONCLUSIVE:
         criterion = msgspec.structs.replace(criterion, outcome=Outcome.UNTRUSTED, reason=doubt(candidate.quality))
     outcome = criterion.outcome

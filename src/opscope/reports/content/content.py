@@ -250,13 +250,15 @@ def _headline(content: ReportContent) -> Headline:
         text = _of_phases(analysis) or f"{time_text(analysis.headline_ns)} per {unit_of(analysis)}"
         return Headline(text, _why_alone(content))
     if comparison.methods:
-        return Headline(_of_methods(content, comparison), f"of all calls together: {trust_text(comparison)}")
+        return Headline(_of_methods(content, comparison), "; ".join(_intervals(comparison)))
     if len(rows := by_threads(content)) > 1:
         speeds = [_speed(content, one.end_to_end, side_latencies(one.end_to_end)) for one in rows.values()]
         each = [f"{threads_text(count)}: {speed}" for count, speed in zip(rows, speeds, strict=True)]
-        return Headline("; ".join(each), f"{threads_text(next(iter(rows)))}: {trust_text(comparison)}")
+        return Headline("; ".join(each), f"{threads_text(next(iter(rows)))}: {trust_text(comparison.end_to_end)}")
     speed = _speed(content, comparison.end_to_end, side_latencies(comparison.end_to_end))
-    return Headline(speed, _within_processes(content) if one_process_a_side(content) else trust_text(comparison))
+    return Headline(
+        speed, _within_processes(content) if one_process_a_side(content) else trust_text(comparison.end_to_end)
+    )
 
 
 def _of_phases(analysis: Analysis) -> str:
@@ -275,6 +277,15 @@ def _of_methods(content: ReportContent, comparison: Comparison) -> str:
         for one in _told_methods(comparison, phases)
     ]
     return "; ".join(texts)
+
+
+def _intervals(comparison: Comparison) -> list[str]:
+    """How far the verdicts on methods can be trusted: their intervals, and the design once where it is the same."""
+    texts = {one.method: trust_text(one.end_to_end).partition("; ") for one in comparison.methods}
+    if len({design for _, _, design in texts.values()}) == 1:
+        design = next(iter(texts.values()))[2]
+        return [", ".join(f"{plain(method, 60)}: {first}" for method, (first, _, _) in texts.items()), design]
+    return [f"{plain(method, 60)}: {''.join(text)}" for method, text in texts.items()]
 
 
 def _told_methods(comparison: Comparison, phases: Mapping[str, Phase]) -> list[MethodChange]:
@@ -454,9 +465,8 @@ def no_difference_text(result: EndToEnd) -> str:
     return f"{words}; a change beyond {share_text(result.excluded_beyond)} is ruled out"
 
 
-def trust_text(comparison: Comparison) -> str:
+def trust_text(result: EndToEnd) -> str:
     """The interval and the design; where no difference was shown, the smallest one that would have been."""
-    result = comparison.end_to_end
     processes = f"{result.baseline_processes} + {result.candidate_processes} processes, {result.design}, {result.arm}"
     if result.ci95 is None or result.minimum_detectable is None:
         return f"{'withheld' if result.reason else 'no interval'}: {processes}"

@@ -115,13 +115,23 @@ def _variant(
     name: str, model: str, analysis: Analysis, row: Resources | None, manifest: Manifest | None
 ) -> CollectedVariant:
     latency = analysis.latency
-    figures = [Figure(LATENCY, latency.median_ns, latency.ci95_median_ns), Figure(P90, latency.p90_ns)]
+    figures = []
+    for method, (own, _) in analysis.by_method.items():
+        figures.append(Figure(_measure(LATENCY, method), own.median_ns, own.ci95_median_ns))
+        figures.append(Figure(_measure(P90, method), own.p90_ns))
     known = ((MEMORY, row.peak_rss_bytes), (LOAD, row.load_ns), (FIRST, row.first_ns)) if row else ()
     figures += [Figure(measure, value) for measure, value in known if value is not None]
     about = [f"{latency.source}, {latency.n} inferences in {len(latency.processes)} processes"]
     about += [f"quality: {analysis.quality.grade.value}"] if analysis.quality else []
     about += [plain(device_text(manifest), 300)] if manifest else []
     return CollectedVariant(name, model, figures, "; ".join(about))
+
+
+def _measure(of_all: Measure, method: str) -> Measure:
+    """The measure of one of several methods; of all calls where it is empty."""
+    if not method:
+        return of_all
+    return Measure(f"{of_all.name}-{plain(method)}", f"{of_all.title} of {plain(method)}", of_all.unit)
 
 
 def github_benchmark(found: Collected) -> bytes:

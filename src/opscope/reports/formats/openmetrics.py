@@ -166,8 +166,9 @@ def _measured(manifest: Manifest, model: Model) -> Labels:
 
 def _variant(labels: Labels, analysis: Analysis) -> Iterator[Sample]:
     """Latency of a variant and its split."""
-    for latency in filter(None, (analysis.latency, analysis.traced)):
-        yield from _latency(labels | {"arm": latency.source}, latency)
+    for method, measured in analysis.by_method.items():
+        for latency in filter(None, measured):
+            yield from _latency(labels | {"arm": latency.source} | _of_method(method), latency)
     for category in analysis.categories:
         if category.time_ns is not None:
             own = labels | {"category": category.category.value}
@@ -216,13 +217,18 @@ def _resources(base: Labels, content: ReportContent, named: Sequence[str]) -> It
 
 def _comparison(base: Labels, comparison: Comparison, sides: Mapping[str, str]) -> Iterator[Sample]:
     candidate, baseline = (sides.get(s.label, s.label) for s in (comparison.candidate, comparison.baseline))
-    labels = base | {"candidate": candidate, "baseline": baseline}
-    result = comparison.end_to_end
-    if result.speedup is not None:
-        yield Sample("opscope_speedup_ratio", labels, result.speedup)
-    for bound, value in zip(("lower", "upper"), result.ci95 or (), strict=False):
-        yield Sample("opscope_speedup_bound_ratio", labels | {"bound": bound}, value)
-    yield from states("opscope_verdict", labels, Verdict, result.verdict)
+    for method, result in comparison.verdicts.items():
+        labels = base | {"candidate": candidate, "baseline": baseline} | _of_method(method)
+        if result.speedup is not None:
+            yield Sample("opscope_speedup_ratio", labels, result.speedup)
+        for bound, value in zip(("lower", "upper"), result.ci95 or (), strict=False):
+            yield Sample("opscope_speedup_bound_ratio", labels | {"bound": bound}, value)
+        yield from states("opscope_verdict", labels, Verdict, result.verdict)
+
+
+def _of_method(method: str) -> Labels:
+    """The label of a series of one of several methods."""
+    return {"method": method} if method else {}
 
 
 def _repetitions(base: Labels, manifest: Manifest) -> Iterator[Sample]:

@@ -85,13 +85,16 @@ def longest_operators(analysis: Analysis) -> list[Operator]:
 
 def comparison_card(comparison: Comparison) -> Card:
     """Verdict, categories, and the operators that changed most."""
-    result = comparison.end_to_end
-    baseline_ns, candidate_ns = side_latencies(result)
-    ends = f" {interval_text(result.ci95, ratio_text)}" if result.ci95 else ""
-    answer = f"{speedup_text(result)}{ends}: {result.reason or verdict_text(result.verdict)}"
-    sides = f"{comparison.candidate.label} {time_text(candidate_ns)}, {comparison.baseline.label} "
+    answers, notes = [], []
+    for method, result in comparison.verdicts.items():
+        of = f"{plain(method, 60)}: " if method else ""
+        baseline_ns, candidate_ns = side_latencies(result)
+        ends = f" {interval_text(result.ci95, ratio_text)}" if result.ci95 else ""
+        answers.append(f"{of}{speedup_text(result)}{ends}: {result.reason or verdict_text(result.verdict)}")
+        sides = f"{comparison.candidate.label} {time_text(candidate_ns)}, {comparison.baseline.label} "
+        notes.append(f"{of}{sides}{time_text(baseline_ns)}; {trust_text(result)}")
+    answer, note = "; ".join(answers), "; ".join(notes)
     grids = [category_changes(comparison), changes_table(comparison)]
-    note = f"{sides}{time_text(baseline_ns)}; {trust_text(comparison)}"
     where = f"{comparison.candidate.path} against {comparison.baseline.path}"
     return Card(where, answer, note, grids, [*_quality(comparison.quality), *comparison.notes])
 

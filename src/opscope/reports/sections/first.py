@@ -52,7 +52,7 @@ from opscope.reports.document.messages import measure_again
 from opscope.reports.document.template import picture
 from opscope.reports.document.text import plain
 from opscope.reports.pictures.bars import category_shift
-from opscope.reports.sections.latency import variants_table
+from opscope.reports.sections.latency import method_figures, variants_table
 from opscope.reports.sections.operators import INSTRUCTIONS, spread_column
 from opscope.reports.sections.tokens import token_blocks, token_figures
 
@@ -220,11 +220,13 @@ def _figures(content: ReportContent) -> list[HeadlineFigure]:
         figures = list(ranking_figures(content))
     elif comparison is None:
         figures = [HeadlineFigure("latency", time_text(analysis.headline_ns), note)]
+    elif comparison.methods:
+        figures = method_figures(comparison)
     else:
         result = comparison.end_to_end
         candidate, baseline = side_names(content)
         times = side_latencies(result)
-        interval = f"{result.ci95[0]:.2f} to {result.ci95[1]:.2f}" if result.ci95 else trust_text(comparison)
+        interval = f"{result.ci95[0]:.2f} to {result.ci95[1]:.2f}" if result.ci95 else trust_text(result)
         figures = [
             HeadlineFigure(candidate, time_text(times[1]), note),
             HeadlineFigure(baseline, time_text(times[0]), _off(content)),

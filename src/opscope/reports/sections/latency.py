@@ -19,7 +19,18 @@ from opscope.reports.content.content import (
     speedup_text,
 )
 from opscope.reports.content.ranking import ranked, runtime_title
-from opscope.reports.document.blocks import Beside, Bullets, Details, Format, Section, Sentence, Tone, column, table
+from opscope.reports.document.blocks import (
+    Beside,
+    Bullets,
+    Details,
+    Format,
+    HeadlineFigure,
+    Section,
+    Sentence,
+    Tone,
+    column,
+    table,
+)
 from opscope.reports.document.template import picture
 from opscope.reports.document.text import plain
 
@@ -297,21 +308,33 @@ def _outlier_bounds(row: VariantResult) -> tuple[float, float] | None:
     return (outliers.low_ns, outliers.high_ns) if outliers else None
 
 
-def comparisons_table(comparisons: Sequence[Comparison]) -> TableBlock:
-    """Verdicts on pairs of variants."""
+def comparisons_table(comparisons: Sequence[Comparison], *, brief: bool = False) -> TableBlock:
+    """Verdicts on pairs of variants, of several methods one by one; ``brief``: without the names of the variants."""
+    rows = [(one, method, end) for one in comparisons for method, end in one.verdicts.items()]
     return table(
-        comparisons,
-        column("baseline", Format.NAME, lambda row: row.baseline.label),
-        column("candidate", Format.NAME, lambda row: row.candidate.label),
-        column("baseline ms", Format.MS, lambda row: side_latencies(row.end_to_end)[0]),
-        column("candidate ms", Format.MS, lambda row: side_latencies(row.end_to_end)[1]),
-        column("speedup", Format.FIGURE, lambda row: speedup_text(row.end_to_end)),
-        column("95 % interval", Format.RATIO, lambda row: row.end_to_end.ci95, absent="none"),
-        column("verdict", Format.VERDICT, lambda row: row.end_to_end.verdict),
-        column(
-            "minimum detectable change", Format.SHARE, lambda row: row.end_to_end.minimum_detectable, absent="unknown"
-        ),
+        rows,
+        None if brief else column("baseline", Format.NAME, lambda row: row[0].baseline.label),
+        None if brief else column("candidate", Format.NAME, lambda row: row[0].candidate.label),
+        column("method", Format.NAME, lambda row: row[1]) if any(method for _, method, _ in rows) else None,
+        column("baseline ms", Format.MS, lambda row: side_latencies(row[2])[0]),
+        column("candidate ms", Format.MS, lambda row: side_latencies(row[2])[1]),
+        column("speedup", Format.FIGURE, lambda row: speedup_text(row[2])),
+        column("95 % interval", Format.RATIO, lambda row: row[2].ci95, absent="none"),
+        column("verdict", Format.VERDICT, lambda row: row[2].verdict),
+        column("minimum detectable change", Format.SHARE, lambda row: row[2].minimum_detectable, absent="unknown"),
     )
+
+
+def method_figures(comparison: Comparison) -> list[HeadlineFigure]:
+    """The speedup of each of several methods, with its interval and the times of both sides."""
+    return [
+        HeadlineFigure(
+            f"{plain(method, 60)}, speedup",
+            _method_speedup(end),
+            f"{time_text(end.candidate_ns)} against {time_text(end.baseline_ns)}",
+        )
+        for method, end in comparison.verdicts.items()
+    ]
 
 
 def _how_timed(content: ReportContent) -> str:

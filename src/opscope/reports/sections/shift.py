@@ -34,7 +34,7 @@ from opscope.reports.document.template import picture
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from opscope.analysis.compare.compare import Comparison, OperatorChange
+    from opscope.analysis.compare.compare import Comparison, EndToEnd, OperatorChange
     from opscope.analysis.compare.shift import Moved, Top
     from opscope.reports.content.content import OperatorRow, ReportContent
     from opscope.reports.document.blocks import TableBlock
@@ -257,7 +257,8 @@ def acceleration_section(content: ReportContent) -> Section:
     blocks: list[Block] = [Bullets(part("what acceleration did", lambda: accelerated(content), list[str]()))]
     found = part("what changed", lambda: shift_blocks(comparison) if content.has_split else [], list[Block]())
     where = [Section("Where the change comes from", found)] if found else []
-    answer = f"speedup {speedup_text(comparison.end_to_end)}"
+    speeds = [f"{method} {speedup_text(end)}".strip() for method, end in comparison.verdicts.items()]
+    answer = f"speedup {', '.join(speeds)}"
     return Section(title, [*blocks, *where], "change", "Change", answer, folded=True)
 
 
@@ -267,7 +268,7 @@ def accelerated(content: ReportContent) -> list[str]:
     if comparison is None:
         return []
     if not content.has_split:
-        return [_speed_line(comparison)]
+        return [_speed_line(method, end) for method, end in comparison.verdicts.items()]
     texts = [
         f"{row.category.value} {ratio_text(row.speedup)} ({milliseconds(row.baseline_ns or 0)} to "
         f"{milliseconds(row.time_ns or 0)} ms)"
@@ -280,14 +281,13 @@ def accelerated(content: ReportContent) -> list[str]:
     return [*lines, *_expected(content), *_unhelped(content)]
 
 
-def _speed_line(comparison: Comparison) -> str:
-    end_to_end = comparison.end_to_end
+def _speed_line(method: str, end_to_end: EndToEnd) -> str:
     text = (
         no_difference_text(end_to_end)
         if end_to_end.verdict is Verdict.NO_DIFFERENCE
         else verdict_text(end_to_end.verdict)
     )
-    return f"End to end: {speedup_text(end_to_end)}, {end_to_end.reason or text}."
+    return f"{method or 'End to end'}: {speedup_text(end_to_end)}, {end_to_end.reason or text}."
 
 
 def _expected(content: ReportContent) -> list[str]:

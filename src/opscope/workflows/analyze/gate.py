@@ -22,6 +22,10 @@ from opscope.workflows.analyze.analyses import of_tiles
 from opscope.workflows.analyze.sides import side_of
 
 if TYPE_CHECKING:
+    from collections.abc import Collection, Sequence
+
+    from numpy.typing import NDArray
+
     from opscope.analysis.compare.compare import Comparison
     from opscope.analysis.gate.budgets import Budget, Sides
     from opscope.analysis.gate.decision import Criterion
@@ -37,7 +41,10 @@ def read_budgets(file: Path) -> Budgets:
     """The limits that a file sets."""
     budgets = typed(decoded(file, hint="give a TOML or JSON file with [[budget]] entries"), Budgets, file, _CHOICES)
     end_to_end = budgets.end_to_end
-    if not budgets.budget and end_to_end.max_ms is None and end_to_end.max_slower is None:
+    for number, one in enumerate(budgets.method):
+        if one.max_ms is None and one.max_slower is None:
+            raise wrong(file, f"method[{number}]", "it sets no limit", "give max_ms or max_slower")
+    if not budgets.budget and not budgets.method and end_to_end.max_ms is None and end_to_end.max_slower is None:
         raise wrong(file, "", "it sets no limit", "for example [end_to_end] with max_ms = 12.5")
     for number, budget in enumerate(budgets.budget):
         place = f"budget[{number}]"
@@ -50,6 +57,7 @@ def read_budgets(file: Path) -> Budgets:
 
 def check_chosen(budgets: Budgets, file: Path, sides: Sides) -> None:
     """Make sure that every entry chooses something in the candidate: a misspelt layer must not pass."""
+    _check_methods(budgets, file, sides.latency.keys() - {""})
     rows = sides.candidate.operators
     for number, budget in enumerate(budgets.budget):
         if chosen(budget, rows):
@@ -66,6 +74,17 @@ def check_chosen(budgets: Budgets, file: Path, sides: Sides) -> None:
                 problem = f"the candidate has no operator of {name} {shown(value)}"
                 raise wrong(file, f"{place}.{name}", problem, did_you_mean(word, known))
         raise wrong(file, place, f"no operator of the candidate matches all of this: {describe(budget)}")
+
+
+def _check_methods(budgets: Budgets, file: Path, methods: Collection[str]) -> None:
+    """Make sure that limits of latency are of what the candidate calls: one of several methods, or its only one."""
+    if methods and budgets.end_to_end.max_ms is not None:
+        hint = f'limit one: [[method]] with name = "{min(methods)}" and max_ms'
+        raise wrong(file, "end_to_end.max_ms", "the candidate calls several methods, whose times differ", hint)
+    for number, one in enumerate(budgets.method):
+        if one.name not in methods:
+            named = did_you_mean(one.name, sorted(methods)) if methods else "it calls only one: use [end_to_end]"
+            raise wrong(file, f"method[{number}].name", f"the candidate calls no method {shown(one.name)}", named)
 
 
 def _given(budget: Budget, names: tuple[str, ...]) -> list[str]:
@@ -136,7 +155,7 @@ def check_sides(
 ) -> GateResult:
     """The decision of :func:`check` on sides with operators, that is all but traces of tiles; it raises the same."""
     from opscope.analysis.gate.budgets import Budgets
-    from opscope.analysis.gate.gate import DEFAULT_THRESHOLD, gate
+    from opscope.analysis.gate.gate import DEFAULT_THRESHOLD, Thresholds, gate
 
     file = None if budget is None else Path(budget)
     budgets = Budgets() if file is None else read_budgets(file)
@@ -148,10 +167,11 @@ def check_sides(
     comparison = comparison_of(*sides)
     limits = _budgets(budgets, file, sides, comparison) if file else []
     given = threshold if threshold is not None else budgets.end_to_end.max_slower
+    own = {one.name: one.max_slower for one in budgets.method if one.max_slower is not None}
     model = sides[1].model
     decision = gate(
         comparison,
-        threshold=DEFAULT_THRESHOLD if given is None else given,
+        thresholds=Thresholds(DEFAULT_THRESHOLD if given is None else given, own),
         model=model.name if model else None,
         mismatches=problems,
         notes=comparability_notes(*sides),
@@ -168,20 +188,23 @@ def _budgets(budgets: Budgets, file: Path, sides: tuple[Side, Side], comparison:
         split_times(side.table, side.known.attributions.operators if side.known else None)
         for side in (baseline, candidate)
     ]
-    found = Sides(splits[0], splits[1], paired, _log_medians(sides[1], comparison.end_to_end.arm))
+    latency = {name: _log_medians(sides[1], end.arm, name) for name, end in comparison.verdicts.items()}
+    found = Sides(splits[0], splits[1], paired, latency)
     check_chosen(budgets, file, found)
     return judge_budgets(budgets, found)
 
 
-def _log_medians(side: Side, arm: str) -> Floats:
-    """Logarithm of the median latency of each process in the arm that the comparison rests on."""
+def _log_medians(side: Side, arm: str, method: str) -> Floats:
+    """Logarithm of the median latency of each process in the arm that the comparison rests on; ``method`` as in it."""
+    from opscope.analysis.latency.methods import durations_by_method
     from opscope.analysis.operators.headline import measured_durations
 
+    durations: Sequence[NDArray[np.float64 | np.int64]]
     if arm == "untraced" and side.calls is not None:
-        durations = side.calls.durations(sorted(side.calls.settled()))
+        durations = side.calls.durations(sorted(side.calls.settled()), method or None)
     else:
-        durations = measured_durations(side.table)
-    logs: Floats = np.log([[max(float(np.median(values)), 1.0)] for values in durations])
+        durations = durations_by_method(side.table)[method] if method else measured_durations(side.table)
+    logs: Floats = np.log([[max(float(np.median(values)), 1.0)] for values in durations if len(values)])
     return logs
 
 

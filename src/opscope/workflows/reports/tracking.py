@@ -91,11 +91,14 @@ def _metrics(figure: Figure) -> Iterator[tuple[str, float]]:
 
 def _speedup(content: ReportContent, variant: str) -> dict[str, float]:
     """How much faster it is than its baseline; nothing where that is withheld or is a comparison of others."""
-    end_to_end = next((one.end_to_end for one in content.comparisons if one.candidate.label == variant), None)
-    if end_to_end is None or end_to_end.speedup is None:
-        return {}
-    bounds = zip(("speedup_low", "speedup_high"), end_to_end.ci95 or (), strict=False)
-    return {"speedup": end_to_end.speedup, **dict(bounds)}
+    comparison = next((one for one in content.comparisons if one.candidate.label == variant), None)
+    figures: dict[str, float] = {}
+    for method, end in (comparison.verdicts if comparison else {}).items():
+        name = f"speedup.{_word(method)}" if method else "speedup"
+        if end.speedup is not None:
+            figures[name] = end.speedup
+            figures |= zip((f"{name}_low", f"{name}_high"), end.ci95 or (), strict=False)
+    return figures
 
 
 def track(
