@@ -55,7 +55,7 @@ from opscope.fleet.analysis.fleet_decision import FleetBudgets
 from opscope.fleet.analysis.fleet_gate import FleetEvidence
 from opscope.fleet.analysis.history import History
 from opscope.fleet.store.checking import StoreCheck
-from opscope.fleet.store.schema import SCHEMA, TABLES
+from opscope.fleet.store.schema import KEYS, SCHEMA, TABLES
 from opscope.fleet.stores import AddReport, RemoveReport
 from opscope.hosts.target_kinds import KINDS as KINDS_OF_TARGETS
 from opscope.npu.analysis.compare import TilesComparison, TilesEvidence
@@ -228,11 +228,24 @@ def columns() -> str:
 
 def store_views() -> str:
     """The views of a store with their columns."""
-    text = f"What `opscope store query` can ask of a store of the schema `{SCHEMA}`. What is not known is null.\n"
+    text = (
+        f"What `opscope store query` can ask of a store of the schema `{SCHEMA}`. What is not known is null. "
+        "Each view begins with these columns:\n"
+    )
+    heads = ["column", "type", "meaning"]
+    first, *rows = (
+        [[f"`{c.name}`", c.type.sql, c.meaning] for c in columns]
+        for columns in (
+            next(iter(TABLES.values())).columns[: len(KEYS)],
+            *(t.columns[len(KEYS) :] for t in TABLES.values()),
+        )
+    )
     sections = [
-        f"## {table.name}\n\nA row is {table.row}.\n\n"
-        + _table(["column", "type", "meaning"], [[f"`{c.name}`", c.type.sql, c.meaning] for c in table.columns])
-        for table in TABLES.values()
+        _table(heads, first),
+        *(
+            f"## {table.name}\n\nA row is {table.row}.\n\n{_table(heads, own)}"
+            for table, own in zip(TABLES.values(), rows, strict=True)
+        ),
     ]
     return _page("Views of a store", "src/opscope/fleet/store/schema.py", text, *sections)
 

@@ -98,6 +98,7 @@ def test_the_views_hold_what_the_bundles_say(bundles: Path, store: Path) -> None
     assert query_store(sql, store).rows == expected
     assert counts(store) == {
         "runs": 24,
+        "methods": 0,
         "latency": 96,
         "operators": 12 * 2 * len(expected),
         "modules": 12 * 2 * len(analysis["modules"]),

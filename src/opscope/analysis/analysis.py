@@ -208,6 +208,11 @@ class Analysis(HeadlineSplit, msgspec.Struct, frozen=True, kw_only=True, tag_fie
             return {one.method: (one.latency, one.traced) for one in self.methods}
         return {"": (self.latency, self.traced)}
 
+    def calls_share(self, method: str) -> float:
+        """Part of all measured calls that are of a method; 1 for the empty name of all calls."""
+        calls = {one.method: one.calls for one in self.methods}
+        return calls[method] / sum(calls.values()) if method else 1.0
+
     @property
     def has_split(self) -> bool:
         """Whether the latency is split into operators.

@@ -21,7 +21,7 @@ from opscope.fleet.analysis.parts import FleetRun
 from opscope.fleet.results import FleetResult
 from opscope.fleet.store.place import place_of, store_address
 from opscope.fleet.store.querying import ask
-from opscope.fleet.stored_runs import ORDER, TRUSTED, filter_text, run_filter
+from opscope.fleet.stored_runs import ORDER, RUNS, TRUSTED, filter_text, run_filter
 from opscope.measurements.notebook import shown_as
 from opscope.workflows.reports.reports import check_formats
 
@@ -33,10 +33,10 @@ if TYPE_CHECKING:
     from opscope.fleet.stored_runs import RunFilter, RunSelection
 
 NAME = "fleet"
-_CONFIGURATION = "model, dtype, device, target, variant, threads, affinity"
+_CONFIGURATION = "model, dtype, device, target, variant, method, threads, affinity"
 _COLUMNS = (
     "bundle, model, dtype, device, target, variant, role, created, runs, latency_ns, arm, "
-    "speedup, speedup_low, speedup_high, verdict, grade, threads, placed"
+    "speedup, speedup_low, speedup_high, verdict, grade, threads, method, placed"
 )
 _NIGHT, _LATELY = timedelta(hours=24), timedelta(days=14)
 """What counts as the newest night, and as lately: before the newest run."""
@@ -128,7 +128,7 @@ def _reported(out: Path, result: FleetResult, formats: Sequence[str]) -> list[Pa
 def _newest(place: StoreLocation, chosen: RunFilter) -> list[tuple[Any, ...]]:
     order = f"(PARTITION BY {_CONFIGURATION} ORDER BY placed DESC, created DESC, bundle DESC)"
     counted = f"count(*) OVER (PARTITION BY {_CONFIGURATION}) AS runs, row_number() OVER {order} AS place"
-    runs = f"(SELECT * FROM runs {chosen.where}) WHERE kind = 'bundle'"  # noqa: S608 - names of ours; values are bound
+    runs = f"(SELECT * FROM {RUNS} {chosen.where}) WHERE kind = 'bundle'"  # noqa: S608 - names of ours; values are bound
     sql = f"SELECT {_COLUMNS} FROM (SELECT *, {counted} FROM {runs}) WHERE place = 1 ORDER BY ALL"  # noqa: S608 - same
     return ask(place, sql, chosen.values).rows
 
@@ -152,20 +152,20 @@ def _followed(
     """The newest runs of configurations, timed in one way, by bundle and variant of the newest one; None: all runs."""
     same = f"{_CONFIGURATION}, arm"
     number = f"row_number() OVER (PARTITION BY {same} ORDER BY placed DESC, created DESC, bundle DESC) AS number"
-    runs = f"(SELECT * FROM runs {chosen.where})"  # noqa: S608 - names of ours; values are bound
+    runs = f"(SELECT * FROM {RUNS} {chosen.where})"  # noqa: S608 - names of ours; values are bound
     judged = f"kind = 'bundle' AND latency_ns IS NOT NULL AND role IS DISTINCT FROM 'baseline' AND {TRUSTED}"
     followed = f"SELECT *, {number} FROM {runs} WHERE {judged}"  # noqa: S608 - same
     lists = ", ".join(f"list({name} ORDER BY {ORDER})" for name in ("created", "placed", "latency_ns"))
     newest = f"({followed}) {'' if most is None else f'WHERE number <= {most}'}"
     last = f"last(bundle ORDER BY {ORDER}) AS newest"
-    sql = f"SELECT variant, {last}, {lists} FROM {newest} GROUP BY {same} HAVING newest IN (SELECT unnest(?))"  # noqa: S608 - same
+    sql = f"SELECT variant, method, {last}, {lists} FROM {newest} GROUP BY {same} HAVING newest IN (SELECT unnest(?))"  # noqa: S608 - same
     known = {(run.bundle, run.variant): run for run in counted}
     series = {}
     bundles = sorted({run.bundle for run in counted})
-    for variant, bundle, begun, placed, latencies in ask(place, sql, (*chosen.values, bundles)).rows:
-        run = known.get((bundle, variant))
+    for variant, method, bundle, begun, placed, latencies in ask(place, sql, (*chosen.values, bundles)).rows:
+        run = known.get((bundle, _called(variant, method)))
         if run is not None:
-            series[run.bundle, variant] = RunSeries(run.model, run.device, variant, latencies, begun, placed)
+            series[run.bundle, run.variant] = RunSeries(run.model, run.device, run.variant, latencies, begun, placed)
     return series
 
 
@@ -177,6 +177,11 @@ def _with_changes(
     changes = run_changes([followed[run.bundle, run.variant] for run in tonight])
     judged = {(run.bundle, run.variant): change for run, change in zip(tonight, changes, strict=True)}
     return [msgspec.structs.replace(run, change=judged.get((run.bundle, run.variant))) for run in runs]
+
+
+def _called(variant: str, method: str | None) -> str:
+    """A variant; one of several methods that it calls is followed by itself."""
+    return f"{variant}, {method}" if method else variant
 
 
 def _text(moment: datetime | None) -> str:
@@ -191,12 +196,12 @@ def _named(rows: Sequence[tuple[Any, ...]]) -> list[FleetRun]:
     found = []
     for row in rows:
         bundle, model, dtype, device, target, variant, role, created, runs, latency, arm = row[:11]
-        speedup, low, high, verdict, grade, threads, at = row[11:]
+        speedup, low, high, verdict, grade, threads, method, at = row[11:]
         run = FleetRun(
             bundle=bundle,
             model=" ".join(filter(None, (model, dtype))),
             device=f"{device}, {target}" if len(targets[device]) > 1 else device,
-            variant=variant,
+            variant=_called(variant, method),
             role=role,
             created=created.isoformat(timespec="seconds") if created else "",
             runs=runs,
@@ -221,7 +226,11 @@ def _named(rows: Sequence[tuple[Any, ...]]) -> list[FleetRun]:
 def _sorts(place: StoreLocation, runs: Sequence[FleetRun]) -> list[SortTime]:
     if not runs:
         return []
-    columns = "bundle, variant, operator, category, backend, sum(share)"
-    chosen = "bundle IN (SELECT unnest(?))"  # a join: a mark for each bundle would be compared one by one
-    sql = f"SELECT {columns} FROM kernels WHERE {chosen} GROUP BY ALL ORDER BY ALL"  # noqa: S608 - names of ours
-    return [SortTime(*row) for row in ask(place, sql, [sorted({run.bundle for run in runs})]).rows]
+    columns = (
+        "k.bundle, k.variant, m.method, operator, category, backend, sum(k.share) / coalesce(any_value(m.share), 1)"
+    )
+    chosen = "k.bundle IN (SELECT unnest(?))"  # a join: a mark for each bundle would be compared one by one
+    same = "m.bundle = k.bundle AND m.variant = k.variant AND m.method = k.method"
+    sql = f"SELECT {columns} FROM kernels k LEFT JOIN methods m ON {same} WHERE {chosen} GROUP BY ALL ORDER BY ALL"  # noqa: S608 - names of ours
+    rows = ask(place, sql, [sorted({run.bundle for run in runs})]).rows
+    return [SortTime(bundle, _called(variant, method), *rest) for bundle, variant, method, *rest in rows]

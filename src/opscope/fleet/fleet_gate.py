@@ -7,7 +7,7 @@ import itertools
 import math
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -33,7 +33,7 @@ from opscope.fleet.analysis.history import Subject
 from opscope.fleet.results import FleetGateResult
 from opscope.fleet.store.place import place_of
 from opscope.fleet.store.querying import ask
-from opscope.fleet.stored_runs import ORDER, RUNTIME, TRUSTED, date_of, facts_of_runs, filter_text, run_filter
+from opscope.fleet.stored_runs import ORDER, RUNS, RUNTIME, TRUSTED, date_of, facts_of_runs, filter_text, run_filter
 from opscope.measurements.notebook import shown_as
 
 if TYPE_CHECKING:
@@ -51,11 +51,23 @@ _MOST_PARTS = 5
 _SIDE = 5
 """Runs on each side of a change whose operators are compared."""
 _SUBJECT = ", ".join(Subject.__struct_fields__)
+_SUBJECTS = len(Subject.__struct_fields__)
 _MOST_RUNS = 1_000
 """Newest runs of a series that are asked for: new ones, and those that they are judged by."""
 _DAY_US = 86_400_000_000
 _RECENT = timedelta(days=14)
 """A device that has not run for longer is out of use."""
+
+
+class _Row(NamedTuple):
+    """What the store gives of a series: its trusted runs, oldest first."""
+
+    subject: Subject
+    latencies: list[float]  # ns
+    placed: list[int]  # when they were added, us since 1970
+    bundles: list[str]  # of the newest ones
+    bundle_before: str | None  # of the last one before the newest
+    untrusted: int  # how many new ones are not to be trusted
 
 
 def check_fleet(
@@ -131,16 +143,18 @@ def _series(place: StoreLocation, chosen: RunFilter, since: datetime) -> tuple[l
         ]
     )
     sql = (
-        f"SELECT {_SUBJECT}, {columns} FROM runs {kept.where} AND latency_ns IS NOT NULL AND placed IS NOT NULL "  # noqa: S608 - names of ours; values are bound
+        f"SELECT {_SUBJECT}, {columns} FROM {RUNS} {kept.where} AND latency_ns IS NOT NULL AND placed IS NOT NULL "  # noqa: S608 - names of ours; values are bound
         "GROUP BY ALL ORDER BY ALL"
     )
-    rows = ask(place, sql, (since, since, *kept.values)).rows
+    rows = [
+        _Row(Subject(*row[:_SUBJECTS]), *row[_SUBJECTS:]) for row in ask(place, sql, (since, since, *kept.values)).rows
+    ]
     moment_us = round((since - datetime(1970, 1, 1)) / timedelta(microseconds=1))  # noqa: DTZ001 - tables hold UTC without a zone
-    judged = [bool(row[9]) and row[9][-1] >= moment_us for row in rows]
+    judged = [bool(row.placed) and row.placed[-1] >= moment_us for row in rows]
     new = list(itertools.compress(rows, judged))
-    untrusted = sum(1 for row, own in zip(rows, judged, strict=True) if row[12] and not own)
-    pairs = [(row, _cut(row[9], moment_us)) for row in new]
-    wanted = {bundle for row, cut in pairs for bundle in (row[10][-1], _last_before(row, cut))}
+    untrusted = sum(1 for row, own in zip(rows, judged, strict=True) if row.untrusted and not own)
+    pairs = [(row, _cut(row.placed, moment_us)) for row in new]
+    wanted = {bundle for row, cut in pairs for bundle in (row.bundles[-1], _last_before(row, cut))}
     facts = facts_of_runs(place, sorted(wanted)) if new else {}
     return [_stored(row, cut, facts) for row, cut in pairs], len(rows) - len(new) - untrusted, untrusted
 
@@ -149,7 +163,7 @@ def _vanished(place: StoreLocation, chosen: RunFilter, since: datetime) -> list[
     """Devices that stopped where others of the same CPU began: a series ends, and nobody would hear of it."""
     kept = chosen.also("kind", "bundle")
     sql = (
-        f"WITH devices AS (SELECT device, cpu, min(placed) AS first, max(placed) AS last FROM runs {kept.where} "  # noqa: S608 - names of ours; values are bound
+        f"WITH devices AS (SELECT device, cpu, min(placed) AS first, max(placed) AS last FROM {RUNS} {kept.where} "  # noqa: S608 - names of ours; values are bound
         "AND cpu IS NOT NULL AND placed IS NOT NULL GROUP BY ALL) "
         "SELECT old.device, old.cpu, list(new.device ORDER BY new.device) FROM devices AS old JOIN devices AS new "
         "ON new.cpu = old.cpu AND new.first >= ? AND old.last < ? AND old.last >= ? GROUP BY ALL ORDER BY ALL"
@@ -166,23 +180,22 @@ def _cut(times: Sequence[int], since: int) -> tuple[int, int]:
     return min(first, newest), newest
 
 
-def _last_before(row: tuple[Any, ...], cut: tuple[int, int]) -> str:
+def _last_before(row: _Row, cut: tuple[int, int]) -> str:
     before, newest = cut
-    bundle: str = row[10][0] if before == newest else row[11] or row[10][0]
-    return bundle
+    return row.bundles[0] if before == newest else row.bundle_before or row.bundles[0]
 
 
-def _stored(row: tuple[Any, ...], cut: tuple[int, int], facts: FactsOfRuns) -> StoredSeries:
-    (before, newest), subject = cut, Subject(*row[:8])
+def _stored(row: _Row, cut: tuple[int, int], facts: FactsOfRuns) -> StoredSeries:
+    (before, newest), subject = cut, row.subject
     first = max(0, before - MOST_PREDECESSORS)
-    latencies, times = (column[first:before] + column[newest:] for column in row[8:10])
+    times = row.placed[first:before] + row.placed[newest:]
     return StoredSeries(
         subject=subject,
-        latencies=latencies,
+        latencies=row.latencies[first:before] + row.latencies[newest:],
         nights=[time // _DAY_US for time in times],
-        bundle=row[10][-1],
+        bundle=row.bundles[-1],
         facts_before=facts[_last_before(row, cut), subject.variant],
-        facts=facts[row[10][-1], subject.variant],
+        facts=facts[row.bundles[-1], subject.variant],
     )
 
 
@@ -193,7 +206,7 @@ def _origins(
     numbers = decision.slower[:_MOST_TRACED]
     if not numbers:
         return {}
-    runs = _runs(place, {f"{series[n].bundle}#{series[n].subject.variant}": n for n in numbers})
+    runs = _runs(place, {"#".join(_key(series[n])): n for n in numbers})
     steps, sides = {}, {}
     for n in numbers:
         values = np.array([latency for _, latency in runs[n]])
@@ -229,13 +242,18 @@ def _origin(
     return ChangeOrigin(first, before, runs_ago, changed, *parts)
 
 
+def _key(series: StoredSeries) -> tuple[str, str, str]:
+    return series.bundle, series.subject.variant, series.subject.method or ""
+
+
 def _runs(place: StoreLocation, chosen: Mapping[str, int]) -> dict[int, list[tuple[RunPlace, float]]]:
     """The runs of some series with their latencies, oldest first, by the number of the series."""
     same = " AND ".join(f"r.{name} IS NOT DISTINCT FROM k.{name}" for name in Subject.__struct_fields__)
-    keys = f"SELECT {_SUBJECT}, bundle || '#' || variant AS key FROM runs WHERE key IN (SELECT unnest(?))"  # noqa: S608 - names of ours
+    key = "bundle || '#' || variant || '#' || coalesce(method, '') AS key"
+    keys = f"SELECT {_SUBJECT}, {key} FROM {RUNS} WHERE key IN (SELECT unnest(?))"  # noqa: S608 - names of ours
     sql = (
         f"SELECT k.key, r.latency_ns, r.bundle, r.created, r.placed, r.commit, r.opscope, r.versions->>'{RUNTIME}' "  # noqa: S608 - same
-        f"FROM runs r JOIN ({keys}) k ON {same} WHERE r.latency_ns > 0 AND r.{TRUSTED} "
+        f"FROM {RUNS} r JOIN ({keys}) k ON {same} WHERE r.latency_ns > 0 AND r.{TRUSTED} "
         "ORDER BY r.placed, r.created, r.bundle"
     )
     runs: dict[int, list[tuple[RunPlace, float]]] = {}
@@ -252,18 +270,20 @@ def _parts(
 ) -> dict[int, tuple[list[PartChange], list[PartChange]]]:
     """Operators and categories whose time grew most, by the number of the series."""
     wanted = [
-        (number, side, run.bundle, series[number].subject.variant)
+        (number, side, run.bundle, series[number].subject.variant, series[number].subject.method)
         for number, pair in sides.items()
         for side, runs in enumerate(pair)
         for run in runs
     ]
-    names = ("number", "side", "bundle", "variant")
+    names = ("number", "side", "bundle", "variant", "method")
     lists = ", ".join(f"unnest(?) AS {name}" for name in names)
     sql = (
         f"WITH wanted AS (SELECT {lists}), "  # noqa: S608 - names of ours
         "sums AS (SELECT w.number, w.side, w.bundle, o.category, regexp_replace(o.name, ' #\\d+$', '') AS name, "
-        "sum(o.time_ns) AS ns FROM operators o JOIN wanted w ON o.bundle = w.bundle AND o.variant = w.variant "
-        "GROUP BY ALL), "
+        "sum(o.time_ns) / coalesce(any_value(m.calls_share), 1) AS ns "
+        "FROM operators o JOIN wanted w ON o.bundle = w.bundle AND o.variant = w.variant "
+        "AND coalesce(w.method, o.method) = o.method "
+        "LEFT JOIN methods m ON m.bundle = w.bundle AND m.variant = w.variant AND m.method = w.method GROUP BY ALL), "
         "whole AS (SELECT number, side, bundle, category, NULL AS name, sum(ns) AS ns FROM sums GROUP BY ALL), "
         "medians AS (SELECT number, category, name, coalesce(median(ns) FILTER (side = 0), 0) AS before, "
         "coalesce(median(ns) FILTER (side = 1), 0) AS after FROM (FROM sums UNION ALL FROM whole) GROUP BY ALL) "

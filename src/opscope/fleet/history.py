@@ -41,12 +41,16 @@ from opscope.fleet.store.querying import ask
 from opscope.fleet.stored_bundle import origin_of, read_found
 from opscope.fleet.stored_runs import (
     ORDER,
+    RUNS,
     RUNTIME,
+    SAME_METHOD,
     TRUSTED,
+    WHOLE_RUNS,
     RunFilter,
     date_of,
     facts_of_runs,
     filter_text,
+    of_methods,
     run_filter,
 )
 from opscope.machine.clock import SystemClock
@@ -82,6 +86,8 @@ _PLAIN = {
 """Columns of ``runs`` that are figures."""
 _UNITS = {"memory": FigureUnit.SIZE, "speedup": FigureUnit.RATIO}
 """Of those that are not times."""
+_WHOLE = ("load", "memory")
+"""Of those that several methods do not have one by one."""
 _PARTS = {
     "category": ("operators", "category", "time_ns"),
     "kind": ("operators", "kind", "time_ns"),
@@ -91,6 +97,7 @@ _PARTS = {
     "kernel": ("kernels", "operator", "time_ns"),
 }
 _SUBJECT = ", ".join(f"r.{name}" for name in Subject.__struct_fields__)
+_SUBJECTS = len(Subject.__struct_fields__)
 METRICS = (*_PLAIN, *(f"{name}:NAME" for name in _PARTS))
 
 
@@ -130,7 +137,8 @@ def stored_history(
     expression, beside, values = _figure(metric)
     trusted = "true" if shown.unit is FigureUnit.SIZE else f"r.{TRUSTED}"
     columns = f"{_SUBJECT}, r.bundle, r.created, r.placed, {label}, CASE WHEN {trusted} THEN {expression} END"
-    runs = f"(SELECT * FROM runs {chosen.where}) AS r {beside}"  # noqa: S608 - names of ours; values are bound
+    source = WHOLE_RUNS if metric in _WHOLE else RUNS
+    runs = f"(SELECT * FROM {source} {chosen.where}) AS r {beside}"  # noqa: S608 - names of ours; values are bound
     sql = f"SELECT {columns} FROM {runs} WHERE r.kind = 'bundle' ORDER BY r.placed DESC, r.created DESC, r.bundle DESC"  # noqa: S608 - same
     rows = ask(place_of(address), sql, (*chosen.values, *values)).rows
     if not rows:
@@ -207,10 +215,10 @@ def _newest(rows: list[tuple[Any, ...]], chosen: RunFilter) -> list[tuple[Subjec
     counts: dict[Subject, int] = {}
     found = []
     for row in rows:
-        subject = Subject(*row[:8])
+        subject = Subject(*row[:_SUBJECTS])
         counts[subject] = counts.get(subject, 0) + 1
         if chosen.last is None or counts[subject] <= chosen.last:
-            bundle, created, placed, label, value = row[8:]
+            bundle, created, placed, label, value = row[_SUBJECTS:]
             began = created.isoformat(timespec="seconds") if created else ""
             named = NOT_KNOWN if label is None else str(label)
             found.append((subject, Point(bundle, began, named, float(value), placed.isoformat() if placed else "")))
@@ -242,10 +250,7 @@ def _figure(name: str) -> tuple[str, str, tuple[str, ...]]:
     if sort not in _PARTS or not value:
         raise UsageError(f"unknown figure {name!r}", where="METRIC", hint=did_you_mean(name, METRICS))
     table, column, time = _PARTS[sort]
-    beside = (
-        f"LEFT JOIN (SELECT bundle, variant, sum({time}) AS value FROM {table} WHERE {column} = ? "  # noqa: S608 - names of ours
-        "GROUP BY bundle, variant) AS f ON f.bundle = r.bundle AND f.variant = r.variant"
-    )
+    beside = f"LEFT JOIN {of_methods(table, time, f'{column} = ?', 'value')} AS f ON {SAME_METHOD.format('f')}"
     return "f.value", beside, (value,)
 
 
@@ -276,7 +281,8 @@ def check_history(
         MismatchError: no stored run can be compared with it.
         UsageError: the filter is wrong, or the candidate is not a bundle.
     """
-    text, chosen = against.removeprefix(HISTORY), run_filter(against.removeprefix(HISTORY))
+    text = against.removeprefix(HISTORY)
+    run_filter(text)  # refuses a wrong one before anything is read
     path, _, name = str(candidate).partition("#")
     if not is_bundle(Path(path)):
         raise UsageError("only a bundle can be judged against a history", where=path, hint="give a bundle")
@@ -284,28 +290,39 @@ def check_history(
     variant = _variant(bundle, name)
     analysis = bundle.analyses[variant.name]
     place = place_of(store)
-    rows = _runs(place, _alike(bundle.manifest, variant, analysis.latency.source, text, chosen), bundle)
-    if not rows:
+    stored = {
+        method: _runs(place, _alike(bundle.manifest, variant, method, latency.source, text), bundle)
+        for method, (latency, _) in analysis.by_method.items()
+    }
+    found = {method: rows for method, rows in stored.items() if rows}
+    if not found:
         hint = "`opscope store list` shows what is stored; `store:device=NAME` uses runs under another device name"
         hint += "; runs graded do_not_trust do not count"
         raise MismatchError("the store has no comparable run", where=candidate, hint=hint)
-    latencies = [float(row[1]) for row in rows]
-    bundles = [str(row[0]) for row in rows]
-    side = ComparedSide(
-        label=f"history of {variant.name}",
-        path=f"{HISTORY}{text} in {place.address}",
-        headline_ns=sum(latencies) / len(latencies),
+    first = [float(row[1]) for row in next(iter(found.values()))]
+    sides = (
+        ComparedSide(
+            label=f"history of {variant.name}",
+            path=f"{HISTORY}{text} in {place.address}",
+            headline_ns=sum(first) / len(first),
+        ),
+        ComparedSide(label=variant.name, path=bundle.source, headline_ns=analysis.latency.median_ns),
     )
-    compared_side = ComparedSide(label=variant.name, path=bundle.source, headline_ns=analysis.latency.median_ns)
     model = bundle.manifest.model_of(variant.name)
-    same = [row for row in rows if row[2] == model.sha256]
-    operators = _operators(place, same, str(rows[0][3]))
-    before = Predecessors(side, latencies, bundles, operators, len(rows) - len(same))
+    before = {method: _predecessors(place, rows, model.sha256, method) for method, rows in found.items()}
     limit = DEFAULT_THRESHOLD if threshold is None else threshold
-    decision = history_gate(
-        analysis, bundle.processes(variant.name), compared_side, before, threshold=limit, model=model.name
-    )
+    decision = history_gate(analysis, bundle.processes(variant.name), sides, before, threshold=limit, model=model.name)
     return shown_as(GateResult, decision)
+
+
+def _predecessors(
+    place: StoreLocation, rows: Sequence[tuple[Any, ...]], program: str | None, method: str
+) -> Predecessors:
+    same = [row for row in rows if row[2] == program]
+    operators = _operators(place, same, str(rows[0][3]), method)
+    return Predecessors(
+        [float(row[1]) for row in rows], [str(row[0]) for row in rows], operators, len(rows) - len(same)
+    )
 
 
 def _variant(bundle: AnalysedBundle, name: str) -> Variant:
@@ -319,7 +336,7 @@ def _variant(bundle: AnalysedBundle, name: str) -> Variant:
     return variant
 
 
-def _alike(manifest: Manifest, variant: Variant, arm: str, text: str, chosen: RunFilter) -> RunFilter:
+def _alike(manifest: Manifest, variant: Variant, method: str, arm: str, text: str) -> RunFilter:
     """The filter, with what must be the same where it says nothing else."""
     said = {word.partition("=")[0].strip() for word in text.split(",")}
     same: dict[str, Any] = {
@@ -332,6 +349,7 @@ def _alike(manifest: Manifest, variant: Variant, arm: str, text: str, chosen: Ru
         "affinity": " ".join(map(str, variant.affinity)),
         "arm": arm,
     }
+    chosen = run_filter(text).also("method", method or None)
     for column, value in same.items():
         if column not in said:
             chosen = chosen.also(column, value)
@@ -342,19 +360,23 @@ def _runs(place: StoreLocation, chosen: RunFilter, bundle: AnalysedBundle) -> Se
     """Bundle, latency, program and variant of the runs that fit and can be trusted, oldest first; without itself."""
     itself = ask(place, "SELECT bundle FROM bundles WHERE origin = ?", [origin_of(bundle.manifest)]).rows
     own = {row[0] for row in itself} | {bundle.bundle}
-    sql = f"SELECT bundle, latency_ns, program_sha256, variant FROM runs {chosen.where} AND {TRUSTED} ORDER BY {ORDER}"  # noqa: S608 - names of ours; values are bound
+    sql = (
+        f"SELECT bundle, latency_ns, program_sha256, variant FROM {RUNS} {chosen.where} AND {TRUSTED} ORDER BY {ORDER}"  # noqa: S608 - names of ours; values are bound
+    )
     rows = [row for row in ask(place, sql, chosen.values).rows if row[0] not in own and row[1]]
     return rows[-chosen.last :] if chosen.last else rows
 
 
 def _operators(
-    place: StoreLocation, rows: Sequence[tuple[Any, ...]], variant: str
+    place: StoreLocation, rows: Sequence[tuple[Any, ...]], variant: str, method: str
 ) -> dict[tuple[str, int | None, int | None, str], dict[str, float]]:
-    """Times of the operators of some runs, by place and bundle."""
+    """Times of the operators of some runs, by place and bundle; of one of several methods for a call of it."""
     operators: dict[tuple[str, int | None, int | None, str], dict[str, float]] = {}
     if rows:
-        where = "WHERE variant = ? AND bundle IN (SELECT unnest(?))"
-        sql = f"SELECT method, instruction, position, name, bundle, time_ns FROM operators {where}"  # noqa: S608 - same
-        for *at, bundle, time_ns in ask(place, sql, (variant, [row[0] for row in rows])).rows:
+        same = "m.bundle = o.bundle AND m.variant = o.variant AND m.method = o.method"
+        where = "WHERE o.variant = ? AND o.bundle IN (SELECT unnest(?)) AND coalesce(m.method, '') = ?"
+        columns = "o.method, o.instruction, o.position, o.name, o.bundle, o.time_ns / coalesce(m.calls_share, 1)"
+        sql = f"SELECT {columns} FROM operators o LEFT JOIN methods m ON {same} {where}"  # noqa: S608 - same
+        for *at, bundle, time_ns in ask(place, sql, (variant, [row[0] for row in rows], method)).rows:
             operators.setdefault((at[0], at[1], at[2], at[3]), {})[bundle] = float(time_ns)
     return operators

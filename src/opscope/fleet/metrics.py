@@ -14,7 +14,7 @@ from opscope.core.errors import NotFoundError, UsageError
 from opscope.core.stats.effect import Verdict
 from opscope.fleet.store.place import place_of
 from opscope.fleet.store.querying import ask
-from opscope.fleet.stored_runs import ORDER, RUNTIME, run_filter
+from opscope.fleet.stored_runs import ORDER, RUNS, RUNTIME, run_filter
 from opscope.reports.formats.openmetrics import FAMILIES, Family, Sample, exposition, states
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 _NANO = 1e9
 _STARTED = Family("opscope_run_start_seconds", "gauge", "seconds", "When the run began, since 1970 in UTC.")
-_SERIES = ("model", "device", "target", "cpu", "variant", "role", "threads", "dtype")
+_SERIES = ("model", "device", "target", "cpu", "variant", "method", "role", "threads", "dtype")
 """Columns that tell series apart, and labels of every sample."""
 _ABOUT = ("commit", "program_sha256", "system", "machine", "executorch", "opscope", "status", "bundle")
 """Columns that are labels of `opscope_measurement` alone."""
@@ -62,7 +62,7 @@ def store_metrics(where: str = "", store: str | Path | None = None) -> bytes:
     series = ", ".join(f'"{name}"' for name in _SERIES)
     newest = ", ".join(f"{name.strip()} DESC" for name in ORDER.split(","))
     sql = (
-        f"SELECT {columns} FROM runs {chosen.where} "  # noqa: S608 - names of ours
+        f"SELECT {columns} FROM {RUNS} {chosen.where} "  # noqa: S608 - names of ours
         f"QUALIFY row_number() OVER (PARTITION BY {series} ORDER BY {newest}) = 1 ORDER BY {series}"
     )
     place = place_of(store)

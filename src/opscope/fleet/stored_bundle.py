@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 import msgspec
 
 from opscope.analysis.analysis import Analysis
+from opscope.analysis.compare.compare import verdicts_of
 from opscope.bundle.bundle import MANIFEST, Bundle, is_bundle, is_held
 from opscope.core.errors import BundleError, NotFoundError, OpscopeError, StorageError, TraceFormatError
 from opscope.core.files import sha256_of
@@ -154,7 +155,8 @@ def read_found(path: Path, *, recompute: bool = False) -> AnalysedBundle:
             raise nothing_known(content.bugs[0], path, None)  # a store would keep the gap for good
         analyses = {result.variant.name: result.analysis for result in content.variants if result.analysis}
         comparisons = [
-            StoredComparison(one.baseline, one.candidate, one.end_to_end, one.outputs) for one in content.comparisons
+            StoredComparison(one.baseline, one.candidate, one.end_to_end, one.outputs, one.methods)
+            for one in content.comparisons
         ]
     return AnalysedBundle(name, str(path), manifest, analyses, comparisons)
 
@@ -165,14 +167,18 @@ def _check_figures(bundle: AnalysedBundle, traced: AnalysedBundle, path: Path) -
         stated = bundle.analyses.get(name)
         if stated is None or not _alike(_figures(stated), _figures(one)):
             raise TraceFormatError(f"the analysis of {name} is not what its traces give", where=path, hint=_REWRITE)
-    speedups = [[one.end_to_end.speedup for one in analysed_bundle.comparisons] for analysed_bundle in (bundle, traced)]
+    speedups = [
+        [end.speedup for one in read.comparisons for end in verdicts_of(one.end_to_end, one.methods).values()]
+        for read in (bundle, traced)
+    ]
     if not _alike(*speedups):
         raise TraceFormatError("a comparison is not what its traces give", where=path, hint=_REWRITE)
 
 
 def _figures(analysis: Analysis) -> list[float | None]:
-    """What a store keeps of an analysis: the headline, and the time of every operator."""
-    return [analysis.latency.median_ns, *(operator.time_ns for operator in analysis.operators)]
+    """What a store keeps of an analysis: the headline, also of methods, and the time of every operator."""
+    methods = (own.median_ns for own, _ in analysis.by_method.values())
+    return [analysis.latency.median_ns, *methods, *(operator.time_ns for operator in analysis.operators)]
 
 
 def _alike(stated: Sequence[float | None], traced: Sequence[float | None]) -> bool:

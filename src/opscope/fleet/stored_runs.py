@@ -12,6 +12,7 @@ from opscope.core.errors import UsageError, did_you_mean
 from opscope.fleet.analysis.common_moves import FACTS, OBJECTS, run_facts
 from opscope.fleet.store.querying import ask
 from opscope.fleet.store.rows import moment
+from opscope.fleet.store.schema import METHOD_FIGURES
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -23,7 +24,11 @@ if TYPE_CHECKING:
 
 RunSelection: TypeAlias = str | Mapping[str, str | int]
 """Which runs: ``KEY=VALUE,...``, or values by key."""
-_COLUMNS = ("model", "device", "variant", "role", "dtype", "threads", "target", "commit", "opscope", "arm", "bundle")
+_FIGURE = "CASE WHEN m.method IS NULL THEN r.{0} ELSE m.{0} END"
+_COLUMNS = (
+    *("model", "device", "variant", "method", "role", "dtype", "threads", "target"),
+    *("commit", "opscope", "arm", "bundle"),
+)
 _OTHERS = ("version", "since", "until", "last")
 KEYS = (*_COLUMNS, *_OTHERS)
 _NEXT = re.compile(rf",\s*(?=(?:{'|'.join(KEYS)}|[A-Za-z_]+)=)")
@@ -44,10 +49,33 @@ _FACT_COLUMNS = (*FACTS, *OBJECTS)
 """Columns of ``runs`` that facts are taken from."""
 
 
+_FIGURES = ", ".join(f"{_FIGURE.format(name)} AS {name}" for name in sorted(METHOD_FIGURES))
+RUNS = (
+    f"(SELECT r.* REPLACE ({_FIGURES}), m.method "  # noqa: S608 - names of ours
+    "FROM runs AS r LEFT JOIN methods AS m ON m.bundle = r.bundle AND m.variant = r.variant)"
+)
+"""SQL: the runs, those of several methods as a run of each method with its own figures."""
+WHOLE_RUNS = "(SELECT *, NULL::VARCHAR AS method FROM runs)"
+"""SQL: the same for figures that a method has no part of: each run once, of no method."""
+
+
+SAME_METHOD = "{0}.bundle = r.bundle AND {0}.variant = r.variant AND {0}.method IS NOT DISTINCT FROM r.method"
+"""SQL: whether a row of :func:`of_methods` belongs to a run of ``RUNS``."""
+
+
+def of_methods(table: str, time: str, condition: str, name: str) -> str:
+    """SQL: sums of times of a table's rows by bundle, variant and method, for a call of the method as in ``RUNS``."""
+    return (
+        f"(SELECT t.bundle, t.variant, m.method, sum(t.{time}) / coalesce(any_value(m.calls_share), 1) AS {name} "  # noqa: S608 - names of ours
+        f"FROM {table} AS t LEFT JOIN methods AS m ON m.bundle = t.bundle AND m.variant = t.variant "
+        f"AND m.method = t.method WHERE t.{condition} GROUP BY ALL)"
+    )
+
+
 class RunFilter(NamedTuple):
     """Which runs are meant."""
 
-    conditions: tuple[str, ...] = ()  # SQL over `runs`, each with a question mark for its value
+    conditions: tuple[str, ...] = ()  # SQL over `RUNS`, each with a question mark for its value
     values: tuple[Any, ...] = ()  # of the question marks
     last: int | None = None  # only so many, the newest ones; None: all
 

@@ -49,7 +49,7 @@ SUSPECT = 0.001
 """P-value, not corrected, up to which a series that is no regression may be one."""
 MOVED = 0.01
 """P-value, not corrected, up to which a series counts as moved where its device or its model is asked for."""
-SELECTORS = ("model", "device", "variant", "dtype", "target", "threads")
+SELECTORS = ("model", "device", "variant", "dtype", "target", "threads", "method")
 FALSE_RED_NIGHTS = 1 / 30
 """Nights in which the gate may be red though nothing changed: one of thirty."""
 RATES = (FALSE_RED_NIGHTS / 2, FALSE_RED_NIGHTS / 4, FALSE_RED_NIGHTS / 4)
@@ -78,6 +78,7 @@ class SeriesBudget(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         dtype: number type.
         target: kind of target.
         threads: size of the thread pool.
+        method: one of several that a run calls.
         max_slower: the largest slowdown that is let through, as a fraction, in place of the threshold.
         max_ms: the longest that an inference may take, in milliseconds.
     """
@@ -88,6 +89,7 @@ class SeriesBudget(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     dtype: Word | None = None
     target: Word | None = None
     threads: Threads | None = None
+    method: Word | None = None
     max_slower: Fraction | None = None
     max_ms: Milliseconds | None = None
 

@@ -62,6 +62,7 @@ class Subject(msgspec.Struct, frozen=True):
     threads: int | None
     affinity: str | None
     arm: str | None
+    method: str | None = None  # where the runs call several
 
 
 class Point(msgspec.Struct, frozen=True):

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 import msgspec
 import numpy as np
 
-from opscope.analysis.compare.compare import ComparedSide, EndToEnd, OperatorChange, excluded_beyond
-from opscope.analysis.gate.decision import QUIETER, Outcome, decided
+from opscope.analysis.compare.compare import ComparedSide, EndToEnd, MethodChange, OperatorChange, excluded_beyond
+from opscope.analysis.gate.decision import QUIETER, Outcome, decided, overall
 from opscope.analysis.gate.gate import DESIGN, ComparisonEvidence, Slowdown, doubt, slowdown_criterion, slower_operators
 from opscope.core.stats.effect import FEWEST, Verdict, adjust_for_many, interval_of, predict
 from opscope.core.stats.segments import firm_segments
@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from opscope.analysis.analysis import Analysis
-    from opscope.analysis.gate.decision import Decision
+    from opscope.analysis.gate.decision import Criterion, Decision
+    from opscope.analysis.latency.latency import Latency
     from opscope.analysis.operators.operators import Operator
     from opscope.core.stats.effect import PredictionInterval
 
@@ -31,9 +32,8 @@ if TYPE_CHECKING:
 
 
 class Predecessors(NamedTuple):
-    """The runs that it is measured by."""
+    """The runs that it, or one of several methods, is measured by."""
 
-    side: ComparedSide  # where they are
     latencies_ns: Sequence[float]  # one a run, in order of time
     bundles: Sequence[str]  # their hashes, likewise
     # times of operators in ns, by place and bundle; of runs of the same program only
@@ -50,8 +50,8 @@ def current_level(latencies_ns: Sequence[float]) -> int:
 def history_gate(
     candidate: Analysis,
     processes: int,
-    side: ComparedSide,
-    predecessors: Predecessors,
+    sides: tuple[ComparedSide, ComparedSide],
+    predecessors: Mapping[str, Predecessors],
     *,
     threshold: float,
     model: str,
@@ -61,40 +61,69 @@ def history_gate(
     Args:
         candidate: its analysis.
         processes: that its latency rests on.
-        side: where it is.
-        predecessors: the runs that it is measured by.
+        sides: where its predecessors and itself are.
+        predecessors: the runs that it is measured by, by method as in ``Analysis.by_method``; at least one.
         threshold: the largest slowdown that is let through, as a fraction.
         model: name of its model.
     """
-    first = current_level(predecessors.latencies_ns)
-    kept = predecessors.latencies_ns[first:]
-    interval = predict(np.log(kept), math.log(candidate.latency.median_ns))
-    end = _end_to_end(candidate, processes, interval)
-    shown = _slowdown(interval)
-    criterion = slowdown_criterion("", end, shown, threshold, "the stored history")
-    if doubt(candidate.quality) and criterion.outcome is not Outcome.INCONCLUSIVE:
-        criterion = msgspec.structs.replace(criterion, outcome=Outcome.UNTRUSTED, reason=doubt(candidate.quality))
-    outcome = criterion.outcome
-    if not shown.decidable:
-        reason = f"{counted_text(len(kept), 'run')} in the history; a verdict needs at least {FEWEST}"
-        criterion = msgspec.structs.replace(criterion, reason=reason)
-    slower = slower_operators(_operators(candidate.operators, predecessors, predecessors.bundles[first:]))
+    judged = {
+        method: _judged(candidate, method, own, processes=processes, threshold=threshold)
+        for method, own in predecessors.items()
+    }
+    ends = [one.end_to_end for one in judged.values()]
+    slower = slower_operators([change for one in judged.values() for change in one.changes])
+    methods = [MethodChange(method, one.end_to_end) for method, one in judged.items() if method]
+    outcome = overall([one.criterion for one in judged.values()])
+    deciding = next(one for one in judged.values() if one.criterion.outcome is outcome)
+    lacking = [method for method in candidate.by_method if method not in predecessors]
     return decided(
-        [criterion],
-        ComparisonEvidence(model, predecessors.side, side, end, slower),
-        advice=_advice(outcome, shown, slower),
-        notes=_notes(predecessors, first),
+        [one.criterion for one in judged.values()],
+        ComparisonEvidence(model, *sides, ends[0], slower, methods=methods),
+        advice=_advice(outcome, deciding.slowdown, slower),
+        notes=[
+            *dict.fromkeys(note for one in judged.values() for note in one.notes),
+            *(f"no stored run calls {method}, which is not judged" for method in lacking),
+        ],
     )
 
 
-def _end_to_end(candidate: Analysis, processes: int, prediction_interval: PredictionInterval) -> EndToEnd:
+class _Judged(NamedTuple):
+    """The decision on a run, or on one of several methods."""
+
+    criterion: Criterion
+    end_to_end: EndToEnd
+    slowdown: Slowdown
+    changes: list[OperatorChange]
+    notes: list[str]
+
+
+def _judged(
+    candidate: Analysis, method: str, predecessors: Predecessors, *, processes: int, threshold: float
+) -> _Judged:
+    latency = candidate.by_method[method][0]
+    first = current_level(predecessors.latencies_ns)
+    kept = predecessors.latencies_ns[first:]
+    interval = predict(np.log(kept), math.log(latency.median_ns))
+    end, shown = _end_to_end(latency, processes, interval), _slowdown(interval)
+    criterion = slowdown_criterion(method, end, shown, threshold, "the stored history")
+    if doubt(candidate.quality) and criterion.outcome is not Outcome.INCONCLUSIVE:
+        criterion = msgspec.structs.replace(criterion, outcome=Outcome.UNTRUSTED, reason=doubt(candidate.quality))
+    if not shown.decidable:
+        reason = f"{counted_text(len(kept), 'run')} in the history; a verdict needs at least {FEWEST}"
+        criterion = msgspec.structs.replace(criterion, reason=reason)
+    rows = [one for one in candidate.operators if not method or one.method == method]
+    changes = _operators(rows, predecessors, predecessors.bundles[first:], candidate.calls_share(method))
+    return _Judged(criterion, end, shown, changes, _notes(predecessors, first))
+
+
+def _end_to_end(candidate: Latency, processes: int, prediction_interval: PredictionInterval) -> EndToEnd:
     interval, verdict = (
         interval_of(prediction_interval, lambda excess: math.exp(-excess)),
         prediction_interval.verdict(),
     )
     return EndToEnd(
         baseline_ns=math.exp(prediction_interval.level),
-        candidate_ns=candidate.latency.median_ns,
+        candidate_ns=candidate.median_ns,
         speedup=math.exp(-prediction_interval.excess),
         ci95=interval,
         verdict=verdict,
@@ -105,7 +134,7 @@ def _end_to_end(candidate: Analysis, processes: int, prediction_interval: Predic
         design=DESIGN,
         baseline_processes=prediction_interval.predecessors,
         candidate_processes=processes,
-        arm=candidate.latency.source,
+        arm=candidate.source,
         excluded_beyond=excluded_beyond(verdict, interval),
     )
 
@@ -123,21 +152,25 @@ def _slowdown(interval: PredictionInterval) -> Slowdown:
 
 
 def _operators(
-    candidate: Sequence[Operator], predecessors: Predecessors, bundles: Sequence[str]
+    candidate: Sequence[Operator], predecessors: Predecessors, bundles: Sequence[str], calls_share: float
 ) -> list[OperatorChange]:
-    """Operators that all these runs have and that take time in each, judged together (false discovery rate of 5 %)."""
+    """Operators that all these runs have and that take time in each, judged together (false discovery rate of 5 %).
+
+    ``calls_share``: of their method's calls, since their times are per call of any.
+    """
     pairs = []
     for operator in candidate:
         place = (operator.method, operator.instruction, operator.position, operator.name)
         own = predecessors.operators.get(place, {})
         times = [own[bundle] for bundle in bundles if own.get(bundle, 0) > 0]
         if len(times) >= FEWEST and operator.shown_ns > 0:
-            pairs.append((operator, predict(np.log(times), math.log(operator.shown_ns))))
-    corrected = adjust_for_many([interval.p_value or 0.0 for _, interval in pairs]) if pairs else []
-    return [_change(operator, interval, p) for (operator, interval), p in zip(pairs, corrected, strict=True)]
+            time_ns = operator.shown_ns / calls_share
+            pairs.append((operator, time_ns, predict(np.log(times), math.log(time_ns))))
+    corrected = adjust_for_many([interval.p_value or 0.0 for _, _, interval in pairs]) if pairs else []
+    return [_change(*pair, p) for pair, p in zip(pairs, corrected, strict=True)]
 
 
-def _change(operator: Operator, interval: PredictionInterval, corrected: float) -> OperatorChange:
+def _change(operator: Operator, time_ns: float, interval: PredictionInterval, corrected: float) -> OperatorChange:
     level = math.exp(interval.level)
     return OperatorChange(
         method=operator.method,
@@ -150,8 +183,8 @@ def _change(operator: Operator, interval: PredictionInterval, corrected: float) 
         kind=operator.kind,
         backend=operator.backend,
         baseline_ns=level,
-        candidate_ns=operator.shown_ns,
-        saved_ns=level - operator.shown_ns,
+        candidate_ns=time_ns,
+        saved_ns=level - time_ns,
         speedup=math.exp(-interval.excess),
         ci95_saved_ns=interval_of(interval, lambda excess: -level * math.expm1(excess)),
         verdict=interval.verdict(corrected),

@@ -244,7 +244,8 @@ def subject_text(subject: Subject) -> str:
     threads = units.counted_text(subject.threads, "thread") if subject.threads else ""
     cpus = f"CPUs {subject.affinity}" if subject.affinity else ""
     how = ", ".join(filter(None, (threads, subject.target or "", subject.arm or "", cpus)))
-    return f"{plain(model)} on {plain(subject.device)}, {plain(subject.variant)} ({plain(how)})"
+    variant = ", ".join(filter(None, (subject.variant, subject.method)))
+    return f"{plain(model)} on {plain(subject.device)}, {plain(variant)} ({plain(how)})"
 
 
 def value_text(metric: Metric, value: float) -> str:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 import numpy as np
 
-from opscope.analysis.compare.compare import COMPARISON_SCHEMA, ComparedSide, EndToEnd
+from opscope.analysis.compare.compare import COMPARISON_SCHEMA, ComparedSide, EndToEnd, MethodChange
 from opscope.analysis.compare.outputs import OutputAgreement
 from opscope.analysis.findings.message import Grade
 from opscope.analysis.operators.operators import sums
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from opscope.analysis.analysis import Analysis
+    from opscope.analysis.latency.latency import Latency
     from opscope.analysis.operators.operators import Operator
     from opscope.bundle.manifest import Manifest, Repetition, Variant
     from opscope.fleet.store.schema import Row
@@ -77,6 +78,7 @@ class StoredComparison(msgspec.Struct, frozen=True, tag_field="schema", tag=COMP
     candidate: ComparedSide
     end_to_end: EndToEnd
     outputs: OutputAgreement | None
+    methods: list[MethodChange] = []
 
 
 class AnalysedBundle(NamedTuple):
@@ -98,7 +100,7 @@ class AnalysedBundle(NamedTuple):
 def bundle_rows(bundle: AnalysedBundle, given: BundleLabels) -> dict[str, list[Row]]:
     """Rows of every table, of all variants that have a result; variants without one have a row in ``runs`` only."""
     rows: dict[str, list[Row]] = {
-        name: [] for name in ("runs", "latency", "operators", "modules", "findings", "kernels")
+        name: [] for name in ("runs", "methods", "latency", "operators", "modules", "findings", "kernels")
     }
     manifest = bundle.manifest
     for variant in manifest.variants:
@@ -106,6 +108,7 @@ def bundle_rows(bundle: AnalysedBundle, given: BundleLabels) -> dict[str, list[R
         analysis = bundle.analyses.get(variant.name)
         rows["runs"].append(key + _run(bundle, variant, given))
         if analysis is not None:
+            rows["methods"] += [key + cells for cells in _methods(analysis, _own(bundle.comparisons, variant))]
             rows["latency"] += [key + cells for cells in _latency(analysis)]
             rows["operators"] += [key + _operator(row) for row in analysis.operators]
             rows["modules"] += [key + _MODULE(one) for one in analysis.modules]
@@ -180,19 +183,51 @@ def _figures(analysis: Analysis | None, done: Sequence[Repetition]) -> Row:
     machine = float(np.median(loads)) if loads else None, max(memory, default=None)
     if analysis is None:
         return (None,) * 9 + machine
-    shown = analysis.latency
+    return (*_times(analysis.latency), *machine)
+
+
+def _times(shown: Latency) -> Row:
     ends = shown.ci95_median_ns or (None, None)
     quantiles = shown.p90_ns, shown.p95_ns, shown.p99_ns
-    return (shown.source, shown.median_ns, shown.mean_ns, *quantiles, *ends, shown.cv, *machine)
+    return (shown.source, shown.median_ns, shown.mean_ns, *quantiles, *ends, shown.cv)
+
+
+def _own(comparisons: Sequence[StoredComparison], variant: Variant) -> StoredComparison | None:
+    return next((one for one in comparisons if one.candidate.label == variant.name), None)
 
 
 def _comparison(comparisons: Sequence[StoredComparison], variant: Variant) -> Row:
-    comparison = next((one for one in comparisons if one.candidate.label == variant.name), None)
+    comparison = _own(comparisons, variant)
     if comparison is None:
         return (None,) * 6
-    end, agreed = comparison.end_to_end, comparison.outputs
+    agreed = comparison.outputs
+    return comparison.baseline.label, *_verdict(comparison.end_to_end), agreed.agree if agreed else None
+
+
+def _verdict(end: EndToEnd | None) -> Row:
+    if end is None:
+        return (None,) * 4
     low, high = end.ci95 or (None, None)
-    return comparison.baseline.label, end.speedup, low, high, end.verdict.value, agreed.agree if agreed else None
+    return end.speedup, low, high, end.verdict.value
+
+
+def _methods(analysis: Analysis, comparison: StoredComparison | None) -> Iterator[Row]:
+    """Several methods one by one; one alone is the run itself."""
+    if len(analysis.methods) < 2:  # noqa: PLR2004 - one method is the whole
+        return
+    ends = {one.method: one.end_to_end for one in comparison.methods} if comparison else {}
+    for one in analysis.methods:
+        phase = one.phase
+        about = (phase.kind.value, phase.tokens, phase.position) if phase else (None, None, None)
+        shares = (analysis.calls_share(one.method), one.share)
+        yield (
+            one.method,
+            *about,
+            *shares,
+            *_times(one.latency),
+            *_verdict(ends.get(one.method)),
+            one.tokens_per_second,
+        )
 
 
 def _grade(analysis: Analysis | None, comparisons: Sequence[StoredComparison], variant: Variant) -> str | None:
@@ -216,15 +251,16 @@ def _operator(row: Operator) -> Row:
 
 def _kernels(operators: Sequence[Operator]) -> Iterator[Row]:
     """Operators by sort and microkernel, longest first; the framework's own time is in none."""
-    groups: dict[tuple[str | None, ...], list[Operator]] = {}
+    groups: dict[tuple[tuple[str | None, ...], str], list[Operator]] = {}
     for row in operators:
         if row.kind != _FRAMEWORK:
             name = _NUMBER.sub("", row.name).removeprefix("native_call_")
-            groups.setdefault((name, row.kernel, row.category.value, row.kind, row.backend), []).append(row)
-    for sort, own in sorted(groups.items(), key=lambda group: -sum(row.share for row in group[1])):
+            own_sort = (name, row.kernel, row.category.value, row.kind, row.backend)
+            groups.setdefault((own_sort, row.method), []).append(row)
+    for (sort, method), own in sorted(groups.items(), key=lambda group: -sum(row.share for row in group[1])):
         macs = None if any(row.macs is None for row in own) else sum(row.macs or 0 for row in own)
         together = sums(own)
-        yield (*sort, len(own), together.time_ns, together.share, macs)
+        yield (*sort, len(own), together.time_ns, together.share, macs, method)
 
 
 def tile_rows(

@@ -88,6 +88,10 @@ _KEYS = (
     StoreColumn("variant", _T, "name of the variant"),
 )
 
+_TIMES = "arm latency_ns mean_ns p90_ns p95_ns p99_ns ci_low_ns ci_high_ns cv"
+METHOD_FIGURES = frozenset(f"{_TIMES} speedup speedup_low speedup_high verdict".split())
+"""Columns of ``runs`` whose figures several methods have one by one, since together they are mixed."""
+
 _RUNS = (
     StoreColumn("kind", _T, "`bundle`, or `tiles` for a trace of AI Engine tiles"),
     StoreColumn("created", _M, "when the run began, UTC"),
@@ -153,6 +157,16 @@ _LATENCY = (
     StoreColumn("load_ns", _I, "loading the program; null where that was not measured"),
     StoreColumn("first_ns", _I, "the first inference"),
 )
+_METHODS = (
+    StoreColumn("method", _T, "method of the program"),
+    StoreColumn("phase", _T, "prefill or decode; null for programs that are not language models"),
+    StoreColumn("tokens", _I, "that a call reads or makes; null where that is not known"),
+    StoreColumn("position", _I, "tokens before them; likewise"),
+    StoreColumn("calls_share", _N, "of all measured calls"),
+    StoreColumn("share", _N, "of the time of all measured calls"),
+    *(column._replace(meaning="see `runs`") for column in _RUNS if column.name in METHOD_FIGURES),
+    StoreColumn("tokens_per_second", _N, "by its median; null where it is not known"),
+)
 _OPERATORS = (
     StoreColumn("method", _T, "method of the program"),
     StoreColumn("instruction", _I, "instruction of its chain; null for the framework's own time"),
@@ -205,6 +219,7 @@ _KERNELS = (
     StoreColumn("time_ns", _N, "their self time per inference, together; null likewise"),
     StoreColumn("share", _N, "of end-to-end latency"),
     StoreColumn("macs", _I, "multiply-accumulates per inference, together; null where one is not known"),
+    StoreColumn("method", _T, "method of the program"),
 )
 _TILES = (
     StoreColumn("tile", _T, "`ROW,COL`"),
@@ -228,6 +243,7 @@ TABLES: dict[str, Table] = {
     table.name: table
     for table in (
         Table("runs", "one variant of one bundle, or one trace of tiles", (*_KEYS, *_RUNS)),
+        Table("methods", "one of several methods that a variant calls", (*_KEYS, *_METHODS)),
         Table("latency", "one process of a variant", (*_KEYS, *_LATENCY)),
         Table("operators", "one operator of the program, in one variant", (*_KEYS, *_OPERATORS)),
         Table("modules", "one module of the model, in one variant", (*_KEYS, *_MODULES)),

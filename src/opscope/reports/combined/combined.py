@@ -120,30 +120,32 @@ def _bundle(part: BundlePart) -> CombinedBundle:
 
 
 def configurations(content: ReportContent) -> list[Configuration]:
-    """One line for each accelerated variant; without any, for each variant."""
+    """One line for each accelerated variant, without any for each variant; several methods have a line each."""
     chosen = [result for result in content.variants if result.variant.role in FOREGROUND]
-    return [_configuration(content, result) for result in chosen or content.variants]
+    return [one for result in chosen or content.variants for one in _configurations(content, result)]
 
 
-def _configuration(content: ReportContent, result: VariantResult) -> Configuration:
+def _configurations(content: ReportContent, result: VariantResult) -> Iterator[Configuration]:
     variant, analysis = result.variant, result.analysis
     comparison = next((c for c in content.comparisons if _is_of(c, content, variant.name)), None)
     baseline = content.result(comparison.baseline.label) if comparison else None
-    latency = analysis.latency if analysis else None
-    end = comparison.end_to_end if comparison else None
-    return Configuration(
-        threads=variant.threads,
-        variant=variant.name,
-        baseline=comparison.baseline.label if comparison else None,
-        off=baseline.variant.ablated if baseline else None,
-        latency_ns=analysis.headline_ns if analysis else None,
-        baseline_ns=end.baseline_ns if end else None,
-        speedup=end.speedup if end else None,
-        ci95=end.ci95 if end else None,
-        verdict=end.verdict if end else None,
-        processes=end.candidate_processes if end else len(latency.processes) if latency else 0,
-        arm=end.arm if end else latency.source if latency else "",
-    )
+    verdicts = comparison.verdicts if comparison else {}
+    for method, (latency, _) in (analysis.by_method if analysis else {"": (None, None)}).items():
+        end = verdicts.get(method)
+        yield Configuration(
+            threads=variant.threads,
+            variant=variant.name,
+            baseline=comparison.baseline.label if comparison else None,
+            off=baseline.variant.ablated if baseline else None,
+            latency_ns=(latency.median_ns if method and latency else analysis.headline_ns) if analysis else None,
+            baseline_ns=end.baseline_ns if end else None,
+            speedup=end.speedup if end else None,
+            ci95=end.ci95 if end else None,
+            verdict=end.verdict if end else None,
+            processes=end.candidate_processes if end else len(latency.processes) if latency else 0,
+            arm=end.arm if end else latency.source if latency else "",
+            method=method or None,
+        )
 
 
 def _is_of(comparison: Comparison, content: ReportContent, name: str) -> bool:
@@ -272,6 +274,7 @@ def _comparison(rows: Sequence[_Line], *, several: bool) -> TableBlock:
         else None,
         column("threads", Format.COUNT, lambda line: line[1].threads, absent=NOT_KNOWN),
         column("variant", Format.NAME, lambda line: line[1].variant),
+        column("method", Format.NAME, lambda line: line[1].method) if any(one.method for _, one in rows) else None,
         column("ms", Format.MS, lambda line: line[1].latency_ns, absent="not measured"),
         column("baseline ms", Format.MS, lambda line: line[1].baseline_ns),
         column("speedup", Format.RATIO, lambda line: line[1].speedup),
@@ -300,19 +303,20 @@ def _sections(report: CombinedReport, *, folded: bool) -> Iterator[Section]:
 
 def _series(series: VersionSeries) -> Iterator[Block]:
     yield Sentence(f"{series.model} on {series.machine}, {threads_text(series.threads)}; each compared with the first.")
-    first = series.versions[0]
+    first = series.versions[0].label
     yield table(
         series.versions,
         column("bundle", Format.NAME, lambda one: one.label),
         column("measured", Format.TEXT, lambda one: one.created),
         column("variant", Format.NAME, lambda one: one.variant),
+        column("method", Format.NAME, lambda one: one.method) if any(one.method for one in series.versions) else None,
         column("median ms", Format.MS, lambda one: one.latency_ns),
-        column("speedup over the first", Format.RATIO, lambda one: "first" if one is first else one.speedup),
+        column("speedup over the first", Format.RATIO, lambda one: "first" if one.label == first else one.speedup),
         column("95 % interval", Format.RATIO, lambda one: None if one.speedup is None else one.ci95 or "no interval"),
         column("verdict", Format.VERDICT, lambda one: one.verdict),
         column("minimum detectable change", Format.SHARE, lambda one: one.minimum_detectable),
     )
-    yield Bullets([f"{one.label}: {'; '.join(one.notes)}" for one in series.versions if one.notes])
+    yield Bullets(list(dict.fromkeys(f"{one.label}: {'; '.join(one.notes)}" for one in series.versions if one.notes)))
 
 
 def _bottlenecks(bundles: Sequence[CombinedBundle]) -> TableBlock:

@@ -158,6 +158,7 @@ class Configuration(ThreadedVariant, frozen=True):
         verdict: whether the variant is faster.
         processes: of the variant, that its latency rests on.
         arm: ``untraced`` or ``traced``; empty without a result.
+        method: one of several that were called, whose figures these are; null for all calls.
     """
 
     baseline: str | None
@@ -169,6 +170,7 @@ class Configuration(ThreadedVariant, frozen=True):
     verdict: Verdict | None
     processes: int
     arm: str
+    method: str | None = None
 
 
 class OperatorGroup(TimeShare, frozen=True):
@@ -275,6 +277,7 @@ class Version(msgspec.Struct, frozen=True):
         verdict: whether this one is faster than the first.
         minimum_detectable: smallest relative change that such data would show.
         notes: what else differs, and what limits the comparison.
+        method: one of several that it calls, which is compared with the same one of the first; null for all calls.
     """
 
     label: str
@@ -286,6 +289,7 @@ class Version(msgspec.Struct, frozen=True):
     verdict: Verdict | None = None
     minimum_detectable: float | None = None
     notes: list[str] = []
+    method: str | None = None
 
 
 class VersionSeries(ThreadCount, frozen=True):

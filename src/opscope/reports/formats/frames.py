@@ -84,7 +84,7 @@ _BUNDLES: Schema = {
     "processes": pl.Int64,
     "arm": pl.String,
     **dict.fromkeys("latency_ns baseline_ns speedup ci95_low ci95_high".split(), pl.Float64),
-    "verdict": pl.String,
+    **dict.fromkeys("verdict method".split(), pl.String),
 }
 LAYER_COLUMNS = "module module_type aten source attribution".split()
 """Columns that say which layer an event belongs to; null where that is not known, and for the framework's own time."""
@@ -232,7 +232,12 @@ def combined_frame(report: CombinedReport) -> pl.DataFrame:
                 configuration.latency_ns,
                 configuration.baseline_ns,
             ),
-            *(configuration.speedup, *(configuration.ci95 or (None, None)), configuration.verdict),
+            *(
+                configuration.speedup,
+                *(configuration.ci95 or (None, None)),
+                configuration.verdict,
+                configuration.method,
+            ),
         )
         for bundle in report.bundles
         for configuration in bundle.configurations

@@ -237,11 +237,13 @@ def bisection_card(bisection: Bisection) -> Card:
 
 def combined_card(report: CombinedReport) -> Card:
     """Every bundle with its answer; its thread counts with latency and speedup."""
+    rows = [(bundle, configuration) for bundle in report.bundles for configuration in bundle.configurations]
     grid = table(
-        [(bundle, configuration) for bundle in report.bundles for configuration in bundle.configurations],
+        rows,
         column("bundle", Format.NAME, lambda line: line[0].label),
         column("CPU", Format.NAME, lambda line: line[0].cpu, absent=NOT_KNOWN),
         column("variant", Format.NAME, lambda line: line[1].variant),
+        column("method", Format.NAME, lambda line: line[1].method) if any(one.method for _, one in rows) else None,
         column("threads", Format.COUNT, lambda line: line[1].threads),
         column("latency", Format.TIME, lambda line: line[1].latency_ns, absent="not measured"),
         column("speedup", Format.RATIO, lambda line: line[1].speedup),

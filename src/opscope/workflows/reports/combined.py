@@ -200,33 +200,42 @@ def _sameness(manifest: Manifest, variant: Variant) -> tuple[object, ...]:
 def _versions_of(group: Sequence[tuple[BundlePart, Variant]]) -> list[Version]:
     sides = [bundle_side(Bundle.open(Path(part.path)), variant.name, None) for part, variant in group]
     first = sides[0]
-    return [_version(part, first, side) for (part, _), side in zip(group, sides, strict=True)]
+    return [one for (part, _), side in zip(group, sides, strict=True) for one in _compared(part, first, side)]
 
 
-def _version(part: BundlePart, first: Side, side: Side) -> Version:
+def _compared(part: BundlePart, first: Side, side: Side) -> list[Version]:
+    """A bundle against the first, several methods one by one."""
     analysis = next(r.analysis for r in part.content.variants if r.variant.name == side.label)
     created = part.content.manifest.created
-    latency = analysis.latency.median_ns if analysis else None
-    if side is first:
-        return Version(part.label, side.label, created, latency)
-    if {sha256 for _, sha256 in first.files} & {sha256 for _, sha256 in side.files}:
-        return Version(part.label, side.label, created, latency, notes=["the same traces as the first: a copy"])
+    times = {name: own.median_ns for name, (own, _) in analysis.by_method.items()} if analysis else {"": None}
+    copied = {sha256 for _, sha256 in first.files} & {sha256 for _, sha256 in side.files}
+    if side is first or copied:
+        notes = [] if side is first else ["the same traces as the first: a copy"]
+        return [
+            Version(part.label, side.label, created, time, notes=notes, method=method or None)
+            for method, time in times.items()
+        ]
     compared = comparison_of(first, side)
     end = compared.end_to_end
     notes = [*compared.notes, *mismatches(first, side), *comparability_notes(first, side)]
     if end.arm == "traced":
         notes.insert(0, "compared by traced runs, because not both have untraced timings")
-    return Version(
-        label=part.label,
-        variant=side.label,
-        created=created,
-        latency_ns=latency,
-        speedup=end.speedup,
-        ci95=end.ci95,
-        verdict=end.verdict,
-        minimum_detectable=end.minimum_detectable,
-        notes=[_of_series(note) for note in dict.fromkeys(notes)],
-    )
+    return [
+        Version(
+            label=part.label,
+            variant=side.label,
+            created=created,
+            latency_ns=time,
+            speedup=end.speedup if end else None,
+            ci95=end.ci95 if end else None,
+            verdict=end.verdict if end else None,
+            minimum_detectable=end.minimum_detectable if end else None,
+            notes=[_of_series(note) for note in dict.fromkeys(notes)],
+            method=method or None,
+        )
+        for method, time in times.items()
+        for end in (compared.verdicts.get(method),)
+    ]
 
 
 def _of_series(note: str) -> str:
