@@ -92,7 +92,7 @@ def _document(history: History, lost: dict[str, str], blocks: Sequence[Block], s
     }
     moves = noted(bugs, "moves", "what changes have in common", lambda: moves_text(history), list[str]())
     tiles = noted(bugs, "tiles", "the figures of the first screen", lambda: _tiles(history), list[HeadlineFigure]())
-    order = "One series per model, device and variant. Changed series come first, newest change first."
+    order = "One series per model, device, variant and method. Changed series come first, newest change first."
     first = [
         Sentence(f"{history.store}. {order}", Tone.DIM),
         *(Sentence(f"{line}.", Tone.DIM) for line in left_out_lines(history)),

@@ -668,7 +668,8 @@ def split_sentence(analysis: Analysis) -> str:
         f"{row.name} ({share_text(row.share) if row.time_ns is None else time_text(row.time_ns)})"
         for row in analysis.outside
     ]
-    what = "the traced call" if not analysis.timed else f"{time_text(analysis.headline_ns)}, the latency"
+    what = f"{time_text(analysis.headline_ns)}, the latency" if analysis.timed else "the traced call"
+    what += ", averaged over the calls of all methods" if len(analysis.methods) > 1 else ""
     scaled = f"; {analysis.traced_text}" if analysis.traced_text else ""
     return f"{', '.join(parts)} add up to {what}; times: {analysis.estimate}{scaled}"
 
