@@ -151,7 +151,7 @@ def test_a_slower_prefill_is_no_pass_because_decode_is_the_more_frequent_call(tm
     assert (first.name, first.measured) == ("latency of prefill against the baseline", pytest.approx(0.3, abs=0.01))
     assert second.candidate_ns == pytest.approx(10_000, rel=0.01)
     text = comparison_text(decision)
-    assert text.answer.startswith("the candidate in prefill is slower (+30")
+    assert text.answer.startswith("the candidate is slower in prefill (+30")
     assert text.sentence.startswith("prefill 117 µs, speedup 0.77x; decode 10.0 µs")
     assert text.properties["slowdown of prefill"].startswith("0.3")
     assert gate(compared, thresholds=Thresholds(methods={"prefill": 0.4})).outcome is Outcome.PASSED

@@ -8,7 +8,14 @@ from typing import TYPE_CHECKING
 from opscope.analysis.findings.message import note
 from opscope.core.stats.effect import Verdict
 from opscope.core.units import interval_text, ratio_text, share_text, time_text
-from opscope.reports.content.content import NOT_BETWEEN, no_difference_text, side_latencies, speedup_text, trust_text
+from opscope.reports.content.content import (
+    NOT_BETWEEN,
+    change_text,
+    no_difference_text,
+    side_latencies,
+    speedup_text,
+    trust_text,
+)
 from opscope.reports.document.blocks import (
     Bullets,
     Document,
@@ -74,8 +81,10 @@ def _named(comparison: Comparison, side: ComparedSide) -> str:
 
 
 def _answer(comparison: Comparison) -> str:
+    if not comparison.methods:
+        return _verdict(comparison.end_to_end)
     return "; ".join(
-        f"{plain(method, _LINE)}: {_verdict(result)}" if method else _verdict(result)
+        f"{plain(method, _LINE)}: {change_text(result, 'slower', _undecided(result))}"
         for method, result in comparison.verdicts.items()
     )
 

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 _MOST_TOLD, _MOST_ROWS, _MOST_MARKDOWN_ROWS = 3, 8, 20
 LEAST_LOSS = 0.005
 """Part of the latency that an operator lost at least, to be listed."""
-_NAME = 40
+_NAME = 60
 _RATIOS = (Quantity.SLOWDOWN, Quantity.WORK)
 _NOTES = 2
 """Notes that a terminal has."""
@@ -180,15 +180,21 @@ def criterion_interval(quantity: Quantity, interval: tuple[float, float] | None)
 def slowdown_answer(decision: Decision[Any], name: str, where: str = "") -> str:
     """Whether a candidate is slower, in one line: what is read of a comment among many."""
     latency = latency_criteria(decision)
-    first = next((one for one in failing(decision) if one in latency), latency[0])
-    change = "(no ratio)" if first.measured is None else f"({signed_share_text(first.measured)})"
-    name = f"{name} in {plain(first.method, _NAME)}" if first.method and not where else name
+    shown = [one for one in failing(decision) if one in latency] or latency
+    verdicts = {one.verdict for one in shown}
+    furthest = min if verdicts == {Verdict.FASTER} else max
+    first = furthest(shown, key=lambda one: one.measured or 0.0)
+    several, place = len(shown) > 1, f" in {plain(first.method, _NAME)}" if first.method else ""
+    change = "no ratio" if first.measured is None else signed_share_text(first.measured)
+    change = f"(up to {change})" if several else f"({change})"
     if where:
         keeps = "exceeds" if decision.outcome is Outcome.REGRESSION else "may exceed"
         return f"{name} {keeps} {where} {change}"
+    place = f" in {len(shown)} methods" if several else place
     if decision.outcome in {Outcome.INCONCLUSIVE, Outcome.UNTRUSTED}:
-        return f"cannot tell whether {name} is slower {change}"
-    return f"{name} is {_CHANGES.get(first.verdict or Verdict.NO_DIFFERENCE, 'not slower')} {change}"
+        return f"cannot tell whether {name} is slower{place} {change}"
+    words = _CHANGES.get(first.verdict or Verdict.NO_DIFFERENCE, "not slower") if len(verdicts) == 1 else "not slower"
+    return f"{name} is {words}{place} {change}"
 
 
 def comparison_text(decision: Decision[ComparisonEvidence]) -> GateText:

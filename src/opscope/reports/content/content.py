@@ -389,7 +389,7 @@ def _speed(content: ReportContent, result: EndToEnd, times: tuple[float, float])
     candidate, baseline = side_names(content)
     short = baseline.removesuffix(" acceleration")
     why = NOT_BETWEEN if one_process_a_side(content) else f"add rounds (--rounds {FEWEST_ROUNDS})"
-    change = _change(result, "slower with it" if short != baseline else "slower", why)
+    change = change_text(result, "slower with it" if short != baseline else "slower", why)
     return f"{time_text(times[1])} {candidate}, {time_text(times[0])} {short}: {change}"
 
 
@@ -441,7 +441,8 @@ def _why_alone(content: ReportContent) -> str:
     return "there is no second variant"
 
 
-def _change(result: EndToEnd, slower: str, undecided: str) -> str:
+def change_text(result: EndToEnd, slower: str, undecided: str) -> str:
+    """A speedup with its verdict in few words; how a slower one is called, and why nothing is decided."""
     text = speedup_text(result)
     if result.verdict is Verdict.FASTER:
         return f"{text} faster"
