@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fakes import FakeClock, FakeTarget
+from fakes import FakeClock, FakeTarget, PhasesTarget
 from opscope.analysis.analysis import TraceSource, analyse
 from opscope.analysis.compare.compare import RelatedData, compare
 from opscope.analysis.gate.decision import Outcome
@@ -224,6 +224,19 @@ def test_a_budget_limits_methods_by_name(tmp_path: Path) -> None:
         with pytest.raises(UsageError) as caught:
             check(*sides, budget=file)
         assert place in str(caught.value.where or caught.value)
+
+
+def test_acceleration_that_slows_one_method_is_found(tmp_path: Path) -> None:
+    """Though it helps the other one; figures of both are in the evidence."""
+    settings = Settings(rounds=6, runs=4, warmup=1, ceilings=False, methods=("prefill", "decode:3"))
+    target = PhasesTarget(0, slowdown=1.0)
+    slowed = {("prefill", False): 1.0, ("prefill", True): 2.0, ("decode", False): 1.5, ("decode", True): 1.0}
+    target.phase = lambda job, name: slowed[name, bool(job.clear)]
+    done = profile(str(program(tmp_path)), settings=settings, out=tmp_path / "out", target=target, clock=FakeClock())
+    (message,) = [one for one in done.content.findings if one.rule == "acceleration_effect"]
+    assert message.title == "Acceleration makes decode slower"
+    assert message.evidence.startswith("prefill 1.9")
+    assert "; decode 0.7" in message.evidence
 
 
 def test_sides_that_call_other_methods_are_not_comparable(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from fakes import FakeClock, FakeTarget
+from fakes import FakeClock, PhasesTarget
 from opscope.analysis.gate.decision import Outcome
 from opscope.analysis.latency.methods import MethodTime
 from opscope.api import (
@@ -23,36 +23,14 @@ from opscope.api import (
 )
 from opscope.bundle.bundle import Bundle
 from opscope.core.stats.effect import Verdict
-from opscope.experiment.protocol import Job
-from opscope.experiment.target import JobOutcome
 from opscope.fleet.metrics import store_metrics
 from opscope.fleet.store.rows import BundleLabels
 from opscope.reports.combined.combined import combined_markdown
 from opscope.workflows.reports.reports import content_of
-from traces import Node
 
 TWO_METHODS = Path(__file__).parents[1] / "data" / "two_methods.pte"
 NIGHTS = 12
 SLOWER = 1.3
-
-
-class PhasesTarget(FakeTarget):
-    """A fake target whose prefill takes ten times as long as its decode, or longer."""
-
-    def __init__(self, seed: int, prefill: float) -> None:
-        super().__init__(seed=seed, noise=0.003)
-        self._prefill, self._call = prefill, 0
-
-    def execute(self, job: Job, directory: Path) -> JobOutcome:
-        """Each process begins with the first method."""
-        self._call = 0
-        return super().execute(job, directory)
-
-    def _inference(self, job: Job) -> Node:
-        name = job.calls[self._call % len(job.calls)]
-        self._call += 1
-        self.slower = lambda _: 10 * self._prefill if name == "prefill" else 1.0
-        return super()._inference(job)
 
 
 @pytest.fixture(scope="module")
@@ -61,7 +39,7 @@ def bundles(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     settings = Settings(rounds=6, runs=3, warmup=1, ceilings=False, methods=("prefill", "decode:4"))
     directory, found = tmp_path_factory.mktemp("nights"), []
     for night in range(NIGHTS):
-        target = PhasesTarget(night, SLOWER if night >= NIGHTS - 3 else 1.0)
+        target = PhasesTarget(night, prefill=SLOWER if night >= NIGHTS - 3 else 1.0)
         clock = FakeClock()
         clock.seconds += timedelta(days=night).total_seconds()
         out = directory / f"{night:02}"

@@ -226,6 +226,26 @@ def _proof(job: Job) -> MaskProof:
     return MaskProof(clear, backend_loaded_before=False, same_symbol=True, struct_size=85, mechanism=switch, **counts)
 
 
+class PhasesTarget(FakeTarget):
+    """A fake target whose method `prefill` takes ten times as long as others; ``phase`` is how much longer besides."""
+
+    def __init__(self, seed: int, *, prefill: float = 1.0, decode: float = 1.0, slowdown: float = 2.0) -> None:
+        super().__init__(seed=seed, noise=0.003, slowdown=slowdown)
+        self._call = 0
+        self.phase: Callable[[Job, str], float] = lambda _, name: prefill if name == "prefill" else decode
+
+    def execute(self, job: Job, directory: Path) -> JobOutcome:
+        """Each process begins with the first method."""
+        self._call = 0
+        return super().execute(job, directory)
+
+    def _inference(self, job: Job) -> Node:
+        name = job.calls[self._call % len(job.calls)]
+        self._call += 1
+        self.slower = lambda own: self.phase(own, name) * (10 if name == "prefill" else 1)
+        return super()._inference(job)
+
+
 class SwitchingFakeTarget(FakeTarget):
     """The same with the trap: as a target on x86-64 Linux.
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 from pathlib import Path
 
+import msgspec
 import pytest
 
 import opscope
-from bisections import asked, found, state
-from fakes import FakeClock, FakeTarget
-from opscope.analysis.bisection import Bisection, SearchResult, StateLevel, most_tried, search
+from bisections import SMALL, asked, found, state
+from fakes import FakeClock, FakeTarget, PhasesTarget
+from opscope.analysis.bisection import BisectedState, Bisection, SearchResult, StateLevel, most_tried, search
 from opscope.analysis.work.work import CountedOperator, RestWork, Work
 from opscope.api import to_json
 from opscope.core.errors import InterruptedRunError, UsageError
@@ -21,7 +22,7 @@ from opscope.reports.document.html import html_document
 from opscope.reports.document.markdown import markdown_document
 from opscope.reports.document.terminal import terminal_document
 from opscope.workflows.bisect import bisecting
-from opscope.workflows.bisect.bisecting import bisected
+from opscope.workflows.bisect.bisecting import BisectRequest, RunState, bisected
 from opscope.workflows.measure.experiments import Means
 from programs import write_tiny_program
 from runners import INFERENCE, write_runner
@@ -78,6 +79,24 @@ def test_the_release_and_the_operator_are_named(tmp_path: Path, place: int) -> N
     text = text_of(terminal_document(document))
     assert "Convolution" in text
     assert "between the ends" in text
+
+
+def test_of_several_methods_the_one_that_slowed_most_is_followed(tmp_path: Path) -> None:
+    """Prefill is slower from a release on, decode is not: the release is found by prefill alone, and named with it."""
+    states = [
+        RunState(BisectedState(f"1.{number}"), PhasesTarget(number, prefill=1.3 if number >= 2 else 1.0))
+        for number in range(4)
+    ]
+    settings = msgspec.structs.replace(SMALL, methods=("prefill", "decode:4"))
+    program = Path(__file__).parents[1] / "data" / "two_methods.pte"
+    request = BisectRequest("two.pte", program, "Fake", "release", states, settings, "opscope bisect", work=False)
+    result = bisected(request, tmp_path / "out", Means(clock=FakeClock(), sleep=lambda _: None))
+    assert (result.last_good, result.first_bad, result.method) == ("1.1", "1.2", "prefill")
+    assert result.ends.speedup == pytest.approx(1 / 1.27, abs=0.03)
+    document = bisection_document(result)
+    assert document.heading == "two.pte, prefill, Fake: 1.0 to 1.3"
+    assert document.answer.startswith("1.2 made it slower: 1.2")
+    assert any("this follows prefill" in note for note in result.notes)
 
 
 def test_its_files_are_whole(tmp_path: Path) -> None:

@@ -107,6 +107,7 @@ class Bisection(msgspec.Struct, frozen=True, tag_field="schema", tag=BISECTION_S
         work: exact work of both; null where it was not counted.
         graph: nodes of the model that the first bad state computes in other operators than the last good one.
         notes: what limits the answer, one sentence each.
+        method: one of several that are called, which is followed: it differs most between the ends; null for all calls.
     """
 
     model: str
@@ -125,11 +126,12 @@ class Bisection(msgspec.Struct, frozen=True, tag_field="schema", tag=BISECTION_S
     work: WorkEvidence | None
     notes: list[str] = []
     graph: list[GraphChange] = []
+    method: str | None = None
 
     @property
     def explained(self) -> float | None:
         """The part of the change between the ends that the step makes; None without a step, or without its ratio."""
-        return None if self.step is None else part_of(self.step.end_to_end, self.ends)
+        return None if self.step is None else part_of(self.step.verdict_of(self.method), self.ends)
 
     def latency_ns(self, state: BisectedState) -> float | None:
         """Latency of a state on the scale of the good end; None where it was not measured."""

@@ -65,7 +65,8 @@ _LEVELS = {
 def bisection_document(bisection: Bisection) -> Document:
     """The answer, the states in their order, the operators, and how to repeat it."""
     first, last = bisection.states[0].name, bisection.states[-1].name
-    heading = f"{bisection.model}, {bisection.runtime}: {first} to {last}"
+    model = ", ".join(filter(None, (bisection.model, bisection.method)))
+    heading = f"{model}, {bisection.runtime}: {first} to {last}"
     trust = [Sentence(*quality_line(bisection.step.quality))] if bisection.step else []
     return Document(
         title=heading,
@@ -85,7 +86,7 @@ def _answer(bisection: Bisection) -> str:
         names = ", ".join(one.name for one in between)
         ends = f"between {bisection.last_good} and {bisection.first_bad}"
         return f"slower since a {bisection.kind} {ends}: no answer for {names}"
-    end = bisection.step.end_to_end if bisection.step else bisection.ends
+    end = bisection.step.verdict_of(bisection.method) if bisection.step else bisection.ends
     if end.speedup is None:
         return f"{bisection.first_bad} is where it became slower; its ratio is withheld: {end.reason}"
     if end.verdict is not Verdict.SLOWER:

@@ -338,6 +338,10 @@ class Comparison(msgspec.Struct, frozen=True, tag_field="schema", tag=COMPARISON
         """The verdicts that answer, by method; see :func:`verdicts_of`."""
         return verdicts_of(self.end_to_end, self.methods)
 
+    def verdict_of(self, method: str | None) -> EndToEnd:
+        """The verdict on one of several methods; on all calls where it is null, or not called."""
+        return self.verdicts.get(method or "", self.end_to_end)
+
     @property
     def has_split(self) -> bool:
         """Whether the change is split into operators; whole calls of a runtime that writes no traces are not."""

@@ -82,10 +82,10 @@ def not_switched(pair: PairEvidence) -> str | None:
 
 def undecided(pair: PairEvidence) -> str | None:
     """Why the measurements decide nothing: they were disturbed, or too few rounds ran; None when they do."""
-    end_to_end = pair.comparison.end_to_end
-    if end_to_end.reason:
-        return f"the comparison is withheld: {end_to_end.reason}"
-    few = end_to_end.verdict is Verdict.UNDECIDABLE
+    ends = pair.comparison.verdicts.values()
+    if reasons := [end.reason for end in ends if end.reason]:
+        return f"the comparison is withheld: {reasons[0]}"
+    few = any(end.verdict is Verdict.UNDECIDABLE for end in ends)
     return "inconclusive: add rounds (--rounds 6)" if few else None
 
 
@@ -192,41 +192,54 @@ def outputs_agree(pair: PairEvidence) -> Message:
 def acceleration_effect(pair: PairEvidence) -> Message:
     """Acceleration that provably changes nothing, or slows the model down."""
     rule = "acceleration_effect"
-    result = pair.comparison.end_to_end
-    interval = f" {interval_text(result.ci95, ratio_text)}" if result.ci95 else ""
-    times = f"{time_text(pair.comparison.baseline.headline_ns)} to {time_text(pair.comparison.candidate.headline_ns)}"
-    figures = times if result.speedup is None else f"{ratio_text(result.speedup)}{interval}, {times}"
+    verdicts, figures = pair.comparison.verdicts, _figures(pair)
     problem = not_switched(pair) or undecided(pair)
-    if problem or result.speedup is None:
+    if problem or any(end.speedup is None for end in verdicts.values()):
         return not_checked(rule, f"{problem} ({figures})")
-    if result.verdict is Verdict.FASTER:
-        return passed(rule, f"acceleration works: {figures}")
-    if result.verdict is Verdict.SLOWER:
+    slower = {method: end for method, end in verdicts.items() if end.verdict is Verdict.SLOWER}
+    if slower:
         step = "turn it off for this model, or try another number type; the operator table shows what became slower"
-        # By the ratio, which the verdict is on: it cannot be more than the candidate takes.
-        lost = pair.comparison.candidate.headline_ns * (1 - result.speedup)
-        saving = Saving(lost, _lost(pair), "if it ran as fast as the baseline")
-        words = "Acceleration makes the model slower", figures, step
-        return finding(rule, Severity.HIGH, words, saving)
-    hidden = unseen(result, UNHELPED_SPEEDUP)
+        words = f"Acceleration makes {', '.join(slower) or 'the model'} slower", figures, step
+        return finding(rule, Severity.HIGH, words, _lost(pair))
+    if any(end.verdict is Verdict.FASTER for end in verdicts.values()):
+        return passed(rule, f"acceleration works: {figures}")
+    hidden = _hidden(pair, UNHELPED_SPEEDUP)
     if hidden:
         return not_checked(rule, hidden)
     if is_unused(pair):
         return passed(rule, f"no operator changed either; see the check on latency: {figures}")
-    beyond = share_text(result.excluded_beyond or 0.0)
+    beyond = share_text(max(end.excluded_beyond or 0.0 for end in verdicts.values()))
     title = f"{switched_text(pair)} makes no difference to latency: a change beyond {beyond} is ruled out"
     step = "see which operators changed, and which category now takes the time"
     message = finding(rule, Severity.HIGH, (title, figures, step), no_saving("the latency is the same"))
     return contextual(pair, message)
 
 
-def _lost(pair: PairEvidence) -> tuple[float, float] | None:
-    """95 % interval of what a slower candidate loses against the baseline, from that of the speedup."""
-    result = pair.comparison.end_to_end
-    if result.ci95 is None:
-        return None
-    low, high = (pair.comparison.candidate.headline_ns * (1 - speedup) for speedup in reversed(result.ci95))
-    return max(0.0, low), max(0.0, high)
+def _figures(pair: PairEvidence) -> str:
+    """The speedup with its interval and both times, of several methods one by one."""
+    texts = []
+    for method, end in pair.comparison.verdicts.items():
+        sides = pair.comparison.baseline.headline_ns, pair.comparison.candidate.headline_ns
+        before, after = (end.baseline_ns, end.candidate_ns) if method else sides
+        interval = f" {interval_text(end.ci95, ratio_text)}" if end.ci95 else ""
+        ratio = "" if end.speedup is None else f"{ratio_text(end.speedup)}{interval}, "
+        texts.append(f"{f'{method} ' if method else ''}{ratio}{time_text(before)} to {time_text(after)}")
+    return "; ".join(texts)
+
+
+def _hidden(pair: PairEvidence, speedup: float) -> str | None:
+    """Why a speedup of this size, of one of several methods, would not have shown; None when each would."""
+    return next(filter(None, (unseen(end, speedup) for end in pair.comparison.verdicts.values())), None)
+
+
+def _lost(pair: PairEvidence) -> Saving:
+    """What a slower candidate loses against the baseline: by the ratio, which the verdict is on."""
+    result, latency = pair.comparison.end_to_end, pair.comparison.candidate.headline_ns
+    if pair.comparison.methods or result.speedup is None:
+        return no_saving("it is of the calls of single methods")
+    low, high = (latency * (1 - end) for end in reversed(result.ci95)) if result.ci95 else (None, None)
+    interval = None if low is None or high is None else (max(0.0, low), max(0.0, high))
+    return Saving(latency * (1 - result.speedup), interval, "if it ran as fast as the baseline")
 
 
 def contextual(pair: PairEvidence, message: Message) -> Message:
@@ -238,17 +251,18 @@ def contextual(pair: PairEvidence, message: Message) -> Message:
 def acceleration_unused(pair: PairEvidence) -> Message:
     """CPU features that change nothing when switched: no speedup, no operator, no kernel name; and why."""
     rule = "acceleration_unused"
-    result = pair.comparison.end_to_end
+    ends = pair.comparison.verdicts.values()
     problem = not_switched(pair) or undecided(pair)
-    if problem or result.speedup is None:
+    if problem or any(end.speedup is None for end in ends):
         return not_checked(rule, problem or "the ratio is not known")
+    speedups = ", ".join(ratio_text(end.speedup or 0.0) for end in ends)
     changed, renamed = _changed(pair), _renamed(pair)
     if not is_unused(pair):
         seen = f"{counted_text(len(changed), 'operator')} and {counted_text(len(renamed), 'name')} changed"
-        return passed(rule, f"{ratio_text(result.speedup)}; {seen}")
+        return passed(rule, f"{speedups}; {seen}")
     gains = kernel_gains(pair, heavy_operators(pair))
     expected = expected_speedup(pair, gains)
-    hidden = unseen(result, max(UNHELPED_SPEEDUP, expected or 0.0))
+    hidden = _hidden(pair, max(UNHELPED_SPEEDUP, expected or 0.0))
     if hidden:
         return not_checked(rule, hidden)
     cause = _structural_cause(pair)
@@ -256,7 +270,7 @@ def acceleration_unused(pair: PairEvidence) -> Message:
         small = f"{ratio_text(expected)} at most was expected: convolutions and products take too little time"
         return passed(rule, f"{small} ({gains_text(gains)})")
     text = (
-        f"{ratio_text(result.speedup)}, a change beyond {share_text(result.excluded_beyond or 0.0)} is ruled out; "
+        f"{speedups}, a change beyond {share_text(max(end.excluded_beyond or 0.0 for end in ends))} is ruled out; "
         f"none of {counted_text(len(pair.comparison.operators), 'operator')} changed detectably, and all kernel names "
         "are the same"
     )
@@ -267,7 +281,7 @@ def acceleration_unused(pair: PairEvidence) -> Message:
 
 def is_unused(pair: PairEvidence) -> bool:
     """Whether no difference is shown: neither of the latency nor of any operator's time or name."""
-    same = pair.comparison.end_to_end.verdict is Verdict.NO_DIFFERENCE
+    same = all(end.verdict is Verdict.NO_DIFFERENCE for end in pair.comparison.verdicts.values())
     return same and not _changed(pair) and not _renamed(pair)
 
 

@@ -90,6 +90,7 @@ class _Bisecting:
         self.told = {state.name: state.told for state in asked.states}
         self._ready: dict[str, RunState] = {}
         self.notes: list[str] = []
+        self.method: str | None = None  # of several, the one that is followed
         self.uncounted: dict[str, list[str]] = {}  # states by the reason why their work was not counted
         self._counted: dict[str, Work | None] = {}
         self._steps = 0
@@ -162,7 +163,7 @@ class _Bisecting:
                 problem = _failure(self.out / name, state.name) or "it was not measured"
                 self.tell(state.name, level=StateLevel.FAILED, problem=problem, bundle=name)
                 return StateLevel.FAILED
-            level = level_of(comparison.end_to_end, ends.end_to_end)
+            level = level_of(comparison.verdict_of(self.method), ends.verdict_of(self.method))
             if level is not StateLevel.UNDECIDED or rounds >= most:
                 self._learn(name, content, state.name, level)
                 return level
@@ -174,7 +175,7 @@ class _Bisecting:
         if comparison is None:
             self.tell(name, level=StateLevel.FAILED, problem=_failure(self.out / bundle, name), bundle=bundle)
             return
-        end = comparison.end_to_end
+        end = comparison.verdict_of(self.method)
         self.tell(
             name,
             level=level,
@@ -200,7 +201,9 @@ class _Bisecting:
         ends = self._ends(content)
         for state in states[1:]:
             comparison = _against(content, state.name)
-            level = level_of(comparison.end_to_end, ends.end_to_end) if comparison else StateLevel.FAILED
+            level = StateLevel.FAILED
+            if comparison:
+                level = level_of(comparison.verdict_of(self.method), ends.verdict_of(self.method))
             self._learn(ENDS, content, state.name, level)
         for state in states:
             self.counted(state)
@@ -216,6 +219,10 @@ class _Bisecting:
         if comparison is None:
             problem = _failure(self.out / ENDS, good.name) or _failure(self.out / ENDS, bad.name) or "not measured"
             raise UsageError(f"an end does not run the model: {problem}", where=self.asked.model)
+        self.method = _followed(comparison)
+        if self.method:
+            followed = f"this follows {self.method}, which slowed most (--methods NAME follows another)"
+            self.notes.append(f"several methods are called; {followed}")
         self.tell(
             good.name,
             level=StateLevel.GOOD,
@@ -291,14 +298,14 @@ def bisected(request: BisectRequest, out: Path, means: Means, *, resume: bool = 
         out.mkdir(parents=True, exist_ok=True)
     work = _Bisecting(request, out, means)
     ends = work.listed() if request.listed else work.ends()
-    slower = ends.end_to_end.verdict is Verdict.SLOWER
+    slower = ends.verdict_of(work.method).verdict is Verdict.SLOWER
     by, result = ("time", None)
     if slower and len(request.states) > 2 and not request.listed:  # noqa: PLR2004 - more than both ends
-        by, result = _located(work, ends.end_to_end)
+        by, result = _located(work, ends.verdict_of(work.method))
     elif slower and not request.listed:
         result = SearchResult(0, 1, 0)
     step, graph = _step(work, result) if result else (None, [])
-    return _result(work, ends.end_to_end, result, step, by, graph)
+    return _result(work, ends.verdict_of(work.method), result, step, by, graph)
 
 
 def _located(work: _Bisecting, ends: EndToEnd) -> tuple[str, SearchResult]:
@@ -308,7 +315,7 @@ def _located(work: _Bisecting, ends: EndToEnd) -> tuple[str, SearchResult]:
     if first is not None and last is not None and _tells(first, last, ends):
         result = search(len(states), lambda one: _level_by_work(work, states[one], first, last))
         comparison = _against(work.neighbours(result), states[result.first_bad].name)
-        if comparison and (part_of(comparison.end_to_end, ends) or 0.0) >= EXPLAINED:
+        if comparison and (part_of(comparison.verdict_of(work.method), ends) or 0.0) >= EXPLAINED:
             return "work", result
         work.notes.append("exact work changes elsewhere than time does")
         for state in states[1:-1]:
@@ -379,7 +386,16 @@ def _result(
         work=evidence,
         notes=notes,
         graph=graph,
+        method=work.method,
     )
+
+
+def _followed(ends: Comparison) -> str | None:
+    """Of several methods the one that slowed most, if any; None where all calls are of one."""
+    if not ends.methods:
+        return None
+    verdicts = ends.verdicts
+    return min(verdicts, key=lambda one: (verdicts[one].verdict is not Verdict.SLOWER, verdicts[one].speedup or 1.0))
 
 
 def _against(content: ReportContent, name: str) -> Comparison | None:

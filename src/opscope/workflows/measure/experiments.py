@@ -55,7 +55,7 @@ from opscope.workflows.reports.reports import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from opscope.analysis.compare.compare import Comparison
+    from opscope.analysis.compare.compare import EndToEnd
     from opscope.bundle.manifest import LockRecord, Plan, Repetition, Variant
     from opscope.bundle.settings import ExperimentSettings
     from opscope.core.system.stages import StageProgress
@@ -401,12 +401,11 @@ def _enough(content: ReportContent, settings: ExperimentSettings) -> bool:
         return False
     if settings.until is None:
         return True
-    return all(_width(comparison) <= settings.until for comparison in content.comparisons)
+    return all(_width(end) <= settings.until for one in content.comparisons for end in one.verdicts.values())
 
 
-def _width(comparison: Comparison) -> float:
+def _width(end_to_end: EndToEnd) -> float:
     """Width of the interval of the speedup, relative to the speedup; infinite where there is no interval."""
-    end_to_end = comparison.end_to_end
     if end_to_end.ci95 is None or end_to_end.speedup is None:
         return float("inf")
     return (end_to_end.ci95[1] - end_to_end.ci95[0]) / end_to_end.speedup
