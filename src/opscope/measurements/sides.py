@@ -253,9 +253,12 @@ def fastest_first(manifest: Manifest) -> list[str]:
     """Variants by latency, where three or more run a network in several runtimes; else empty.
 
     It is the question of such an experiment which of them is the fastest, so all others are compared with that one.
-    Where features are switched off, thread counts differ or nothing was timed without tracing, it is another question.
+    Where features are switched off, thread counts differ, several methods are called or nothing was timed without
+    tracing, it is another question.
     """
     done = [one for one in manifest.variants if one.role is not Role.CONTROL and manifest.completed(one.name)]
+    if any(len(set(manifest.plan.of(one.name).calls)) > 1 for one in done):
+        return []  # one may be first in a prompt and another one in a token
     ways = {(tuple(one.ablated or ()), one.threads, tuple(one.affinity)) for one in done}
     alike = len(ways) == 1 and not manifest.switches and all(one.role is not Role.ACCELERATED for one in done)
     if len(done) < _FEWEST or not alike or manifest.target.emulated or len(set(runtimes_of(manifest, done))) == 1:

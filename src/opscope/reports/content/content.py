@@ -207,14 +207,18 @@ def threads_text(count: int | None) -> str:
     return f"threads {NOT_KNOWN}" if count is None else counted_text(count, "thread")
 
 
-def latency_ns(content: ReportContent, name: str) -> float | None:
-    """Latency of a variant as the answer has it; None without a result."""
+def latency_ns(content: ReportContent, name: str, method: str = "") -> float | None:
+    """Latency of a variant, or of one of several methods that it calls, as the answer has it; None without a result."""
     for one in content.comparisons:
-        times = dict(zip((one.baseline.label, one.candidate.label), side_latencies(one.end_to_end), strict=True))
-        if name in times:
+        times = dict(
+            zip((one.baseline.label, one.candidate.label), side_latencies(one.verdict_of(method)), strict=True)
+        )
+        if name in times and (not method or method in one.verdicts):
             return times[name]
     result = content.result(name)
-    return result.analysis.headline_ns if result and result.analysis else None
+    if result is None or result.analysis is None:
+        return None
+    return result.analysis.by_method[method][0].median_ns if method else result.analysis.headline_ns
 
 
 def side_names(content: ReportContent) -> tuple[str, str]:

@@ -35,7 +35,7 @@ from opscope.reports.document.template import picture
 from opscope.reports.document.text import plain
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
     from collections.abc import Set as AbstractSet
 
     from opscope.analysis.analysis import Analysis
@@ -217,34 +217,52 @@ def _drawn_rounds(content: ReportContent) -> str | None:
     return round_medians(content)
 
 
-def variants_table(content: ReportContent, *, brief: bool = False) -> TableBlock:
-    """Latency of every variant, in the order of the plan; brief: what a first screen has of it."""
-    full = not brief
+class _TimedVariant(NamedTuple):
+    """A variant and what was timed of it: all of its calls, or those of one of several methods."""
 
-    def lost(row: VariantResult) -> str:
+    variant: Variant
+    analysis: Analysis | None
+    method: str = ""  # empty for all calls
+    latency: Latency | None = None
+
+
+def _timed(results: Iterable[VariantResult]) -> list[_TimedVariant]:
+    return [
+        _TimedVariant(one.variant, one.analysis, method, latency)
+        for one in results
+        for method, (latency, _) in (one.analysis.by_method if one.analysis else {"": (None, None)}).items()
+    ]
+
+
+def variants_table(content: ReportContent, *, brief: bool = False) -> TableBlock:
+    """Latency of every variant, in the order of the plan, of several methods one by one; brief: for a first screen."""
+    full, rows = not brief, _timed(_rows(content) if brief else content.variants)
+
+    def lost(row: _TimedVariant) -> str:
         """Why there is no latency."""
         return NOT_KNOWN if content.has_lost(row.variant.name) else "not measured"
 
     return table(
-        _rows(content) if brief else content.variants,
+        rows,
         column("variant", Format.NAME, lambda row: row.variant.name),
+        column("method", Format.NAME, lambda row: row.method) if any(row.method for row in rows) else None,
         column("features", Format.TEXT, _features(content)) if full else None,
         column("threads", Format.COUNT, lambda row: row.variant.threads, absent=NOT_KNOWN) if full else None,
-        column("latency ms", Format.MS, lambda row: latency_ns(content, row.variant.name) or lost(row)),
+        column("latency ms", Format.MS, lambda row: latency_ns(content, row.variant.name, row.method) or lost(row)),
         *(_beside(content) if brief else ()),
         column("median ms", Format.MS, _of("median_ns")) if full else None,
         column("mean ms", Format.MS, _of("mean_ns")) if full else None,
         column("p90 ms", Format.MS, _of("p90_ns")),
         column("95 % of the median", Format.MS, _of("ci95_median_ns"), absent="too few") if full else None,
         column("inferences", Format.COUNT, _of("n")) if full else None,
-        column("processes", Format.COUNT, lambda row: len(row.analysis.latency.processes) if row.analysis else 0),
-        column("timed", Format.TEXT, lambda row: row.analysis.latency.source if row.analysis else "") if full else None,
+        column("processes", Format.COUNT, lambda row: len(row.latency.processes) if row.latency else 0),
+        column("timed", Format.TEXT, lambda row: row.latency.source if row.latency else "") if full else None,
         column("tracing", Format.FIGURE, _tracing_cost, absent=NOT_KNOWN) if full else None,
         column("features", Format.TEXT, _features(content)) if brief else None,
     )
 
 
-def _features(content: ReportContent) -> Callable[[VariantResult], str]:
+def _features(content: ReportContent) -> Callable[[_TimedVariant], str]:
     return lambda row: off_text(row.variant, runtime_title(content.manifest, row.variant))
 
 
@@ -257,24 +275,28 @@ def _rows(content: ReportContent) -> Sequence[VariantResult]:
 def _beside(content: ReportContent) -> list[TableColumn]:
     """Of three variants and more how each compares with the fastest or with its baseline; of two the answer says it."""
     head = "time / fastest"
-    found = {one.name: (one.end, one.verdict) for one in ranked(content)}
+    found = {(one.name, ""): (one.end, one.verdict) for one in ranked(content)}
     if not found:
-        head, ends = "speedup", {one.candidate.label: one.end_to_end for one in content.comparisons[::-1]}
-        found = {name: (end, end.verdict) for name, end in ends.items()}
+        head, others = "speedup", content.comparisons[::-1]
+        found = {(one.candidate.label, m): (end, end.verdict) for one in others for m, end in one.verdicts.items()}
     if len(content.variants) < _SEVERAL or not found:
         return []
     return [
-        column(head, Format.RATIO, lambda row: (own := found.get(row.variant.name)) and own[0].speedup),
-        column("95 % interval", Format.RATIO, lambda row: (own := found.get(row.variant.name)) and own[0].ci95),
-        column("verdict", Format.VERDICT, lambda row: (own := found.get(row.variant.name)) and own[1]),
+        column(head, Format.RATIO, lambda row: (own := found.get((row.variant.name, row.method))) and own[0].speedup),
+        column(
+            "95 % interval",
+            Format.RATIO,
+            lambda row: (own := found.get((row.variant.name, row.method))) and own[0].ci95,
+        ),
+        column("verdict", Format.VERDICT, lambda row: (own := found.get((row.variant.name, row.method))) and own[1]),
     ]
 
 
-def _of(name: str) -> Callable[[VariantResult], Any]:
-    return lambda row: getattr(row.analysis.latency, name) if row.analysis else None
+def _of(name: str) -> Callable[[_TimedVariant], Any]:
+    return lambda row: getattr(row.latency, name) if row.latency else None
 
 
-def _tracing_cost(row: VariantResult) -> str | None:
+def _tracing_cost(row: _TimedVariant) -> str | None:
     """How much longer traced runs took; None where that is not known, and where they took less."""
     analysis = row.analysis
     return share_text(analysis.factor - 1) if analysis and analysis.tracing and analysis.factor > 1 else None
@@ -294,17 +316,17 @@ def _statistics(content: ReportContent) -> TableBlock:
     )
     heads = ("min", "max", "mean, 5 % trimmed", "10 % trimmed", "stdev", "MAD", "p75", "p95", "p99")
     return table(
-        [row for row in content.variants if row.analysis],
-        column("variant, in ms", Format.NAME, lambda row: row.variant.name),
+        [row for row in _timed(content.variants) if row.latency],
+        column("variant, in ms", Format.NAME, lambda row: ", ".join(filter(None, (row.variant.name, row.method)))),
         *(column(head, Format.MS, _of(name), absent="not measured") for head, name in zip(heads, ms, strict=True)),
         column("CV", Format.SHARE, _of("cv"), absent="not measured"),
-        column("outliers", Format.COUNT, lambda row: row.analysis.latency.outliers.count),
+        column("outliers", Format.COUNT, lambda row: row.latency.outliers.count),
         column("outlier limits", Format.MS, _outlier_bounds),
     )
 
 
-def _outlier_bounds(row: VariantResult) -> tuple[float, float] | None:
-    outliers = row.analysis.latency.outliers if row.analysis else None
+def _outlier_bounds(row: _TimedVariant) -> tuple[float, float] | None:
+    outliers = row.latency.outliers if row.latency else None
     return (outliers.low_ns, outliers.high_ns) if outliers else None
 
 
