@@ -208,6 +208,11 @@ class Analysis(HeadlineSplit, msgspec.Struct, frozen=True, kw_only=True, tag_fie
             return {one.method: (one.latency, one.traced) for one in self.methods}
         return {"": (self.latency, self.traced)}
 
+    @property
+    def largest_method(self) -> str:
+        """Of several methods the one whose calls take most time together; empty for all calls."""
+        return max(self.methods, key=lambda one: one.share).method if len(self.methods) > 1 else ""
+
     def calls_share(self, method: str) -> float:
         """Part of all measured calls that are of a method; 1 for the empty name of all calls."""
         calls = {one.method: one.calls for one in self.methods}

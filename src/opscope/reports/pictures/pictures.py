@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from opscope.analysis.analysis import Analysis
+    from opscope.analysis.latency.latency import Latency
     from opscope.reports.content.content import ReportContent
 
     Rows: TypeAlias = list[dict[str, Any]]
@@ -32,10 +33,13 @@ _MORE_ADDRESSES = "allow more address space (ulimit -v unlimited), and limit mem
 _PADDING = {"left": 14, "right": 8, "top": 4, "bottom": 4}
 
 
-def latency_series(content: ReportContent) -> str | None:
-    """Latency of each inference, the median over processes with a band from the fastest to the slowest process."""
-    done = [(r.variant.name, r.analysis) for r in content.variants if r.analysis is not None]
-    rows = [row for name, analysis in done for row in _series(name, analysis)]
+def latency_series(content: ReportContent, method: str = "") -> str | None:
+    """Latency of each inference, the median over processes with a band from the fastest to the slowest process.
+
+    ``method``: one of several, of whose calls it is, behind the warm-up.
+    """
+    done = [(r.variant.name, _latency(r.analysis, method)) for r in content.variants if r.analysis is not None]
+    rows = [row for name, latency in done for row in _series(name, latency)]
     if not rows:
         return None
     colour = _colour([name for name, _ in done])
@@ -48,7 +52,7 @@ def latency_series(content: ReportContent) -> str | None:
     line = base.mark_line(strokeWidth=1.6).encode(y=alt.Y("median:Q", scale=scale, title="ms (logarithmic)"))
     layers = [band, line]
     warmup = content.manifest.plan.warmup
-    if warmup:
+    if warmup and not method:
         ends: Rows = [{"inference": warmup - 0.5, "text": "warm-up ends"}]
         rule = alt.Chart(rows_of(ends)).encode(x="inference:Q")
         layers.append(rule.mark_rule(strokeDash=[4, 3], color=INK))
@@ -56,8 +60,12 @@ def latency_series(content: ReportContent) -> str | None:
     return drawn(alt.layer(*layers).properties(width=_WIDTH, height=210))
 
 
-def round_medians(content: ReportContent) -> str | None:
-    """Median latency of each process by round: the spread that the interval comes from."""
+def _latency(analysis: Analysis, method: str) -> Latency:
+    return analysis.by_method.get(method, (analysis.latency, None))[0]
+
+
+def round_medians(content: ReportContent, method: str = "") -> str | None:
+    """Median latency of each process by round: the spread that the interval comes from; ``method`` as above."""
     rows: Rows = []
     names = []
     for result in content.variants:
@@ -68,7 +76,7 @@ def round_medians(content: ReportContent) -> str | None:
         rounds = [repetition.round for repetition in content.manifest.completed(result.variant.name, arm)]
         rows += [
             {"variant": result.variant.name, "round": number + 1, "ms": process.median_ns / 1e6}
-            for number, process in zip(rounds, result.analysis.latency.processes, strict=False)
+            for number, process in zip(rounds, _latency(result.analysis, method).processes, strict=False)
         ]
     if not rows:
         return None
@@ -90,9 +98,8 @@ def rows_of(rows: Rows) -> alt.Data:
     return alt.Data(values=rows)  # type: ignore[no-untyped-call] # altair's generated classes are not annotated
 
 
-def _series(name: str, analysis: Analysis) -> Rows:
+def _series(name: str, latency: Latency) -> Rows:
     """Rows of the latency picture; long series are binned so that a picture stays a picture."""
-    latency = analysis.latency
     runs = [
         np.concatenate([np.asarray(warmup), own]) / 1e6
         for warmup, own in zip(latency.warmup_samples_ns, latency.by_process(), strict=False)

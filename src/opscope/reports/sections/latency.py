@@ -182,17 +182,20 @@ def latency_section(content: ReportContent) -> Section:
         blocks += [comparisons_table(content.comparisons), Sentence(_COMPARED, Tone.DIM)]
     blocks += [Details("All latency statistics", [_statistics(content)]), Sentence(_how_timed(content), Tone.DIM)]
     if content.shown:
+        method = content.shown.largest_method
+        of = f", {plain(method, 60)}" if method else ""
         blocks.append(
             Beside(
                 [
                     Section(
-                        "Latency per inference",
-                        [picture("latency per inference", lambda: _drawn_series(content), _BAND)],
+                        f"Latency per inference{of}",
+                        [picture("latency per inference", lambda: _drawn_series(content, method), _BAND)],
                     ),
                 ],
                 [
                     Section(
-                        "Median per process", [picture("median per process", lambda: _drawn_rounds(content), _DIFFER)]
+                        f"Median per process{of}",
+                        [picture("median per process", lambda: _drawn_rounds(content, method), _DIFFER)],
                     ),
                 ],
             )
@@ -205,16 +208,16 @@ _BAND = "Median over processes; the band spans the fastest to the slowest proces
 _DIFFER = "Identical processes differ; the interval is at least as wide as their spread implies."
 
 
-def _drawn_series(content: ReportContent) -> str | None:
+def _drawn_series(content: ReportContent, method: str) -> str | None:
     from opscope.reports.pictures.pictures import latency_series
 
-    return latency_series(content)
+    return latency_series(content, method)
 
 
-def _drawn_rounds(content: ReportContent) -> str | None:
+def _drawn_rounds(content: ReportContent, method: str) -> str | None:
     from opscope.reports.pictures.pictures import round_medians
 
-    return round_medians(content)
+    return round_medians(content, method)
 
 
 class _TimedVariant(NamedTuple):
@@ -396,7 +399,7 @@ def methods_section(content: ReportContent) -> Section | None:
     )
     calls = [
         f"A call of {row.method}: "
-        + ", ".join(f"{one.category.value} {share_text(one.share)}" for one in row.categories if one.time_ns)
+        + ", ".join(f"{one.category.value} {share_text(one.share)}" for one in row.categories if one.share)
         for row in rows
     ]
     blocks = [
