@@ -87,6 +87,20 @@ def test_what_is_counted_adds_up(work: Work) -> None:
     assert work.rest.before > work.rest.after > 0
 
 
+def test_methods_are_counted_as_each_alone(tmp_path: Path) -> None:
+    """However often they are called, and whatever operators share a place in two of them."""
+    methods, kept = ROOT / "tests" / "data" / "two_methods.pte", {}
+    for name in ("prefill", "decode"):
+        alone = counted("--methods", name, cwd=tmp_path, program=methods)
+        kept |= {(name, one.instruction, one.position): (one.instructions, one.macs) for one in alone.operators}
+    together = counted("--methods", "decode:3,prefill", cwd=tmp_path, program=methods)
+    assert {(one.method, one.instruction, one.position) for one in together.operators} == kept.keys()
+    for one in together.operators:
+        instructions, macs = kept[one.method, one.instruction, one.position]
+        assert one.instructions == pytest.approx(instructions, rel=0.02, abs=500)
+        assert one.macs == macs
+
+
 def test_features_are_off(work: Work) -> None:
     """Without AVX2 no fused multiply-add is left, and more instructions do the same work."""
     (off,) = work.others

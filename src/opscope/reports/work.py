@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from opscope.core.grouping import grouped
 from opscope.core.stats.effect import Verdict
 from opscope.core.units import count_text, counted_text, ratio_text, share_text, signed_share_text, size_text
 from opscope.reports.document.blocks import (
@@ -21,7 +22,7 @@ from opscope.reports.document.blocks import (
     table,
     words_table,
 )
-from opscope.reports.gate import GateText, comparison_text, measured_text
+from opscope.reports.gate import GateText, comparison_text, latency_criteria, measured_text
 
 if TYPE_CHECKING:
     from opscope.analysis.gate.decision import Criterion, Decision
@@ -48,11 +49,15 @@ def work_document(work: Work) -> Document:
         _rest(work.rest),
         "note: counts work, not time: stalls on memory and on results do not count",
     ]
-    operators = counted_text(len(work.operators), "operator")
+    operators, methods = counted_text(len(work.operators), "operator"), grouped(work.operators, lambda one: one.method)
+    counts = f"{count_text(work.instructions)} instructions per inference in {operators}"
+    if len(methods) > 1:
+        texts_of = (f"{name} {count_text(sum(one.instructions for one in own))}" for name, own in methods.items())
+        counts = f"{', '.join(texts_of)} instructions in {operators}"
     return Document(
         title=work.model,
         heading=f"{work.model}, {work.runtime}",
-        answer=f"{count_text(work.instructions)} instructions per inference in {operators}",
+        answer=counts,
         blocks=[
             *(Sentence(one) for one in (_products(work), *_tiles(work)) if one),
             *([Section("Features off", [_others(work)])] if work.others else []),
@@ -157,9 +162,15 @@ def operator_table(work: Work) -> TableBlock:
         "share": sum(one.instructions for one in rest) / (work.instructions or 1),
     }
     compared = {key: _ratio(work, key) for key in map(_key, rows[:_MOST])} if work.others else {}
+    several = len({one.method for one in rows}) > 1
+
+    def named(one: CountedOperator) -> TableCell:
+        """With its method where several ran."""
+        return TableCell(one.layer or one.name, f"{one.kind} in {one.method}" if several else one.kind, None)
+
     return table(
         rows[:_MOST],
-        column("operator", Format.NAME, lambda one: TableCell(one.layer or one.name, one.kind, None)),
+        column("operator", Format.NAME, named),
         column("instructions", Format.FIGURE, lambda one: count_text(one.instructions)),
         column("share", Format.SHARE, lambda one: one.instructions / (work.instructions or 1)),
         column("MAC", Format.FIGURE, lambda one: count_text(one.macs) if one.macs else "", spare=True),
@@ -225,9 +236,10 @@ def work_and_time_text(decision: Decision[WorkAndTimeEvidence]) -> GateText:
     whole: Decision[Any] = decision
     evidence, (first, *others) = decision.evidence, decision.criteria
     work = work_gate_text(msgspec.structs.replace(whole, evidence=evidence.work, criteria=[first]))
-    time = comparison_text(msgspec.structs.replace(whole, evidence=evidence.time, criteria=others))
+    whole_time = msgspec.structs.replace(whole, evidence=evidence.time, criteria=others)
+    time = comparison_text(whole_time)
     return time._replace(
-        answer=f"work {_brief(first)}; time: {_time_verdict(others[0])}",
+        answer=f"work {_brief(first)}; time: {', '.join(map(_time_verdict, latency_criteria(whole_time)))}",
         sentence=f"{work.sentence}. Time: {time.sentence}",
         sections=lambda most: [*work.sections(most), *time.sections(most)],
         properties={**time.properties, **{key: text for key, text in work.properties.items() if "instructions" in key}},
@@ -240,8 +252,9 @@ def _brief(criterion: Criterion) -> str:
 
 
 def _time_verdict(criterion: Criterion) -> str:
-    """Verdict, change and interval of the end-to-end criterion."""
+    """Verdict, change and interval of a criterion of latency."""
     verdict = criterion.verdict.value if criterion.verdict else criterion.outcome.value
+    verdict = f"{criterion.method} {verdict}" if criterion.method else verdict
     return verdict if criterion.measured is None else f"{verdict}, {measured_text(criterion)}"
 
 

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 import numpy as np
 
+from opscope.analysis.operators.operators import UNKNOWN_METHOD
 from opscope.core.errors import TraceFormatError
 from opscope.core.table import Scope
 from opscope.core.table.places import RecordedOperator, operator_key
@@ -165,7 +166,7 @@ class RestWork(msgspec.Struct, frozen=True):
 
 
 class Work(msgspec.Struct, frozen=True, tag_field="schema", tag="opscope.work/1"):
-    """Exact work of one inference of a model.
+    """Exact work of one inference of a model; of several methods, of one call of each.
 
     Attributes:
         model: path of the program.
@@ -218,7 +219,7 @@ def operators_of(
     """Operators of an analysis with their counts.
 
     Args:
-        analysis: of the table of instructions, whose one measured inference is counted.
+        analysis: of the table of instructions, whose one measured inference, of each method, is counted.
         tables: of each count, by its name: those above, and the classes of instructions.
         classes: of instructions, in the order in which they are told.
         padding: multiply-accumulates with zeros around an input, of one call of an operator.
@@ -231,7 +232,10 @@ def operators_of(
         key = operator_key(operator)
         if key is None or operator.kind == "framework":
             continue
-        of = {name: table.get((key.instruction, key.position), 0) for name, table in counts.items()}
+        of = {name: table.get((key.method, key.instruction, key.position), 0) for name, table in counts.items()}
+        # what an analysis knows is per call of any method, and counted is a call of its own
+        share = analysis.calls_share(operator.method) if len(analysis.methods) > 1 else 1.0
+        calls, macs = operator.calls / share, None if operator.macs is None else round(operator.macs / share)
         told = {name: of[name] for name in classes if of[name]}
         made = CountedOperator(
             method=operator.method,
@@ -247,24 +251,24 @@ def operators_of(
             bytes_stored=of[STORED],
             outer_products=of["outer_product"],
             mac_capacity=of[PRODUCTS],
-            macs=operator.macs,
+            macs=macs,
             tile_capacity=of[TILE_PRODUCTS],
             streaming_starts=of[STREAMING],
-            padding_macs=round(padding.get(key, 0) * operator.calls) if operator.macs else 0,
+            padding_macs=round(padding.get(key, 0) * calls) if macs else 0,
         )
-        if tile_bits and made.on_tiles and operator.macs and operator.shape and operator.calls == 1:
+        if tile_bits and made.on_tiles and macs and operator.shape and calls == 1:
             axis = -1 if channels_last or operator.category is not Category.CONVOLUTION else 1
-            sizes = padded_sizes(operator.macs, made.tile_capacity, operator.shape, axis, tile_bits)
+            sizes = padded_sizes(macs, made.tile_capacity, operator.shape, axis, tile_bits)
             made = msgspec.structs.replace(made, padded=sizes)
         operators.append(made)
     return sorted(operators, key=lambda one: (one.method, one.instruction, one.position))
 
 
-def _by_operator(table: EventTable) -> dict[tuple[int, int], int]:
-    """Counts of the measured inference by instruction and position."""
+def _by_operator(table: EventTable) -> dict[tuple[str, int, int], int]:
+    """Counts of the measured inference, one of each method, by method, instruction and position."""
     (self_times,) = table.self_times
     return {
-        (key.instruction, key.position): spent.self_time
+        (UNKNOWN_METHOD if key.method is None else key.method, key.instruction, key.position): spent.self_time
         for key, spent in self_times.items()
         if key.instruction is not None and key.position is not None
     }

@@ -17,6 +17,7 @@ from opscope.bundle.manifest import Mechanism
 from opscope.core.errors import FeatureError, UsageError
 from opscope.core.files import place_beside, sha256_of
 from opscope.core.system.memory import file_bytes
+from opscope.core.table.calls import named_by_calls
 from opscope.experiment.engine import planned_job
 from opscope.experiment.planned import Experiment
 from opscope.experiment.target_names import kind_named
@@ -104,11 +105,12 @@ def count(  # noqa: PLR0913 - all but the model are by name
         warmup=1,
         timeout=_SECONDS,
     )
-    running = target_running(experiment.model, experiment.target)
+    running = _countable(experiment.model, experiment.target)
     counter.check_machine(running.environment().machine or "")
     steps = [([], None), *_steps(running, counter, ablate, ladder=ladder)]
     with tempfile.TemporaryDirectory(prefix="opscope-") as work:
-        files, job = counting_job(experiment, running, Path(work)) if bundle is None else _measured_job(bundle)
+        asked = counting_job(experiment, running, Path(work)) if bundle is None else _measured_job(bundle)
+        files, job = asked[0], _each_once(asked[1])
         record = next((file for file in files if file.suffix == ".etrecord"), None)
         job = msgspec.structs.replace(job, program=str(_alone(files, {str(record), job.data}, Path(work))))
         given = [planned_input.source for planned_input in job.inputs if planned_input.source]
@@ -122,11 +124,30 @@ def count(  # noqa: PLR0913 - all but the model are by name
             ran = counter.run(running, cleared, directory, texts=runtime.writes_texts)
             trace = next(directory.glob(_TRACES))
             start = runtime.clock_start(trace)
-            side = with_program(trace_side(trace, len(job.calls) or 1), files[0], record)
+            traced = trace_side(trace, len(job.calls) or 1)
+            if job.calls:
+                traced = traced._replace(table=named_by_calls(traced.table, job.calls))
+            side = with_program(traced, files[0], record)
             made = _work(files[0], side, CountedReads(side.table, start), ran, counter)
             named = str(model) if bundle is None else bundle.relative(files[0])
             works.append(msgspec.structs.replace(made, model=named, inputs=given, off=off))
     return shown_as(WorkResult, msgspec.structs.replace(works[0], others=works[1:]))
+
+
+def _countable(model: str, target: str) -> RunTarget:
+    """The target that runs a model to be counted; Python is none, even where it alone has the kernels."""
+    try:
+        return target_running(model, target)
+    except UsageError as error:
+        hint = "a count runs a native runner; `opscope profile` measures such a model"
+        raise UsageError(error.problem, where=error.where, hint=hint) from error
+
+
+def _each_once(job: Job) -> Job:
+    """The run with one call of each method: what a call executes does not differ from one to the next."""
+    calls = tuple(dict.fromkeys(job.calls))
+    each = len(calls) or 1
+    return msgspec.structs.replace(job, calls=calls, inferences=2 * each, warmup=each)
 
 
 def keep_counts(path: str | Path, work: Work) -> None:
