@@ -23,6 +23,7 @@ from opscope.program.structure.dtypes import program_type
 from opscope.program.structure.plan import Dynamism, PlannedTensor
 from opscope.runtimes.language import LanguageModel, declared_phases, is_cache, language_model, phase_fill
 from opscope.runtimes.litert.composites import ATTENTION, decomposed
+from opscope.runtimes.litert.signatures import caches_in_place
 from opscope.runtimes.litert.tflite import read_tflite
 from opscope.runtimes.onnxruntime.language import onnx_language_model, program_in
 from opscope.runtimes.onnxruntime.target import onnxruntime_here
@@ -241,6 +242,29 @@ def test_litert_phases_have_ledgers(tmp_path: Path, name: str, dtype: str, bits:
     for one in found.values():
         assert one["unknown"] == 0
         assert sum(row["share"] for row in one["rows"]) == pytest.approx(1)
+
+
+@needs_litert
+def test_litert_updates_its_cache_where_it_is(tmp_path: Path) -> None:
+    """As its generative library binds it: one buffer for what a call is given and leaves, in both runners alike."""
+    from opscope.runtimes.litert.c_api import DELEGATE, CompiledModel
+    from opscope.runtimes.litert.installed import installed_litert
+
+    program = str(MODELS / "litert-fp32.tflite")
+    model = CompiledModel(installed_litert().library, program, DELEGATE, 1, profiled=False)
+    call = model.calls()["decode"]
+    given = dict(zip(call.inputs, list(call.input_buffers), strict=True))
+    same = {name for name, own in zip(call.outputs, list(call.output_buffers), strict=True) if given.get(name) == own}
+    assert same == {name for name in call.outputs if is_cache(name)}
+    assert len(same) == 4
+    hashes = set()
+    for target in ("native", "local"):
+        done = profile(program, settings=msgspec.structs.replace(QUICK, target=target), out=tmp_path / target)
+        hashes |= {one.measurement.output_sha256 for one in done.content.manifest.repetitions if one.measurement}
+    assert len(hashes) <= 2  # with acceleration and without
+    assert caches_in_place(["tokens", "kv_cache_k_0"], ["logits", "kv_cache_k_0"]) == ["kv_cache_k_0"]
+    assert caches_in_place(["h"], ["h"]) == []
+    assert caches_in_place(["kv_cache_k_0"], ["kv_cache_k_0"], resized=True) == []
 
 
 @needs_onnxruntime

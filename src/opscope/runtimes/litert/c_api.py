@@ -14,6 +14,7 @@ import numpy as np
 
 from opscope.core.errors import RunError
 from opscope.core.units import counted_text
+from opscope.runtimes.litert.signatures import caches_in_place
 from opscope.runtimes.litert.trace import INVOKE_TYPES, MICRO, EventRow
 
 if TYPE_CHECKING:
@@ -143,6 +144,8 @@ class CompiledModel:
         left = self._resized(number, asked, len(outputs)) if any(asked) else []
         filled = self._buffers(signature, number, "Input", asked)
         read = self._buffers(signature, number, "Output", left or [()] * len(outputs))
+        for cache in caches_in_place(inputs, outputs, resized=bool(left)):
+            read[outputs.index(cache)] = filled[inputs.index(cache)]
         function = self._library.LiteRtRunCompiledModel
         function.restype = ctypes.c_int
         numbers = [ctypes.c_size_t(value) for value in (number, len(inputs), len(outputs))]

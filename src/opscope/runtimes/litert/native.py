@@ -20,7 +20,13 @@ from opscope.program.structure.exported import Tensor
 from opscope.runtimes.child import digest, input_arrays, save_outputs
 from opscope.runtimes.litert.c_api import DELEGATE, PLACEHOLDER, check_events
 from opscope.runtimes.litert.installed import KNOWN, LIBRARY, MODULE, PACKAGE, installed_litert
-from opscope.runtimes.litert.signatures import called_signatures, input_tensors, open_sizes, read_callable
+from opscope.runtimes.litert.signatures import (
+    caches_in_place,
+    called_signatures,
+    input_tensors,
+    open_sizes,
+    read_callable,
+)
 from opscope.runtimes.litert.trace import SCHEMA, TRACE, EventRow, LitertInference, LitertTrace
 from opscope.runtimes.native.start import (
     INPUT,
@@ -117,6 +123,7 @@ class LitertJobs(WheelJobs[LitertAnswer]):
             "delegate": job.variant.delegate or DELEGATE,
             "signatures": ",".join(str(numbers[name]) for name in job.calls or called),
             "input_sizes": ",".join(sizes),
+            "caches": ",".join(dict.fromkeys(_caches(called, resized=set(sizes) != {"-"}))),
             "warmup": job.warmup,
             "num_executions": job.inferences - job.warmup,
             "cpu_threads": job.threads,
@@ -180,6 +187,12 @@ class LitertJobs(WheelJobs[LitertAnswer]):
         version, first = self._program.versions[PACKAGE], next(iter(names.values()))
         trace = LitertTrace(SCHEMA, version, job.variant.delegate or DELEGATE, first, inferences)
         write_atomically(into, msgspec.json.encode(trace))
+
+
+def _caches(called: Mapping[str, CalledSignature[RuntimeSignature]], *, resized: bool) -> list[str]:
+    return [
+        name for own in called.values() for name in caches_in_place(own.told.inputs, own.told.outputs, resized=resized)
+    ]
 
 
 def _write_inputs(

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Generic, NamedTuple, Protocol, TypeVar
 from opscope.core.errors import RunError, UsageError
 from opscope.program.structure.exported import Signature, Tensor
 from opscope.program.structure.plan import UNNAMED, Dynamism, PlannedTensor
+from opscope.runtimes.language import is_cache
 from opscope.runtimes.litert.tflite import (
     MEDIAPIPE,
     REGISTERED,
@@ -116,6 +117,15 @@ def called_signatures(
                 )
         signatures[name] = CalledSignature(signature, there)
     return signatures
+
+
+def caches_in_place(inputs: Sequence[str], outputs: Sequence[str], resized: bool = False) -> list[str]:
+    """Caches of keys and values that a call is given and leaves, by their name on both sides: each is one buffer.
+
+    So LiteRT-LM binds them on a CPU (the outputs of ``llm_litert_compiled_model_executor.cc`` are duplicates of the
+    inputs, that is the same memory), and an update copies no whole cache. Those whose sizes are given anew have two.
+    """
+    return [] if resized else [name for name in outputs if is_cache(name) and name in inputs]
 
 
 def open_sizes(

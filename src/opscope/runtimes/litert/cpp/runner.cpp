@@ -16,6 +16,7 @@ const Flags& own_flags() {
       {"signatures", "numbers of the signatures to call over and over in this order, separated by commas; default 0"},
       {"input_sizes", "sizes of each input, as 1x8, or - for those of the file, separated by commas; default: the file's"},
       {"input_file", "the inputs' raw bytes are in NAME-0.bin, NAME-1.bin, ...; default: zeros"},
+      {"caches", "outputs that take the place of the input of their name, separated by commas; default: none"},
       {"trace_path", "where to write the events of each call; default: none, and nothing is traced"},
       {"describe", "1: only tell the signatures, with the names of their inputs and outputs"},
   };
@@ -339,7 +340,15 @@ Called prepared(const CompiledModel& compiled, const Model& model, const Flags& 
     called.inputs.push_back(compiled.buffer(number, "Input", i, {asked[i].begin(), asked[i].end()}));
     compiled.fill(called.inputs.back(), base.empty() ? "" : numbered(base, first + i));
   }
+  const Names caches = list(flags, "caches");
   for (size_t i = 0; i < signature.outputs.size(); ++i) {
+    const std::string& name = signature.outputs[i];
+    const auto same = std::find(signature.inputs.begin(), signature.inputs.end(), name);
+    // A cache is updated where it is, as LiteRT-LM has it: one buffer for what a call is given and leaves.
+    if (same != signature.inputs.end() && std::find(caches.begin(), caches.end(), name) != caches.end()) {
+      called.outputs.push_back(called.inputs[same - signature.inputs.begin()]);
+      continue;
+    }
     const std::vector<int64_t> sizes = resized ? called.resized[i].sizes() : std::vector<int64_t>();
     called.outputs.push_back(compiled.buffer(number, "Output", i, sizes));
   }
