@@ -120,6 +120,9 @@ def test_a_fleet_follows_each_method(store: Path) -> None:
     assert fleet.dominant[0].present == 2
     text = store_metrics(store=store).decode()
     assert 'variant="accelerated",method="prefill"' in text
+    loads = [line for line in text.splitlines() if line.startswith("opscope_load_seconds{")]
+    assert len(loads) == 2
+    assert not any(",method=" in line for line in loads)
 
 
 def test_bundles_side_by_side_have_a_line_for_each_method(bundles: list[Path]) -> None:

@@ -69,13 +69,16 @@ def store_metrics(where: str = "", store: str | Path | None = None) -> bytes:
     rows = ask(place, sql, list(chosen.values)).rows
     if not rows:
         raise NotFoundError("no run fits", where=place.address, hint="`opscope store list` shows what is stored")
-    samples = [sample for row in rows for sample in _samples(_run(row))]
+    every = [sample for row in rows for sample in _samples(_run(row))]
+    samples = list({(one.family, one.suffix, *sorted(one.labels.items())): one for one in every}.values())
     return exposition(samples, (*FAMILIES, _STARTED))
 
 
 def _run(row: tuple[Any, ...]) -> _Run:
     cells = dict(zip((*_SERIES, *_ABOUT, *_FIGURES), row, strict=True))
     labels, about = ({name: _label(cells[name]) for name in names} for names in (_SERIES, _ABOUT))
+    if not labels["method"]:
+        del labels["method"]  # all calls are of one
     return _Run(labels, about, {name: cells[name] for name in _FIGURES})
 
 
@@ -85,6 +88,7 @@ def _label(value: object) -> str:
 
 def _samples(run: _Run) -> Iterator[Sample]:
     figures, arm = run.figures, run.labels | {"arm": _label(run.figures["arm"])}
+    whole = {name: text for name, text in run.labels.items() if name != "method"}  # of the process, whatever it called
     yield Sample("opscope_measurement", run.labels | run.about, 1, "_info")
     yield Sample(_STARTED.name, run.labels, figures["created"].replace(tzinfo=timezone.utc).timestamp())
     for quantile, name in (("0.5", "latency_ns"), ("0.9", "p90_ns"), ("0.95", "p95_ns"), ("0.99", "p99_ns")):
@@ -95,8 +99,8 @@ def _samples(run: _Run) -> Iterator[Sample]:
         ("opscope_median_bound_seconds", "ci_low_ns", arm | {"bound": "lower"}, _NANO),
         ("opscope_median_bound_seconds", "ci_high_ns", arm | {"bound": "upper"}, _NANO),
         ("opscope_processes", "processes", arm, 1),
-        ("opscope_peak_memory_bytes", "memory_bytes", run.labels, 1),
-        ("opscope_load_seconds", "load_ns", run.labels, _NANO),
+        ("opscope_peak_memory_bytes", "memory_bytes", whole, 1),
+        ("opscope_load_seconds", "load_ns", whole, _NANO),
     )
     yield from (Sample(family, own, figures[name] / by) for family, name, own, by in known if figures[name] is not None)
     yield from _judged(run)
