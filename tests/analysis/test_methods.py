@@ -219,6 +219,7 @@ def test_a_budget_limits_methods_by_name(tmp_path: Path) -> None:
         ("[end_to_end]\nmax_ms = 1", "end_to_end.max_ms"),
         ('[[method]]\nname = "decod"\nmax_ms = 1', "method[0].name"),
         ('[[method]]\nname = "decode"', "method[0]"),
+        ('[[method]]\nname = "decode"\nmax_ms = 1\n[[method]]\nname = "decode"\nmax_ms = 2', "method[1].name"),
     ):
         file.write_text(text)
         with pytest.raises(UsageError) as caught:

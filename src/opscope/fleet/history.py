@@ -299,14 +299,15 @@ def check_history(
         hint = "`opscope store list` shows what is stored; `store:device=NAME` uses runs under another device name"
         hint += "; runs graded do_not_trust do not count"
         raise MismatchError("the store has no comparable run", where=candidate, hint=hint)
-    first = [float(row[1]) for row in next(iter(found.values()))]
+    shown = next(iter(found))
+    first = [float(row[1]) for row in found[shown]]
     sides = (
         ComparedSide(
             label=f"history of {variant.name}",
             path=f"{HISTORY}{text} in {place.address}",
             headline_ns=sum(first) / len(first),
         ),
-        ComparedSide(label=variant.name, path=bundle.source, headline_ns=analysis.latency.median_ns),
+        ComparedSide(label=variant.name, path=bundle.source, headline_ns=analysis.by_method[shown][0].median_ns),
     )
     model = bundle.manifest.model_of(variant.name)
     before = {method: _predecessors(place, rows, model.sha256, method) for method, rows in found.items()}

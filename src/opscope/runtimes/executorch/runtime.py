@@ -70,7 +70,8 @@ class ExecuTorch(Runtime):
             return self.target(named)
         if named.kind is AUTO:
             return python_instead(needed)
-        raise UsageError(f"only the Python bindings run it: {needed}", where=named.text, hint=f"--target {LOCAL.name}")
+        hint = f"`opscope profile --target {LOCAL.name}` measures it"
+        raise UsageError(f"only the Python bindings run it: {needed}", where=named.text, hint=hint)
 
     def target_here(self) -> RunTarget:
         """The Python bindings of the installed package."""

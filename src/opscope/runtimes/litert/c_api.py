@@ -145,7 +145,9 @@ class CompiledModel:
         filled = self._buffers(signature, number, "Input", asked)
         read = self._buffers(signature, number, "Output", left or [()] * len(outputs))
         for cache in caches_in_place(inputs, outputs, resized=bool(left)):
-            read[outputs.index(cache)] = filled[inputs.index(cache)]
+            given, place = filled[inputs.index(cache)], outputs.index(cache)
+            if self._size(given) == self._size(read[place]):
+                read[place] = given
         function = self._library.LiteRtRunCompiledModel
         function.restype = ctypes.c_int
         numbers = [ctypes.c_size_t(value) for value in (number, len(inputs), len(outputs))]
@@ -236,11 +238,15 @@ class CompiledModel:
             for row in rows
         ]
 
-    def _locked(self, buffer: int | None, mode: int) -> tuple[ctypes.c_void_p, int]:
-        size, place = ctypes.c_size_t(), ctypes.c_void_p()
+    def _size(self, buffer: int | None) -> int:
+        size = ctypes.c_size_t()
         self._call("LiteRtGetTensorBufferPackedSize", ctypes.c_void_p(buffer), ctypes.byref(size))
+        return size.value
+
+    def _locked(self, buffer: int | None, mode: int) -> tuple[ctypes.c_void_p, int]:
+        size, place = self._size(buffer), ctypes.c_void_p()
         self._call("LiteRtLockTensorBuffer", ctypes.c_void_p(buffer), ctypes.byref(place), mode)
-        return place, size.value
+        return place, size
 
     def _unlock(self, buffer: int | None) -> None:
         self._call("LiteRtUnlockTensorBuffer", ctypes.c_void_p(buffer))

@@ -44,6 +44,8 @@ def read_budgets(file: Path) -> Budgets:
     for number, one in enumerate(budgets.method):
         if one.max_ms is None and one.max_slower is None:
             raise wrong(file, f"method[{number}]", "it sets no limit", "give max_ms or max_slower")
+        if any(one.name == other.name for other in budgets.method[:number]):
+            raise wrong(file, f"method[{number}].name", f"{shown(one.name)} has limits already", "join the two entries")
     if not budgets.budget and not budgets.method and end_to_end.max_ms is None and end_to_end.max_slower is None:
         raise wrong(file, "", "it sets no limit", "for example [end_to_end] with max_ms = 12.5")
     for number, budget in enumerate(budgets.budget):

@@ -105,7 +105,7 @@ def count(  # noqa: PLR0913 - all but the model are by name
         warmup=1,
         timeout=_SECONDS,
     )
-    running = _countable(experiment.model, experiment.target)
+    running = target_running(experiment.model, experiment.target)
     counter.check_machine(running.environment().machine or "")
     steps = [([], None), *_steps(running, counter, ablate, ladder=ladder)]
     with tempfile.TemporaryDirectory(prefix="opscope-") as work:
@@ -132,15 +132,6 @@ def count(  # noqa: PLR0913 - all but the model are by name
             named = str(model) if bundle is None else bundle.relative(files[0])
             works.append(msgspec.structs.replace(made, model=named, inputs=given, off=off))
     return shown_as(WorkResult, msgspec.structs.replace(works[0], others=works[1:]))
-
-
-def _countable(model: str, target: str) -> RunTarget:
-    """The target that runs a model to be counted; Python is none, even where it alone has the kernels."""
-    try:
-        return target_running(model, target)
-    except UsageError as error:
-        hint = "a count runs a native runner; `opscope profile` measures such a model"
-        raise UsageError(error.problem, where=error.where, hint=hint) from error
 
 
 def _each_once(job: Job) -> Job:

@@ -198,6 +198,12 @@ class CompiledModel {
     return run_(compiled_, number, inputs.size(), inputs.data(), outputs.size(), outputs.data());
   }
 
+  size_t size(Handle buffer) const {
+    size_t bytes = 0;
+    library_.call("LiteRtGetTensorBufferPackedSize", buffer, &bytes);
+    return bytes;
+  }
+
   void fill(Handle buffer, const std::string& file) const {
     const Locked locked(library_, buffer, kWrite);
     if (file.empty()) {
@@ -344,13 +350,13 @@ Called prepared(const CompiledModel& compiled, const Model& model, const Flags& 
   for (size_t i = 0; i < signature.outputs.size(); ++i) {
     const std::string& name = signature.outputs[i];
     const auto same = std::find(signature.inputs.begin(), signature.inputs.end(), name);
-    // A cache is updated where it is, as LiteRT-LM has it: one buffer for what a call is given and leaves.
-    if (same != signature.inputs.end() && std::find(caches.begin(), caches.end(), name) != caches.end()) {
-      called.outputs.push_back(called.inputs[same - signature.inputs.begin()]);
-      continue;
-    }
     const std::vector<int64_t> sizes = resized ? called.resized[i].sizes() : std::vector<int64_t>();
     called.outputs.push_back(compiled.buffer(number, "Output", i, sizes));
+    // A cache is updated where it is, as LiteRT-LM has it: one buffer for what a call is given and leaves.
+    if (same != signature.inputs.end() && std::find(caches.begin(), caches.end(), name) != caches.end()) {
+      const Handle given = called.inputs[same - signature.inputs.begin()];
+      if (compiled.size(given) == compiled.size(called.outputs.back())) called.outputs.back() = given;
+    }
   }
   return called;
 }
