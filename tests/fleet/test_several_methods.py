@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from fakes import FakeClock, PhasesTarget
+from opscope.analysis.compare.compare import ComparedSide
 from opscope.analysis.gate.decision import Outcome
 from opscope.analysis.latency.methods import MethodTime
 from opscope.api import (
@@ -23,9 +24,12 @@ from opscope.api import (
 )
 from opscope.bundle.bundle import Bundle
 from opscope.core.stats.effect import Verdict
+from opscope.fleet.analysis.history_gate import Predecessors, history_gate
 from opscope.fleet.metrics import store_metrics
 from opscope.fleet.store.rows import BundleLabels
 from opscope.reports.combined.combined import combined_markdown
+from opscope.reports.formats.ci import junit_xml
+from opscope.reports.gate import comparison_text
 from opscope.workflows.reports.reports import content_of
 
 TWO_METHODS = Path(__file__).parents[1] / "data" / "two_methods.pte"
@@ -103,6 +107,24 @@ def test_a_run_is_judged_by_the_history_of_each_method(bundles: list[Path], tmp_
     assert slow.criteria[0].name == "latency of prefill against the stored history"
     assert slow.criteria[0].measured == pytest.approx(0.26, abs=0.05)
     assert {one.method for one in slow.evidence.slower} == {"prefill"}
+
+
+def test_a_method_without_a_history_is_no_pass(bundles: list[Path]) -> None:
+    """The other one is judged all the same, and the text says which is not."""
+    (analysis,) = [
+        one.analysis for one in content_of(Bundle.open(bundles[8])).variants if one.variant.name == "accelerated"
+    ]
+    own = analysis.by_method["decode"][0].median_ns
+    before = Predecessors([own * (1 + 0.001 * number) for number in range(8)], list("abcdefgh"), {}, 0)
+    side = ComparedSide(label="history", path="store:", headline_ns=own)
+    decision = history_gate(analysis, 6, (side, side), {"decode": before}, threshold=0.03, model="two")
+    assert [(one.method, one.outcome) for one in decision.criteria] == [
+        ("decode", Outcome.PASSED),
+        ("prefill", Outcome.INCONCLUSIVE),
+    ]
+    assert not decision.let_through
+    assert "not judged: no stored run calls it" in comparison_text(decision).sentence
+    assert junit_xml(decision, comparison_text(decision)).count(b"<error") == 1
 
 
 def test_a_fleet_follows_each_method(store: Path) -> None:

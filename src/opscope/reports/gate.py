@@ -206,9 +206,7 @@ def comparison_text(decision: Decision[ComparisonEvidence]) -> GateText:
     grade = decision.quality.grade.value if decision.quality else "not judged"
     return GateText(
         answer=slowdown_answer(decision, name, where),
-        sentence="; ".join(
-            _comparison_sentence(end, one) for one, end in zip(latency, evidence.verdicts.values(), strict=True)
-        ),
+        sentence="; ".join(_comparison_sentence(evidence.verdicts.get(one.method or ""), one) for one in latency),
         subject=evidence.model or evidence.candidate.label,
         sections=lambda most: [_slower_section(evidence, most), *_unmatched_sections(evidence.unmatched)],
         sides=_sides(evidence),
@@ -246,8 +244,10 @@ def _word(decision: Decision[Any], where: str = "") -> str:
     return f"{decision.outcome.value}{where}{' (allowed to pass)' if excused else ''}"
 
 
-def _comparison_sentence(end_to_end: EndToEnd, criterion: Criterion) -> str:
+def _comparison_sentence(end_to_end: EndToEnd | None, criterion: Criterion) -> str:
     of = f"{plain(criterion.method, _NAME)} " if criterion.method else ""
+    if end_to_end is None:
+        return f"{of}{time_text(criterion.candidate_ns or 0.0)}, not judged: {criterion.reason}"
     latency = f"{of}{time_text(end_to_end.candidate_ns)}"
     if criterion.measured is None:
         return f"{latency}, no ratio to the baseline: {end_to_end.reason}"

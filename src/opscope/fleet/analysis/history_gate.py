@@ -12,7 +12,7 @@ import msgspec
 import numpy as np
 
 from opscope.analysis.compare.compare import ComparedSide, EndToEnd, MethodChange, OperatorChange, excluded_beyond
-from opscope.analysis.gate.decision import QUIETER, Outcome, decided, overall
+from opscope.analysis.gate.decision import QUIETER, Criterion, Outcome, Quantity, decided, overall
 from opscope.analysis.gate.gate import DESIGN, ComparisonEvidence, Slowdown, doubt, slowdown_criterion, slower_operators
 from opscope.core.stats.effect import FEWEST, Verdict, adjust_for_many, interval_of, predict
 from opscope.core.stats.segments import firm_segments
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from opscope.analysis.analysis import Analysis
-    from opscope.analysis.gate.decision import Criterion, Decision
+    from opscope.analysis.gate.decision import Decision
     from opscope.analysis.latency.latency import Latency
     from opscope.analysis.operators.operators import Operator
     from opscope.core.stats.effect import PredictionInterval
@@ -75,15 +75,30 @@ def history_gate(
     methods = [MethodChange(method, one.end_to_end) for method, one in judged.items() if method]
     outcome = overall([one.criterion for one in judged.values()])
     deciding = next(one for one in judged.values() if one.criterion.outcome is outcome)
-    lacking = [method for method in candidate.by_method if method not in predecessors]
+    lacking = [
+        Criterion(
+            name=f"latency of {method} against the stored history",
+            quantity=Quantity.SLOWDOWN,
+            limit=threshold,
+            measured=None,
+            ci95=None,
+            outcome=Outcome.INCONCLUSIVE,
+            reason="no stored run calls it",
+            candidate_ns=latency.median_ns,
+            method=method,
+        )
+        for method, (latency, _) in candidate.by_method.items()
+        if method not in predecessors
+    ]
+    if lacking and outcome is Outcome.PASSED:
+        advice: str | None = "add runs that call the same methods to the store"
+    else:
+        advice = _advice(outcome, deciding.slowdown, slower)
     return decided(
-        [one.criterion for one in judged.values()],
+        [*(one.criterion for one in judged.values()), *lacking],
         ComparisonEvidence(model, *sides, ends[0], slower, methods=methods),
-        advice=_advice(outcome, deciding.slowdown, slower),
-        notes=[
-            *dict.fromkeys(note for one in judged.values() for note in one.notes),
-            *(f"no stored run calls {method}, which is not judged" for method in lacking),
-        ],
+        advice=advice,
+        notes=dict.fromkeys(note for one in judged.values() for note in one.notes),
     )
 
 
