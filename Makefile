@@ -5,6 +5,7 @@ PYTHON ?= python3
 VENV ?= .venv
 TORCH_INDEX_URL ?=
 MODEL ?= demo/mobilenet_v3_small_xnnpack_fp32.pte
+NAME ?=
 FUZZ_SECONDS ?= 600
 
 BIN := $(VENV)/bin
@@ -19,7 +20,7 @@ PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
 INSTALL_TORCH := $(PIP) install --no-compile $(if $(TORCH_INDEX_URL),--index-url $(TORCH_INDEX_URL)) "$(TORCH)"
 
 .DEFAULT_GOAL := help
-.PHONY: help demo quick test test-all test-pythons test-arm64 consumers check dist bench bench-attribution bench-calibration truth fuzz mutants zoo corpus docs frozen bless clean
+.PHONY: help demo quick test test-all test-pythons test-arm64 check dist bench fuzz mutants zoo corpus docs frozen bless clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "%-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -29,7 +30,7 @@ demo: $(VENV)/runtime.stamp $(if $(filter %.pte,$(MODEL)),,$(VENV)/torch.stamp) 
 	$(BIN)/opscope doctor
 	$(BIN)/opscope profile "$(MODEL)"
 
-test: check ## the gates, then the tests that cost little: ten minutes on two cores
+test: check ## the gates, then the tests that cost little: six minutes on two cores
 	$(BIN)/python -m pytest -m "not nightly" -n auto --dist loadfile
 
 test-all: check $(VENV)/all.stamp ## the gates, then all tests: they cost more than twice as much
@@ -44,13 +45,6 @@ test-pythons: ## every command that needs no torch, in each Python from 3.10 to 
 dist: ## build the wheel and the source distribution into dist/, and check them in clean environments
 	.ci/dist
 
-consumers: ## install what reads the files that convert writes, for tests/consumers (300 MB)
-	$(PYTHON) -m venv .consumers
-	.consumers/bin/python -m pip --quiet --disable-pip-version-check install -r tests/consumers/requirements.txt
-	if command -v npm >/dev/null; then \
-	  npm install --silent --no-save --prefix .consumers @microsoft/sarif-multitool-linux@5.7.0 && \
-	  chmod +x .consumers/node_modules/@microsoft/sarif-multitool-linux/Sarif.Multitool; fi
-
 test-arm64: $(VENV)/dev.stamp ## the whole program on 64-bit Arm Linux, under QEMU: on x86-64 Debian, seven minutes
 	.ci/arm64
 
@@ -61,51 +55,24 @@ check: $(VENV)/dev.stamp ## the gates alone: lint, format, types, layers, docume
 	$(BIN)/lint-imports --no-cache
 	$(BIN)/python docs/build.py --check
 	$(BIN)/python docs/prose.py
+	$(BIN)/python docs/names.py
 	$(MKDOCS)
 
-bench: $(VENV)/dev.stamp ## measure opscope itself, side by side with what it is compared to
-	$(BIN)/python bench/startup.py
-	$(BIN)/python bench/overhead.py
-	$(BIN)/python bench/answer.py
-	$(BIN)/python bench/decode.py
-	$(BIN)/python bench/report.py
-	$(BIN)/python bench/recipes.py
-	$(BIN)/python bench/savings.py
-	$(BIN)/python bench/work.py
-	$(BIN)/python bench/aie.py
-	$(BIN)/python bench/calibration.py
-	$(BIN)/python bench/check.py
-	$(BIN)/python bench/store.py
-	$(BIN)/python bench/history.py
+bench: $(VENV)/dev.stamp ## measure what opscope claims of itself; NAME="decode check" chooses, FULL=1 is the long form
+	$(BIN)/python -m bench $(NAME) $(if $(FULL),--full)
 
-bench-calibration: $(VENV)/dev.stamp ## how often verdicts are wrong and what they can see: simulated, and real runs here (an hour)
-	$(BIN)/python bench/calibration.py --full --measure 60 --pictures docs/pictures
-
-bench-attribution: $(VENV)/dev.stamp ## attribution of XNNPACK's events against the truth, on models of every kind (20 minutes)
-	$(BIN)/python bench/attribution.py
-
-truth: $(VENV)/dev.stamp ## what opscope says beside what is known to be true: advice, counts, planted changes, disturbance (half an hour)
-	$(BIN)/python bench/truth.py --minutes 14 --write docs/design/truth.md
-
-fuzz: $(VENV)/dev.stamp ## damage files for FUZZ_SECONDS a reader and look for anything but a proper error
-	$(BIN)/python -m fuzz.run --seconds $(FUZZ_SECONDS)
-	$(BIN)/python -m fuzz.stateful --seconds $(FUZZ_SECONDS)
-	$(BIN)/python -m fuzz.store_faults
-	$(BIN)/python -m fuzz.store_queries
-	$(BIN)/python -m fuzz.planted --count 100
-	$(BIN)/python -m fuzz.commands --seconds $(FUZZ_SECONDS)
-	$(BIN)/python -m fuzz.prefixes
-	$(BIN)/python -m fuzz.failing_calls
+fuzz: $(VENV)/dev.stamp ## damage what readers, the store and commands are given, for FUZZ_SECONDS a target; NAME= chooses
+	$(BIN)/python -m fuzz $(NAME) --seconds $(FUZZ_SECONDS)
 
 mutants: $(VENV)/dev.stamp ## change code in 60 places, one at a time, and count what tests notice; CHANGED=1: what differs from main
 	$(BIN)/python -m mutants $(if $(CHANGED),--changed $(filter-out 1,$(CHANGED)))
 
 zoo: $(VENV)/all.stamp ## export, run and analyse a hundred models of every kind, as docs/design/zoo.md shows (an hour)
-	$(BIN)/python -m zoo.run --write zoo/results.json
+	$(BIN)/python -m zoo --write
 	$(BIN)/python docs/build.py
 
 corpus: $(VENV)/dev.stamp ## profile the models of packages of the Python index, as docs/design/corpus.md shows (downloads 300 MB)
-	$(BIN)/python -m corpus.run --write corpus/results.json
+	$(BIN)/python -m corpus --write
 	$(BIN)/python docs/build.py
 
 docs: $(VENV)/dev.stamp ## generate the reference pages from the code, and build the site into site/
@@ -121,15 +88,30 @@ bless: $(VENV)/dev.stamp ## show how each report differs from the expected one, 
 clean: ## remove the virtual environment and caches
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis
 
+# Told before anything is made: macOS brings Python 3.9.
+define CHECK_PYTHON
+	@version=$$($(1) -c 'import sys; print("%d.%d" % sys.version_info[:2])' 2>/dev/null); \
+	case "$$version" in 3.10|3.11|3.12|3.13|3.14) exit 0;; esac; \
+	echo "error: $(1) $${version:+is Python }$${version:-cannot be run}; opscope needs Python 3.10 to 3.14" >&2; \
+	for name in python3.14 python3.13 python3.12 python3.11 python3.10; do \
+	  if $$name -c '' 2>/dev/null; then echo "type: $(2)make $(MAKECMDGOALS) PYTHON=$$name" >&2; exit 1; fi; \
+	done; \
+	case "$$(uname)" in Darwin) how="brew install python@3.13";; *) how="install python3.13, as your system does that";; esac; \
+	echo "type: $$how, then: $(2)make $(MAKECMDGOALS) PYTHON=python3.13" >&2; exit 1
+endef
+
 $(VENV)/bin/python:
-	$(PYTHON) -m venv $(VENV)
+	$(call CHECK_PYTHON,$(PYTHON))
+	$(PYTHON) -m venv $(VENV) || { rm -f $(VENV)/bin/python; exit 1; }
 
 $(VENV)/torch.stamp: | $(VENV)/bin/python
+	$(call CHECK_PYTHON,$(BIN)/python,make clean; )
 	$(INSTALL_TORCH)
 	touch $@
 
 # Python compiles what it imports; compiling all of it takes pip half of the time and half a gigabyte.
 $(VENV)/runtime.stamp: pyproject.toml | $(VENV)/bin/python
+	$(call CHECK_PYTHON,$(BIN)/python,make clean; )
 	$(PIP) install --no-compile -e ".[runtime]" "$(EXECUTORCH)"
 	touch $@
 

@@ -1,16 +1,16 @@
 """Reading AI Engine traces: opscope against json.load with a Python pass over the events, in one run on one machine.
 
-The JSON is made here, 200 MB of it: 32 cores with eight slots each, laid out and timed as mlir-aie writes a real GEMM:
-calls between two instruction events, vector and memory stall spans in them, lock stalls between them, port transfers
-all along, jitter from a fixed seed. Each way reads it as a whole process, in turn, by wall time and largest resident
-memory, and beside them what a process takes that only loads the file's bytes, or the program. Then raw words: the same
-content encoded as event-time commands, decoded in this process. Processor time tells what a busy machine hides.
+The JSON is made here, 20 MB of it, 200 MB with ``--full``: 32 cores with eight slots each, laid out and timed as
+mlir-aie writes a real GEMM: calls between two instruction events, vector and memory stall spans in them, lock stalls
+between them, port transfers all along, jitter from a fixed seed. Each way reads it as a whole process, in turn, by wall
+time and peak memory, and beside them what a process takes that only loads the file's bytes, or the program. Then raw
+words: the same content encoded as event-time commands, decoded in this process. Processor time tells what a busy
+machine hides.
 """
 
 from __future__ import annotations
 
 import random
-import statistics
 import sys
 import tempfile
 import time
@@ -18,12 +18,9 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from processes import Process, median_seconds, run
-
-from opscope.npu.readers.words import read_words
-
-sys.path.append(str(Path(__file__).resolve().parents[1] / "tests" / "support"))
 from aie_traces import Span, Tile, json_text, words_text
+from bench.processes import Process, median_process, median_seconds, run_python
+from opscope.npu.readers.words import read_words
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -39,7 +36,6 @@ SLOTS = (
     "LOCK_STALL",
     "INSTR_VECTOR",
 )
-MEGABYTES = 200
 _RUNS = 5
 _EVENTS_A_CALL = 74
 _BYTES_AN_EVENT = 84
@@ -66,14 +62,12 @@ with open(sys.argv[1], "rb", buffering=0) as file:
     while file.read(1 << 20):
         pass
 """
-_START = """
-import opscope.npu.readers.files
-"""
+_START = "import opscope.npu.readers.files"
 _OURS = """
 import sys
 from pathlib import Path
 from opscope.npu.readers.files import read_tiles
-tiles = read_tiles(Path(sys.argv[1])).tiles
+tiles = read_tiles(Path(sys.argv[1]))[0].tiles
 print(sum(len(slot.spans.start) - int(slot.spans.open.sum()) for tile in tiles for slot in tile.slots))
 """
 _PASS, _OPSCOPE = "json.load and a pass", "opscope"
@@ -81,8 +75,62 @@ _WAYS = {_PASS: _PLAIN, _OPSCOPE: _OURS, "only loading bytes": _LOAD, "only impo
 _JSON, _WORDS = "trace.json", "words.txt"
 
 
+def run(*, full: bool) -> bool:
+    """Make the files, in a process of their own so that this one stays small, and print the figures."""
+    megabytes = 200 if full else 20
+    with tempfile.TemporaryDirectory() as directory:
+        run_python("-m", "bench.aie", megabytes, directory)
+        path, words = Path(directory, _JSON), Path(directory, _WORDS)
+        print(f"JSON of {ROWS * COLUMNS} cores, {path.stat().st_size / 1e6:.0f} MB", flush=True)
+        compare_json_readers(path)
+        print(f"raw words of the same array, {words.stat().st_size / 1e6:.1f} MB as text", flush=True)
+        decode_words(words.read_bytes())
+    return True
+
+
+def compare_json_readers(path: Path) -> None:
+    """Print all ways of reading one file as whole processes, and the ratios of the two that are compared."""
+    processes: dict[str, list[Process]] = {name: [] for name in _WAYS}
+    for turn in range(_RUNS):
+        for name, program in _WAYS.items():
+            if name != _PASS or turn < 3:  # noqa: PLR2004 - the slow way three times
+                processes[name].append(run_python("-c", program, path))
+    if len({process.output for name in (_PASS, _OPSCOPE) for process in processes[name]}) != 1:
+        raise SystemExit("the two ways do not find the same number of spans")
+    medians = {name: median_process(runs) for name, runs in processes.items()}
+    print(f"  {'':<22}{'wall':>8}    {'processor':>9}    {'memory':>8}")
+    for name, median in medians.items():
+        print(f"  {name:<22}{median.seconds:8.2f} s  {median.cpu_seconds:9.2f} s  {median.megabytes:8.0f} MB")
+    ratios = [medians[_PASS][figure] / medians[_OPSCOPE][figure] for figure in range(3)]
+    print(f"  {'ratio':<22}{ratios[0]:8.1f} x  {ratios[1]:9.1f} x  {ratios[2]:8.1f} x")
+
+
+def decode_words(text: bytes) -> None:
+    """Print events a second of decoding raw words."""
+    binary = b"".join(int(line, 16).to_bytes(4, "little") for line in text.split())
+    for name, data in (("text", text), ("binary", binary)):
+        events = read_words(data, Path(name)).events
+        way = partial(read_words, data, Path(name))
+        seconds, cpu = median_seconds(way, _RUNS), median_seconds(way, _RUNS, time.process_time)
+        print(f"  {name:<22}{events / seconds / 1e6:5.1f} million events/s, {events / cpu / 1e6:.1f} of processor time")
+
+
+def write_traces(directory: Path, megabytes: int) -> None:
+    """Write the trace of a 4 x 8 array in JSON, about as large as asked for, and as raw words."""
+    rng = random.Random(1)  # noqa: S311 - jitter, not secrets
+    calls = megabytes * 1_000_000 // (ROWS * COLUMNS * _EVENTS_A_CALL * _BYTES_AN_EVENT)
+    tiles = [
+        Tile("core", row + 2, column, SLOTS, tuple(gemm_core(rng, calls)))
+        for column in range(COLUMNS)
+        for row in range(ROWS)
+    ]
+    with (directory / _JSON).open("wb") as file:
+        file.writelines(json_text(tiles))
+    (directory / _WORDS).write_bytes(words_text(tiles))
+
+
 def gemm_core(rng: random.Random, calls: int) -> Iterator[Span]:
-    """Spans of one core of a GEMM: calls of about 1,400 cycles, bound by an input stream of 2,048 cycles a call."""
+    """Yield the spans of one core of a GEMM: calls of 1,400 cycles, bound by an input stream of 2,048 cycles a call."""
     now = rng.randrange(3000, 9000)
     yield Span(6, 1, now)
     for _ in range(calls):
@@ -104,73 +152,5 @@ def gemm_core(rng: random.Random, calls: int) -> Iterator[Span]:
         now += 2049
 
 
-def trace(megabytes: int, seed: int = 1) -> list[Tile]:
-    """Tiles of a 4 x 8 array; all together about as large as asked for."""
-    rng = random.Random(seed)  # noqa: S311 - jitter, not secrets
-    calls = megabytes * 1_000_000 // (ROWS * COLUMNS * _EVENTS_A_CALL * _BYTES_AN_EVENT)
-    return [
-        Tile("core", row + 2, column, SLOTS, tuple(gemm_core(rng, calls)))
-        for column in range(COLUMNS)
-        for row in range(ROWS)
-    ]
-
-
-def make(directory: Path, megabytes: int) -> None:
-    """Write the trace in JSON and as raw words."""
-    tiles = trace(megabytes)
-    with (directory / _JSON).open("wb") as file:
-        file.writelines(json_text(tiles))
-    (directory / _WORDS).write_bytes(words_text(tiles))
-
-
-def compare_json(path: Path) -> None:
-    """Print all ways of reading one file as whole processes, and the ratios of the two that are compared."""
-    runs: dict[str, list[Process]] = {name: [] for name in _WAYS}
-    for turn in range(_RUNS):
-        for name, program in _WAYS.items():
-            if name != _PASS or turn < 3:  # noqa: PLR2004 - the slow way three times
-                runs[name].append(run([sys.executable, "-c", program, str(path)]))
-    if len({one.output for name in (_PASS, _OPSCOPE) for one in runs[name]}) != 1:
-        raise SystemExit("the two ways do not find the same number of spans")
-    figures = {name: _medians(own) for name, own in runs.items()}
-    print(f"  {'':<22}{'wall':>8}    {'processor':>9}    {'memory':>8}")
-    for name, (seconds, cpu, memory) in figures.items():
-        print(f"  {name:<22}{seconds:8.2f} s  {cpu:9.2f} s  {memory / 1024:8.0f} MB")
-    ratios = [plain / ours for plain, ours in zip(figures[_PASS], figures[_OPSCOPE], strict=True)]
-    print(f"  {'ratio':<22}{ratios[0]:8.1f} x  {ratios[1]:9.1f} x  {ratios[2]:8.1f} x")
-
-
-def _medians(runs: list[Process]) -> tuple[float, float, float]:
-    """Wall time, processor time and memory."""
-    rows = [(run.seconds, run.cpu_seconds, float(run.kilobytes)) for run in runs]
-    seconds, cpu, kilobytes = map(statistics.median, zip(*rows, strict=True))
-    return seconds, cpu, kilobytes
-
-
-def decode_words(text: bytes) -> None:
-    """Print events a second of decoding raw words."""
-    binary = b"".join(int(line, 16).to_bytes(4, "little") for line in text.split())
-    for name, data in (("text", text), ("binary", binary)):
-        events = read_words(data, Path(name)).events
-        way = partial(read_words, data, Path(name))
-        seconds, cpu = median_seconds(way, _RUNS), median_seconds(way, _RUNS, time.process_time)
-        print(f"  {name:<22}{events / seconds / 1e6:5.1f} million events/s, {events / cpu / 1e6:.1f} of processor time")
-
-
-def main() -> None:
-    """Make the files, in its own process so that this one stays small, and print the figures."""
-    megabytes, *rest = sys.argv[1:] or [str(MEGABYTES)]
-    if rest:
-        make(Path(rest[0]), int(megabytes))
-        return
-    with tempfile.TemporaryDirectory() as directory:
-        run([sys.executable, __file__, megabytes, directory])
-        path, words = Path(directory, _JSON), Path(directory, _WORDS)
-        print(f"JSON of {ROWS * COLUMNS} cores, {path.stat().st_size / 1e6:.0f} MB", flush=True)
-        compare_json(path)
-        print(f"raw words of the same array, {words.stat().st_size / 1e6:.1f} MB as text", flush=True)
-        decode_words(words.read_bytes())
-
-
 if __name__ == "__main__":
-    main()
+    write_traces(Path(sys.argv[2]), int(sys.argv[1]))

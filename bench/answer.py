@@ -8,60 +8,39 @@ from __future__ import annotations
 
 import json
 import os
-import statistics
-import sys
 import tempfile
 from pathlib import Path
 
-from processes import Process, run
-
+from bench.processes import Process, median_process, run_opscope
 from opscope.runtimes.executorch.export.process import export_model
 
 _MODEL = "toy_cnn"
-_ROUNDS = 3
-_WAYS = {"measured": ["--ceilings"], "kept": [], "left out": ["--no-ceilings"]}
+_MEASURED, _KEPT = "measured", "kept"
+_WAYS = {_MEASURED: ["--ceilings"], _KEPT: [], "left out": ["--no-ceilings"]}
 
 
-def answered(program: Path, out: Path, words: list[str]) -> Process:
-    """One profile of the program, from the command to the end of its report."""
-    command = [sys.executable, "-m", "opscope", "profile", str(program), "--out", str(out), "--quiet", *words]
-    return run(command)
-
-
-def origins(out: Path) -> list[str]:
-    """Where the ceilings of a bundle come from."""
-    return [json.loads(file.read_text())["origin"] for file in out.glob("variants/*/ceilings.json")]
-
-
-def main() -> None:
+def run(*, full: bool) -> bool:
     """Print medians of wall and processor time, and their ratio to a run that measures its ceilings."""
+    processes: dict[str, list[Process]] = {name: [] for name in _WAYS}
+    origins: list[str] = []
     with tempfile.TemporaryDirectory() as work:
-        directory = Path(work)
-        os.environ["XDG_CACHE_HOME"] = str(directory / "cache")
-        program, _ = export_model(_MODEL, "fp32", directory)
-        answered(program, directory / "first", ["--no-ceilings", "--rounds", "1"])  # builds the native runner
-        found: dict[str, list[Process]] = {name: [] for name in _WAYS}
-        used: list[str] = []
-        for number in range(_ROUNDS):
-            for name, words in _WAYS.items():
-                out = directory / f"{name}-{number}"
-                found[name].append(answered(program, out, words))
-                used += origins(out) if name == "kept" else []
-    for name, processes in found.items():
-        wall = statistics.median(process.seconds for process in processes)
-        cpu = statistics.median(process.cpu_seconds for process in processes)
-        ratios = [
-            statistics.median(
-                own.seconds / whole.seconds for own, whole in zip(processes, found["measured"], strict=True)
-            )
-        ]
-        ratios.append(cpu / statistics.median(process.cpu_seconds for process in found["measured"]))
+        os.environ["XDG_CACHE_HOME"] = f"{work}/cache"
+        program, _ = export_model(_MODEL, "fp32", Path(work))
+        profile = ("profile", program, "--quiet", "--out")
+        run_opscope(*profile, f"{work}/first", "--no-ceilings", "--rounds", 1)  # builds the native runner
+        for number in range(7 if full else 3):
+            for name, options in _WAYS.items():
+                out = Path(work) / f"{name}-{number}"
+                processes[name].append(run_opscope(*profile, out, *options))
+                if name == _KEPT:
+                    files = out.glob("variants/*/ceilings.json")
+                    origins += [json.loads(file.read_text())["origin"] for file in files]
+    medians = {name: median_process(runs) for name, runs in processes.items()}
+    for name, median in medians.items():
+        ratios = [median[figure] / medians[_MEASURED][figure] for figure in (0, 1)]
         print(
-            f"ceilings {name:<9} {wall:6.2f} s, {cpu:6.2f} s of a processor: {ratios[0]:.2f} and {ratios[1]:.2f} of "
-            f"measuring them (n = {len(processes)})"
+            f"ceilings {name:<9} {median.seconds:6.2f} s, {median.cpu_seconds:6.2f} s of a processor: "
+            f"{ratios[0]:.2f} and {ratios[1]:.2f} of measuring them (n = {len(processes[name])})"
         )
-    print(f"kept ceilings were used {used.count('cache')} times of {len(used)}, measured anew in the others")
-
-
-if __name__ == "__main__":
-    main()
+    print(f"kept ceilings were used {origins.count('cache')} times of {len(origins)}, measured anew in the others")
+    return True

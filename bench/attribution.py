@@ -1,28 +1,22 @@
 """How often opscope names the right nodes for XNNPACK's events: models of every kind, run for real, against the truth.
 
-    python bench/attribution.py [DIRECTORY [NAME...]]
-
-exports the models of ``attribution_models.py``, runs each as this CPU is and with features switched off, and lets
-``attribution_truth.c``, preloaded into the same process, tell what each operator computed. The directory keeps
-NAME.pte, NAME-VARIANT.etdump and truth.json, and what is there is not made again; without one it is temporary.
-Needs gcc, x86-64 Linux and executorch 1.5.1. It takes about twenty minutes.
+``python -m bench attribution`` exports a few models of ``bench.attribution_models``, all of them with ``--full``, runs
+each as this CPU is and with features switched off, and lets ``attribution_truth.c``, preloaded into the same process,
+tell what each operator computed. Needs gcc, x86-64 Linux and executorch 1.5.1. The long form takes
+twenty minutes.
 """
 
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 import sys
 import tempfile
 from collections import Counter, defaultdict
-from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-import msgspec
-from attribution_truth import NoTruthError, TrueDelegate, TrueEvent, read_records, true_delegates
-
+from bench.attribution_truth import NoTruthError, TrueDelegate, TrueEvent, read_records, true_delegates
 from opscope.bundle.manifest import Mechanism, Variant
 from opscope.experiment.protocol import TRACE, Job
 from opscope.machine.isa import group
@@ -35,7 +29,7 @@ from opscope.runtimes.executorch.xnnpack import read_xnn_graphs
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-_HERE = Path(__file__).parent
+_SHIM = Path(__file__).with_name("attribution_truth.c")
 _INFERENCES, _WARMUP = 8, 2
 _SECONDS = 300
 _HALF_MICROSECOND = 500  # XNNPACK cuts durations to whole microseconds
@@ -46,22 +40,32 @@ _VARIANTS: dict[str, list[str]] = {
     "no-f16c": ["f16c", "avx512fp16"],
     "no-sse4": list(group("x86_64", "sse4").fields),
 }
-_MODELS = """
+_QUICK = "transformer-fp32 gated-group4 convolutions-int8 u_net-fp16 toy_cnn-fp32 weights-dynamic8-whole".split()
+_FULL = """
     transformer-fp32 transformer-fp16 transformer-int8 transformer-dynamic8 transformer-dynamic8-whole
     transformer-group4 transformer-channel4 unmasked-shapes gated-fp32 gated-fp16 gated-int8 gated-dynamic8 gated-group4
     gated-group4-whole attention-fp32 attention-fp16 attention-int8 attention-dynamic8 linear-fp32 linear-fp16
     linear-bf16 linear-dynamic8 linear-group4 linear-channel4 linear-group4-fp16 linear-group4-fp16-whole
-    convolutions-fp32 convolutions-fp16 convolutions-int8 convolutions-dynamic8-whole resnet-fp32 resnet-fp16
-    resnet-int8 unet-fp32 unet-fp16 unet-int8 dense-fp32 dense-fp16 dense-int8 convnext-fp32 convnext-fp16 convnext-int8
-    convnext-dynamic8 smooth-fp32 smooth-fp16 smooth-int8 bounded-fp32 bounded-fp16 means-fp32 means-fp16
-    means-int8 weights-fp32 weights-fp16 weights-dynamic8-whole requantised-fp32 toy_cnn-fp32 toy_cnn-fp16 toy_cnn-int8
-    mobilenet_v3_small-fp32 mobilenet_v3_small-fp16 mobilenet_v3_small-int8 vit_tiny-fp32 vit_tiny-fp16 vit_tiny-int8
-    vit_tiny-dynamic8
+    convolutions-fp32 convolutions-fp16 convolutions-int8 convolutions-dynamic8-whole residual-fp32 residual-fp16
+    residual-int8 u_net-fp32 u_net-fp16 u_net-int8 dense_net-fp32 dense_net-fp16 dense_net-int8 conv_next-fp32
+    conv_next-fp16 conv_next-int8 conv_next-dynamic8 efficient_net-fp32 efficient_net-int8 bilinear-fp32 bilinear-int8
+    super_resolution-fp32 super_resolution-int8 smooth-fp32 smooth-fp16 smooth-int8 bounded-fp32 bounded-fp16 means-fp32
+    means-fp16 means-int8 weights-fp32 weights-fp16 weights-dynamic8-whole requantised-fp32 toy_cnn-fp32 toy_cnn-fp16
+    toy_cnn-int8 mobilenet_v3_small-fp32 mobilenet_v3_small-fp16 mobilenet_v3_small-int8 vit_tiny-fp32 vit_tiny-fp16
+    vit_tiny-int8 vit_tiny-dynamic8
 """.split()
-"""A network of ``attribution_models.py``, then its number type or how it is quantised. ``whole`` leaves dynamically
+"""A network of ``bench.attribution_models``, then its number type or how it is quantised. ``whole`` leaves dynamically
 quantised products in one delegate with the rest."""
 _KINDS = ("exact", "aligned", "ambiguous", "name")
-Truth = dict[str, list[TrueDelegate]]
+
+
+class Trial(NamedTuple):
+    """A program that ran in one variant: its trace, and what its delegates' events truly computed."""
+
+    program: Path
+    variant: str
+    trace: Path
+    truth: list[TrueDelegate]
 
 
 class Event(NamedTuple):
@@ -92,156 +96,128 @@ class Score(NamedTuple):
     wrong_nodes: list[str]
     problems: list[str]
 
-    def shares(self) -> str:
+    @property
+    def shares_text(self) -> str:
         """Number of delegates, of exact ones, shares of time and of events by kind."""
         pairs = ((self.time[kind] / self.time.total(), self.events[kind] / self.events.total()) for kind in _KINDS)
         shares = "".join(f"{time:>8.1%}{events:>7.1%}" for time, events in pairs)
         return f"{self.delegates:>9}{self.exact:>6}{shares}"
 
 
-def build_shim(directory: Path) -> Path:
-    """Compile the shim that is preloaded."""
+def run(*, full: bool) -> bool:
+    """Make the models, take the truth and print both tables; return whether no attribution is wrong."""
+    with tempfile.TemporaryDirectory() as work:
+        directory, names = Path(work), _FULL if full else _QUICK
+        export = [sys.executable, "-m", "bench.attribution_models", work, *names]
+        subprocess.run(export, stderr=subprocess.DEVNULL, check=True)  # in one process: importing torch costs the most
+        trials = run_trials(directory, names)
+        is_right = print_scores(trials, rewrites=True)
+        return print_scores(trials, rewrites=False) and is_right
+
+
+def run_trials(directory: Path, names: Sequence[str]) -> list[Trial]:
+    """Run all programs in all variants; what has no truth is told and left out."""
     shim = directory / "truth.so"
-    command = ["gcc", "-Wall", "-O1", "-shared", "-fPIC", "-o", str(shim), str(_HERE / "attribution_truth.c"), "-ldl"]
-    subprocess.run(command, check=True)
-    return shim
+    subprocess.run(["gcc", "-Wall", "-O1", "-shared", "-fPIC", "-o", str(shim), str(_SHIM), "-ldl"], check=True)
+    trials = []
+    for program in (directory / f"{name}.pte" for name in names):
+        for variant in _VARIANTS if program.exists() else ():
+            try:
+                trials.append(run_with_shim(program, variant, shim))
+            except NoTruthError as error:  # noqa: PERF203 - one program without truth costs the others nothing
+                print(f"{program.stem}-{variant}: no truth: {error}", flush=True)
+    return trials
 
 
-def export_missing(directory: Path, names: Sequence[str]) -> None:
-    """Export the models that are not there yet, in one process, because importing torch costs the most."""
-    missing = [name for name in names if not (directory / f"{name}.pte").exists()]
-    if missing:
-        command = [sys.executable, str(_HERE / "attribution_models.py"), str(directory), *missing]
-        with (directory / "export.log").open("wb") as log:
-            subprocess.run(command, stderr=log, check=True)
-
-
-def run_with_shim(program: Path, variant: str, shim: Path) -> list[TrueDelegate]:
-    """Run a program, keep its trace beside it and say what its events computed.
+def run_with_shim(program: Path, variant: str, shim: Path) -> Trial:
+    """Run a program and say what its events computed.
 
     Raises:
         NoTruthError: it did not run, or the truth cannot be told.
     """
-    with tempfile.TemporaryDirectory() as place:
-        records = Path(place) / "truth.jsonl"
-        os.environ |= {"LD_PRELOAD": str(shim), "OPSCOPE_TRUTH": str(records)}
-        try:
-            job = Job(
-                str(program),
-                Variant(variant, None, None, _VARIANTS[variant], 1, switch=Mechanism.CPUINFO),
-                _INFERENCES,
-                0,
-                _SECONDS,
-            )
-            outcome = python_here().execute(job, Path(place))
-        finally:
-            del os.environ["LD_PRELOAD"], os.environ["OPSCOPE_TRUTH"]
-        if outcome.failure:
-            raise NoTruthError(outcome.failure.message)
-        shutil.copy(Path(place) / TRACE, trace_of(program, variant))
-        if not records.exists():
-            raise NoTruthError("no delegate of XNNPACK was created")
-        return true_delegates(read_xnn_graphs(program), read_records(records))
+    place = program.with_name(f"{program.stem}-{variant}")
+    place.mkdir()
+    records = place / "truth.jsonl"
+    target = python_here()
+    cleared = [field for field in _VARIANTS[variant] if field in target.probe().fields]
+    features = Variant(variant, None, None, cleared, 1, switch=Mechanism.CPUINFO)
+    os.environ |= {"LD_PRELOAD": str(shim), "OPSCOPE_TRUTH": str(records)}
+    try:
+        outcome = target.execute(Job(str(program), features, _INFERENCES, 0, _SECONDS), place)
+    finally:
+        del os.environ["LD_PRELOAD"], os.environ["OPSCOPE_TRUTH"]
+    if outcome.failure:
+        raise NoTruthError(outcome.failure.message)
+    if not records.exists():
+        raise NoTruthError("no delegate of XNNPACK was created")
+    return Trial(program, variant, place / TRACE, true_delegates(read_xnn_graphs(program), read_records(records)))
 
 
-def trace_of(program: Path, variant: str) -> Path:
-    """Where the trace of a variant is kept."""
-    return program.with_name(f"{program.stem}-{variant}.etdump")
-
-
-def calls(trace: Path) -> dict[int, list[Event]]:
-    """For each instruction that calls a delegate, the events of its first call in an inference, in order."""
+def events_by_instruction(trace: Path) -> dict[int, list[Event]]:
+    """For each instruction that calls a delegate, return the events of its first call in an inference, in order."""
     frame = read_trace(trace).table.frame
-    own = frame.filter((frame["scope"] == "delegate_op") & (frame["inference"] >= _WARMUP))
-    found: dict[tuple[int, int], list[tuple[str, int]]] = defaultdict(list)
-    for *key, name, duration in own.select("instruction", "position", "name", "duration").iter_rows():
-        found[key[0], key[1]].append((name, duration))
+    delegated = frame.filter((frame["scope"] == "delegate_op") & (frame["inference"] >= _WARMUP))
+    rows: dict[tuple[int, int], list[tuple[str, int]]] = defaultdict(list)
+    for *key, name, duration in delegated.select("instruction", "position", "name", "duration").iter_rows():
+        rows[key[0], key[1]].append((name, duration))
     events: dict[int, list[Event]] = defaultdict(list)
-    for (instruction, _), rows in sorted(found.items()):
-        mean = sum(duration for _, duration in rows) / len(rows)
-        events[instruction].append(Event(rows[0][0], mean + _HALF_MICROSECOND))
+    for (instruction, _), own in sorted(rows.items()):
+        mean = sum(duration for _, duration in own) / len(own)
+        events[instruction].append(Event(own[0][0], mean + _HALF_MICROSECOND))
     return events
 
 
-def score(program: Path, variant: str, truth: Sequence[TrueDelegate], *, rewrites: bool) -> Score:
+def score_trial(trial: Trial, *, rewrites: bool) -> Score:
     """Attribute the events of a trace and compare with the truth."""
-    recorded = calls(trace_of(program, variant))
-    found = Score(len(truth), 0, Counter(), Counter(), [], [], [])
-    for each, true in zip(read_xnn_graphs(program), truth, strict=True):
+    recorded = events_by_instruction(trial.trace)
+    score = Score(len(trial.truth), 0, Counter(), Counter(), [], [], [])
+    for delegate, true in zip(read_xnn_graphs(trial.program), trial.truth, strict=True):
         events = recorded[true.instruction]
         if [event.name for event in events] != [event.name for event in true.events]:
-            raise SystemExit(f"{program.stem} {variant}: the trace has other events than the runtime")
-        match = match_events(each.graph, [event.name for event in events], rewrites=rewrites)
-        for event, said, fact in zip(events, match.events, true.events, strict=True):
-            found.time[said.attribution.value] += int(event.duration)
-            found.events[said.attribution.value] += 1
-            _compare(found, true, said, fact)
+            raise SystemExit(f"{trial.program.stem} {trial.variant}: the trace has other events than the runtime")
+        match = match_events(delegate.graph, [event.name for event in events], rewrites=rewrites)
+        for event, claim, fact in zip(events, match.events, true.events, strict=True):
+            score.time[claim.attribution.value] += int(event.duration)
+            score.events[claim.attribution.value] += 1
+            _note_errors(score, true, claim, fact)
         if match.problem:
-            found.problems.append(f"delegate {true.delegate}: {match.problem}")
-    return found._replace(exact=len(truth) - len(found.problems))
+            score.problems.append(f"delegate {true.delegate}: {match.problem}")
+    return score._replace(exact=len(trial.truth) - len(score.problems))
 
 
-def _compare(found: Score, true: TrueDelegate, said: EventNodes, fact: TrueEvent) -> None:
+def _note_errors(score: Score, true: TrueDelegate, claim: EventNodes, fact: TrueEvent) -> None:
     """Note what is claimed and is not so. Of two merged nodes of one kind, as clamps, either is the main one."""
-    if said.attribution not in {Attribution.EXACT, Attribution.ALIGNED}:
+    if claim.attribution not in {Attribution.EXACT, Attribution.ALIGNED}:
         return
     place = f"delegate {true.delegate}, {fact.name}"
-    alike = fact.main is None or said.main is None or true.xnodes[said.main] == true.xnodes[fact.main]
-    if said.main != fact.main and not (alike and said.main in fact.nodes):
-        found.wrong_main.append(f"{place}: {said.main}, truly {fact.main} of {fact.nodes}")
-    if said.attribution is Attribution.EXACT and said.nodes != fact.nodes:
-        found.wrong_nodes.append(f"{place}: {said.nodes}, truly {fact.nodes}")
+    alike = fact.main is None or claim.main is None or true.xnodes[claim.main] == true.xnodes[fact.main]
+    if claim.main != fact.main and not (alike and claim.main in fact.nodes):
+        score.wrong_main.append(f"{place}: {claim.main}, truly {fact.main} of {fact.nodes}")
+    if claim.attribution is Attribution.EXACT and claim.nodes != fact.nodes:
+        score.wrong_nodes.append(f"{place}: {claim.nodes}, truly {fact.nodes}")
 
 
-def take_truth(directory: Path, names: Sequence[str]) -> Truth:
-    """Run all models in all variants, as far as that is not done; what has no truth is said and left out."""
-    shim, file = build_shim(directory), directory / "truth.json"
-    truth = msgspec.json.decode(file.read_bytes(), type=Truth) if file.exists() else {}
-    programs = [directory / f"{name}.pte" for name in names]
-    for program, variant in product((each for each in programs if each.exists()), _VARIANTS):
-        key = f"{program.stem}-{variant}"
-        if key in truth and trace_of(program, variant).exists():
-            continue
-        try:
-            truth[key] = run_with_shim(program, variant, shim)
-        except NoTruthError as error:
-            print(f"{key}: no truth: {error}", flush=True)
-        file.write_bytes(msgspec.json.format(msgspec.json.encode(truth), indent=1))
-    return truth
-
-
-def print_table(directory: Path, names: Sequence[str], truth: Truth, *, rewrites: bool) -> None:
-    """One row for each model and the variants that came out alike: shares of time and of events, and errors."""
+def print_scores(trials: Sequence[Trial], *, rewrites: bool) -> bool:
+    """Print a row for each model and the variants that came out alike; return whether no claim is wrong."""
     print(f"\n{'with' if rewrites else 'without'} the replay of XNNPACK's rewrites; shares of delegate time, of events")
     heads = "".join(f"{kind:>15}" for kind in _KINDS)
     print(f"{'model':<30}{'delegates':>9}{'exact':>6}{heads}  main wrong, nodes wrong, variants")
+    rows: dict[tuple[str, str], list[str]] = defaultdict(list)
     notes: dict[str, list[str]] = defaultdict(list)
-    for name in names:
-        rows: dict[str, list[str]] = defaultdict(list)
-        for variant in (each for each in _VARIANTS if f"{name}-{each}" in truth):
-            found = score(directory / f"{name}.pte", variant, truth[f"{name}-{variant}"], rewrites=rewrites)
-            rows[f"{found.shares()}{len(found.wrong_main):>5}{len(found.wrong_nodes):>4}"].append(variant)
-            for note in (*found.wrong_main, *found.wrong_nodes, *(found.problems if rewrites else ())):
-                notes[f"{name} {note}"].append(variant)
-        for row, variants in rows.items():
-            print(f"{name:<30}{row}  {_listed(variants)}", flush=True)
-    print(*(f"{note} ({_listed(variants)})" for note, variants in notes.items()), sep="\n")
+    are_right = True
+    for trial in trials:
+        name, score = trial.program.stem, score_trial(trial, rewrites=rewrites)
+        wrong = len(score.wrong_main), len(score.wrong_nodes)
+        are_right &= not any(wrong)
+        rows[name, f"{score.shares_text}{wrong[0]:>5}{wrong[1]:>4}"].append(trial.variant)
+        for note in (*score.wrong_main, *score.wrong_nodes, *(score.problems if rewrites else ())):
+            notes[f"{name} {note}"].append(trial.variant)
+    for (name, row), variants in rows.items():
+        print(f"{name:<30}{row}  {_variants_text(variants)}", flush=True)
+    for note, variants in notes.items():
+        print(f"{note} ({_variants_text(variants)})")
+    return are_right
 
 
-def _listed(variants: Sequence[str]) -> str:
+def _variants_text(variants: Sequence[str]) -> str:
     return "all" if len(variants) == len(_VARIANTS) else ", ".join(variants)
-
-
-def main(arguments: list[str]) -> None:
-    """Make the models, take the truth and print both tables."""
-    with tempfile.TemporaryDirectory() as temporary:
-        directory, names = Path(arguments[0] if arguments else temporary), arguments[1:] or _MODELS
-        directory.mkdir(exist_ok=True)
-        export_missing(directory, names)
-        truth = take_truth(directory, names)
-        for rewrites in (True, False):
-            print_table(directory, names, truth, rewrites=rewrites)
-
-
-if __name__ == "__main__":
-    main(sys.argv[1:])

@@ -1,12 +1,13 @@
-"""The models on which attribution is judged: ``python bench/attribution_models.py DIRECTORY NAME...`` exports some.
+"""The models on which attribution is judged: ``python -m bench.attribution_models DIRECTORY NAME...`` exports some.
 
 They are small, with random weights, and between them they make XNNPACK do most of what it can do to a graph. A name is
-a network and a number type or how it is quantised, as in ``unet-int8``.
+a network and a number type or how it is quantised, as in ``u_net-int8``.
 """
 
 from __future__ import annotations
 
 import sys
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,8 +23,9 @@ from torch.nn import functional
 from torchao.quantization import Int8DynamicActivationIntxWeightConfig, quantize_
 from torchao.quantization.granularity import PerAxis, PerGroup
 from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e
+from zoo.models import networks, resizes
 
-from opscope.runtimes.executorch.export.registry import build
+from opscope.runtimes.executorch.export.registry import builder
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -183,96 +185,6 @@ def convolutions() -> tuple[nn.Module, Inputs]:
     ), (_image(),)
 
 
-def resnet() -> tuple[nn.Module, Inputs]:
-    """Residual blocks, whose sums have an activation behind them."""
-
-    class Block(nn.Module):
-        def __init__(self, inside: int, outside: int, stride: int) -> None:
-            super().__init__()
-            self.first, self.second = _conv(inside, outside, 3, stride), _conv(outside, outside, 3)
-            self.side = _conv(inside, outside, 1, stride) if stride > 1 else nn.Identity()
-
-        def forward(self, x: Tensor) -> Tensor:
-            return torch.relu(self.second(torch.relu(self.first(x))) + self.side(x))
-
-    return nn.Sequential(
-        _conv(3, 16, 7, 2),
-        nn.ReLU(),
-        nn.MaxPool2d(3, 2, 1),
-        Block(16, 16, 1),
-        Block(16, 32, 2),
-        Block(32, 64, 2),
-        nn.AdaptiveAvgPool2d(1),
-        nn.Flatten(),
-        nn.Linear(64, 10),
-    ), (_image(),)
-
-
-def unet() -> tuple[nn.Module, Inputs]:
-    """Down and up again: transposed convolution, resizing, padding, concatenation."""
-
-    class Unet(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.first, self.second, self.third = _conv(3, 8, 3), _conv(8, 16, 3), _conv(16, 32, 3)
-            self.up = nn.ConvTranspose2d(32, 16, 2, 2)
-            self.fourth, self.fifth = _conv(32, 16, 3), _conv(24, 8, 3)
-            self.last = nn.Conv2d(8, 2, 1)
-
-        def forward(self, x: Tensor) -> Tensor:
-            first = torch.relu(self.first(x))
-            second = torch.relu(self.second(functional.max_pool2d(first, 2)))
-            third = torch.relu(self.third(functional.max_pool2d(second, 2)))
-            up = functional.pad(torch.relu(self.up(third))[..., 1:, :], (0, 0, 1, 0))
-            fourth = torch.relu(self.fourth(torch.cat((up, second), 1)))
-            wide = functional.interpolate(fourth, scale_factor=2, mode="bilinear", align_corners=False)
-            return torch.sigmoid(self.last(torch.relu(self.fifth(torch.cat((wide, first), 1)))))
-
-    return Unet(), (_image(),)
-
-
-def dense() -> tuple[nn.Module, Inputs]:
-    """Concatenations of up to five, slices and shuffled channels."""
-
-    class Dense(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.stem = _conv(3, 8, 3, 2)
-            self.layers = nn.ModuleList(_conv(8 * count, 8, 3) for count in range(1, 5))
-            self.mix = _conv(40, 40, 1, groups=4)
-            self.last = _conv(20, 8, 1)
-
-        def forward(self, x: Tensor) -> Tensor:
-            found = [torch.relu(self.stem(x))]
-            for layer in self.layers:
-                found.append(torch.relu(layer(torch.cat(found, 1))))
-            y = self.mix(torch.cat(found, 1))
-            count, _, height, width = y.shape
-            y = y.view(count, 4, 10, height, width).transpose(1, 2).reshape(count, 40, height, width)
-            left, right = y.chunk(2, 1)
-            return self.last(left * torch.sigmoid(right)) + found[0]
-
-    return Dense(), (_image(),)
-
-
-def convnext() -> tuple[nn.Module, Inputs]:
-    """Wide depthwise convolutions, layer norms over channels, squeeze and excitation."""
-
-    class Block(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.depth, self.norm = nn.Conv2d(24, 24, 7, padding=3, groups=24), nn.LayerNorm(24)
-            self.feed = nn.Sequential(nn.Linear(24, 96), nn.GELU(), nn.Linear(96, 24))
-            self.squeeze = nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Conv2d(24, 8, 1), nn.ReLU(), nn.Conv2d(8, 24, 1))
-
-        def forward(self, x: Tensor) -> Tensor:
-            y = self.feed(self.norm(self.depth(x).permute(0, 2, 3, 1))).permute(0, 3, 1, 2)
-            return x + y * nn.functional.hardsigmoid(self.squeeze(y))
-
-    module = nn.Sequential(nn.Conv2d(3, 24, 4, 4), Block(), Block(), nn.PixelShuffle(2))
-    return module, (torch.randn(1, 3, _IMAGE, _IMAGE),)
-
-
 def _sum_of(parts: Callable[[Tensor], Iterator[Tensor]], layers: nn.Module | None = None) -> nn.Module:
     """A convolution, functions of what it gives, and their sum."""
 
@@ -354,9 +266,16 @@ def requantised() -> tuple[nn.Module, Inputs]:
     return Requantised(), (torch.randn(1, _TOKENS, _WIDTH), torch.randn(1, _WIDTH, _TOKENS))
 
 
-def registered(name: str) -> tuple[nn.Module, Inputs]:
-    """A model of opscope's own list."""
-    model = build(name)
+SHARED = {
+    **{name: getattr(networks, name) for name in ("residual", "u_net", "dense_net", "conv_next", "efficient_net")},
+    **{name: getattr(resizes, name) for name in ("bilinear", "super_resolution")},
+    **{name: builder(name) for name in ("toy_cnn", "mobilenet_v3_small", "vit_tiny")},
+}
+"""Networks of the zoo, and models of opscope's own list."""
+
+
+def _build_shared(name: str) -> tuple[nn.Module, Inputs]:
+    model = SHARED[name]()
     return model.module, model.inputs
 
 
@@ -367,23 +286,17 @@ NETWORKS: dict[str, Callable[[], tuple[nn.Module, Inputs]]] = {
     "attention": attention,
     "linear": linear,
     "convolutions": convolutions,
-    "resnet": resnet,
-    "unet": unet,
-    "dense": dense,
-    "convnext": convnext,
     "smooth": smooth,
     "bounded": bounded,
     "means": means,
     "weights": weights,
     "requantised": requantised,
-    "toy_cnn": lambda: registered("toy_cnn"),
-    "mobilenet_v3_small": lambda: registered("mobilenet_v3_small"),
-    "vit_tiny": lambda: registered("vit_tiny"),
+    **{name: partial(_build_shared, name) for name in SHARED},
 }
 
 
-def export(name: str, program: Path) -> None:
-    """Export a model."""
+def export_model(name: str, program: Path) -> None:
+    """Export a model to a file."""
     torch.manual_seed(0)
     network, _, kind = name.partition("-")
     module, inputs = NETWORKS[network]()
@@ -431,7 +344,7 @@ def main(arguments: list[str]) -> None:
     directory, names = Path(arguments[0]), arguments[1:]
     for name in names:
         try:
-            export(name, directory / f"{name}.pte")
+            export_model(name, directory / f"{name}.pte")
         except Exception as error:  # noqa: BLE001, PERF203 - one model that torch refuses must not cost the others
             print(f"{name}: {type(error).__name__}: {str(error).strip().splitlines()[0]}", flush=True)
 

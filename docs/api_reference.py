@@ -18,10 +18,9 @@ if TYPE_CHECKING:
 FUNCTIONS = {
     "Functions": "read analyze compare profile check validate report preflight kernels count combined".split(),
     "Many runs": (
-        "add_to_store store_entries query_store stored_history stored_fleet check_history "
-        "remove_from_store verify_store"
+        "add_to_store store_entries query_store stored_history stored_fleet check_history remove_from_store"
     ).split(),
-    "Traces of AI Engine tiles": "analyze_tiles sweep_tiles compare_tiles check_tiles".split(),
+    "Traces of AI Engine tiles": "analyze_tiles compare_tiles check_tiles".split(),
 }
 """Functions by section, in the order of the page."""
 RESULTS: tuple[type[NotebookResult], ...] = (
@@ -42,9 +41,7 @@ RESULTS: tuple[type[NotebookResult], ...] = (
     opscope.HistoryResult,
     opscope.FleetResult,
     opscope.RemoveReport,
-    opscope.StoreCheckResult,
     opscope.Tiles,
-    opscope.Swept,
     opscope.TilesComparisonResult,
     opscope.TilesGateResult,
 )

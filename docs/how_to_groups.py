@@ -23,7 +23,7 @@ GROUPS = {
         "check-a-model-before-running-it check-a-tflite-or-onnx-model see-which-kernels-ran read-a-trace-without-torch "
         "read-an-onnx-runtime-profile use-the-python-api connect-an-ai-assistant extend-opscope trust-a-bundle"
     ),
-    "Open elsewhere": "open-a-trace-elsewhere see-a-trace-as-a-graph export-to-a-spreadsheet show-runs-on-a-dashboard",
+    "Open elsewhere": "open-a-trace-elsewhere see-a-trace-as-a-graph export-to-a-spreadsheet",
     "Compare and gate": (
         "find-the-release-that-made-a-model-slower gate-on-work compare-accuracy compare-two-runtimes "
         "report-on-several-platforms limit-layers-in-ci "

@@ -1,7 +1,6 @@
 """Phrasings of ``docs/phrasings.toml`` in what users read: strings, templates, help texts, pages and skills.
 
-``python docs/prose.py`` lists them with what to write instead, sentences of the program's texts that are too long, and
-pages that are too long; it ends with 1 when there are any.
+``python docs/prose.py`` lists them with what to write instead; it ends with 1 when there are any.
 """
 
 from __future__ import annotations
@@ -26,15 +25,7 @@ ROOT = Path(__file__).resolve().parents[1]
 PHRASINGS = Path(__file__).with_name("phrasings.toml")
 PAGES = ("README.md", "docs/*.md", "docs/how-to/*.md", "docs/concepts/*.md", "src/opscope/skills/*/SKILL.md")
 TEMPLATES = "src/opscope/**/*.j2"
-MOST_WORDS = {"how-to": 600, "concepts": 800}
-"""Of a page of these directories."""
-MOST_WORDS_TOGETHER = 60_000
-"""Of all pages that a user may meet: those of ``docs`` but for the ones that are for who changes the code."""
-MOST_WORDS_OF_A_SENTENCE = 25
-"""Of the program's texts. A semicolon ends a sentence, a colon does not; what code fills in is one word."""
-_END = re.compile(r"(?<=[.;?!])\s+")
 _FILLED = re.compile(r"\{[^{}]*\}")
-_FOR_DEVELOPERS = {"design", "contributing"}
 _FENCE = "```"
 
 
@@ -124,42 +115,15 @@ def _paragraphs(file: Path) -> Iterator[Text]:
             own.append(line)
 
 
-def too_long(docs: Path = ROOT / "docs") -> Iterator[str]:
-    """Pages with more words than their kind may have, and the sum where it is too large."""
-    pages = [page.relative_to(docs) for page in sorted(docs.rglob("*.md"))]
-    words = {
-        page: len((docs / page).read_text("utf-8").split()) for page in pages if page.parts[0] not in _FOR_DEVELOPERS
-    }
-    for page, count in words.items():
-        most = MOST_WORDS.get(page.parts[0])
-        if most is not None and count > most:
-            yield f"docs/{page}: {count} words, {most} at most: a task or idea a page, the rest in docs/design/details"
-    if (together := sum(words.values())) > MOST_WORDS_TOGETHER:
-        yield f"docs: {together:,} words for users, {MOST_WORDS_TOGETHER:,} at most"
-
-
 def program_texts() -> Iterator[Text]:
-    """The texts of ``texts/``, each at the line of its id."""
-    for path, content in user_texts.pages().items():
-        lines = content.splitlines()
-        starts = [number for number, line in enumerate(lines) if not line.startswith(" ") and line]
-        for start, end in zip(starts, [*starts[1:], len(lines)], strict=True):
-            yield Text(ROOT / path, start + 1, "\n".join(line.strip() for line in lines[start + 1 : end]))
-
-
-def long_sentences(texts: Iterator[Text]) -> Iterator[str]:
-    """Sentences with too many words."""
-    for text in texts:
-        for paragraph in text.text.split("\n\n"):
-            for sentence in _END.split(" ".join(paragraph.split())):
-                if (words := len(_FILLED.sub("x", sentence).split())) > MOST_WORDS_OF_A_SENTENCE:
-                    place = f"{text.file.relative_to(ROOT)}:{text.line}"
-                    yield f"{place}: {words} words, {MOST_WORDS_OF_A_SENTENCE} at most: {sentence}"
+    """Yield the program's own texts, each at the first line of its module."""
+    for file, found in user_texts.texts_by_file():
+        yield from (Text(file, 1, text.text) for text in found)
 
 
 def main() -> int:
     """Print what was found."""
-    found = [*slips(texts()), *slips(program_texts(), "texts"), *long_sentences(program_texts()), *too_long()]
+    found = [*slips(texts()), *slips(program_texts(), "texts")]
     for one in found:
         print(one)
     return 1 if found else 0

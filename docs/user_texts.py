@@ -1,9 +1,9 @@
-"""Every text of the program that users read, by an id, read from the source: the files of ``texts/``.
+"""Every text of the program that users read, by an id, read from the source.
 
-``docs/build.py`` writes them, so that all can be read in one sitting, and so that a change of a sentence shows beside
-the change of its code. ``docs/prose.py`` measures the same texts. The id of a text is its module, the function, class
-or name it is in, and its number there, so it stays when lines move. What code fills in stands in braces: ``{name}``,
-and ``{one|other}`` where it chooses between words.
+``python docs/user_texts.py DIRECTORY`` writes them, a file for each room of the program, so that a reviewer can read
+all of them in one sitting; without a directory it prints them. ``docs/prose.py`` looks for phrasings in the same texts.
+The id of a text is its module, the function, class or name it is in, and its number there, so it stays when lines move.
+What code fills in stands in braces: ``{name}``, and ``{one|other}`` where it chooses between words.
 
 What is no text for users is left out: docstrings but those of commands and rules, keys, patterns, queries, scripts, and
 tables of names.
@@ -14,6 +14,7 @@ from __future__ import annotations
 import ast
 import inspect
 import re
+import sys
 from collections import defaultdict
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).resolve().parents[1]
 SOURCE = ROOT / "src" / "opscope"
-WRITTEN = Path("texts")
 
 _TABLES = frozenset({"program.operators.kinds", "program.origin", "program.xnnpack.events"})
 """Modules of names of operators."""
@@ -64,9 +64,15 @@ class UserText(NamedTuple):
 
 def user_texts() -> Iterator[UserText]:
     """All texts, by modules in the order of their names, and in the order of each module's code."""
+    for _, texts in texts_by_file():
+        yield from texts
+
+
+def texts_by_file() -> Iterator[tuple[Path, list[UserText]]]:
+    """Yield each module of the program that has texts for users, with these."""
     for file in sorted(SOURCE.rglob("*.py")):
         if (module := _module(file)) not in _TABLES:
-            yield from module_texts(file.read_text("utf-8"), module)
+            yield file, list(module_texts(file.read_text("utf-8"), module))
 
 
 def _module(file: Path) -> str:
@@ -84,12 +90,12 @@ def module_texts(source: str, module: str) -> Iterator[UserText]:
             yield UserText(f"{module}:{scope}{f'.{number}' if len(texts) > 1 else ''}", text)
 
 
-def pages() -> dict[Path, str]:
-    """The written files, one for each part of the program: paths within the repository, and their content."""
-    parts: dict[str, list[UserText]] = defaultdict(list)
+def texts_by_room() -> dict[str, str]:
+    """Return the content of one file for each room of the program, by the room's name."""
+    rooms: dict[str, list[UserText]] = defaultdict(list)
     for text in user_texts():
-        parts[text.id.partition(":")[0].partition(".")[0]].append(text)
-    return {WRITTEN / f"{part}.txt": "".join(map(_entry, texts)) for part, texts in parts.items()}
+        rooms[text.id.partition(":")[0].partition(".")[0]].append(text)
+    return {room: "".join(map(_entry, texts)) for room, texts in rooms.items()}
 
 
 def _entry(text: UserText) -> str:
@@ -223,3 +229,20 @@ def _filled(node: ast.Call) -> str:
         return f"n {_hole(node.args[1])}s"
     formats = name.endswith(("_text", "milliseconds")) or name in {"len", "plain", "str", "sorted", "join"}
     return _hole(node.args[0]) if formats and node.args else name or "value"
+
+
+def main(arguments: list[str]) -> int:
+    """Write the texts into the directory that is named, or print them."""
+    rooms = texts_by_room()
+    if not arguments:
+        sys.stdout.write("".join(rooms.values()))
+        return 0
+    directory = Path(arguments[0])
+    directory.mkdir(parents=True, exist_ok=True)
+    for room, content in rooms.items():
+        (directory / f"{room}.txt").write_text(content, encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

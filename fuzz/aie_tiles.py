@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,10 +11,7 @@ from unittest import mock
 if TYPE_CHECKING:
     from aie_traces import Tile
 
-TESTS = Path(__file__).resolve().parents[1] / "tests" / "support"
 WHERE = Path("fuzzed")
-if str(TESTS) not in sys.path:
-    sys.path.append(str(TESTS))
 
 
 def tiles() -> list[Tile]:
@@ -70,7 +66,7 @@ def read_words(data: bytes) -> object:
     from opscope.npu.readers import words as aie_words
 
     found = aie_words.read_words(data, WHERE)
-    units = aie_packets.framed(aie_words._words(data, WHERE)[0]).units  # noqa: SLF001 - what is compared
+    units = aie_packets.framed(aie_words._read_words(data, WHERE)[0]).units  # noqa: SLF001 - what is compared
     for tile, unit in zip(found.tiles, units, strict=True):
         if not unit.lost_before.any():
             ours = [(time, begin, slot) for _, time, begin, slot in flat(tile.slots)]

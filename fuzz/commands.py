@@ -1,18 +1,15 @@
-"""Fuzz whole commands: ``python -m fuzz.commands --seconds 600 --seed 1 --only report``.
+"""Whole commands as targets of the fuzzer: a command and what is damaged, such as ``report-bundle-trace``.
 
 Damaged traces, programs and files of bundles go through readers, rules, costs, reports and SQL, as a user's do. A
 finding is an exit code that is not one of opscope's, a bug in a part of a result (``OPSCOPE_RAISE``), a file outside of
-the output directory that was changed, or more time or memory than the size of the input allows. The rest is as in
-:mod:`fuzz.run`, which reads a finding again: ``python -m fuzz.run --target fuzz.commands:analyze-etdump --input FILE``.
+the output directory that was changed, or more time or memory than the size of the input allows.
 """
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import hashlib
 import io
-import itertools
 import json
 import os
 import re
@@ -50,7 +47,7 @@ _SECONDS = 3.0
 _FRAME = re.compile(r'File ".*/opscope/([^"]+)", line (\d+)')
 _RAISED = re.compile(r"[\w.]+(Error|Exception|Warning)\b")
 _EVENTS = ("csv", "parquet", "perfetto", "kit-csv")
-_SUMS = ("speedscope", "folded", "pprof", "sarif", "bencher", "openmetrics", "tables")
+_SUMS = ("speedscope", "tables")
 _TRACE, _PROGRAM = "variants/accelerated/round-00/trace.etdump", "model/toy_cnn_xnnpack_fp32.pte"
 _RECORD = _PROGRAM.replace(".pte", ".etrecord")
 _LITERT = targets.DATA / "litert"
@@ -245,7 +242,7 @@ _OF_BUNDLE = {
     "check": f"check bundle --against good {_CHECKED}",
     "kernels": "kernels bundle --json out/k.json --md out/k.md",
     "store": "store add bundle --recompute --store out/store && store query SELECT_1 --store out/store "
-    "&& store report --store out/store --format md,json --out out/fleet && store verify --store out/store",
+    "&& store report --store out/store --format md,json --out out/fleet",
     "convert": _converted("bundle", (*_EVENTS, *_SUMS, "model-explorer")),
 }
 _JOINED = "runs LEFT JOIN operators USING (bundle, variant) LEFT JOIN tiles USING (bundle)"
@@ -276,7 +273,6 @@ def _cases() -> Iterator[Case]:
         "onnxruntime-profile": ("in.json", "good.onnx"),
         "litert-trace": ("in.litert.json", "good.tflite"),
         "benchmark-text": ("in.txt", "good.tflite"),
-        "benchmark-proto": ("in.pb", "good.tflite"),
         "events-csv": ("in.csv", None),
         "events-parquet": ("in.parquet", None),
         "kit-csv": ("in.csv", None),
@@ -293,7 +289,7 @@ def _cases() -> Iterator[Case]:
     yield Case("side", "side/5.etdump", own["etdump"].seeds, _OF_SIDE, own["etdump"].tokens, etdump_tree.STRUCTURE)
     yield from _programs(own)
     kernels = {"kernels": "kernels in.log --json out/k.json --md out/k.md --kit-csv out/kit"}
-    for name in ("xnnpack-log", "kernel-counts", "recording"):
+    for name in ("xnnpack-log", "kernel-counts"):
         yield Case(name, "in.log", own[name].seeds, kernels, own[name].tokens)
     for name, json_or_words, built_of in (
         ("aie-json", aie_tiles.json_traces, None),
@@ -342,7 +338,7 @@ def _words(command: str) -> list[list[str]]:
 _READERS = targets.targets()
 TARGETS = {
     f"{name}-{case.name}": targets.Target(
-        f"fuzz.commands:{name}-{case.name}",
+        f"{name}-{case.name}",
         "opscope.cli.main",
         Commands(case.file, _words(command)),
         case.seeds,
@@ -355,40 +351,3 @@ TARGETS = {
     for case in _cases()
     for name, command in case.commands.items()
 }
-
-
-def __getattr__(name: str) -> targets.Target:
-    """A target by its name, as :mod:`fuzz.run` asks for it."""
-    if name not in TARGETS:
-        raise AttributeError(name)
-    return TARGETS[name]
-
-
-def main(arguments: list[str] | None = None) -> int:
-    """Fuzz the commands; 1 when something was found."""
-    from fuzz.run import FINDINGS, fuzz_target, line
-    from fuzz.worker import Effort
-
-    parser = argparse.ArgumentParser(prog="python -m fuzz.commands", description="Fuzz commands.")
-    parser.add_argument("--seconds", type=float, default=600.0, help="time for all")
-    parser.add_argument("--seed", type=int, default=1, help="decides what is tried")
-    parser.add_argument("--only", default="", metavar="TEXT", help="commands and inputs with this in their names")
-    parser.add_argument("--part", default="0/1", metavar="N/M", help="every M-th of them, from the N-th")
-    parser.add_argument("--findings", type=Path, default=FINDINGS, help="directory for failing inputs")
-    options = parser.parse_args(arguments)
-    first, step = (int(word) for word in options.part.split("/"))
-    chosen = list(itertools.islice((name for name in TARGETS if options.only in name), first, None, step))
-    found = inputs = refused = 0
-    for name in chosen:
-        effort = Effort(options.seconds / len(chosen), 1)
-        report = fuzz_target(f"fuzz.commands:{name}", str(options.seed), effort, options.findings.resolve())
-        found, inputs, refused = found + len(report.findings), inputs + report.inputs, refused + report.refused
-        print(line(name, report), flush=True)
-        for path, what in report.findings:
-            print(f"  {what}: {os.path.relpath(path)}", flush=True)
-    print(f"commands: {inputs:,} inputs of {len(chosen)} kinds, {refused:,} refused, {found} findings")
-    return int(found > 0)
-
-
-if __name__ == "__main__":
-    sys.exit(main())

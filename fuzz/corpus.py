@@ -1,7 +1,7 @@
 """The inputs that are kept in the repository: few and small, each of which reaches lines that the others do not.
 
 They stand in one archive a target, ``fuzz/corpus/TARGET.zip``. Fuzzing starts from them besides the seeds, and
-``python -m fuzz.run --keep`` writes them anew.
+``python -m fuzz readers --keep`` writes them anew.
 """
 
 from __future__ import annotations

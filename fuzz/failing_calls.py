@@ -1,26 +1,24 @@
-"""Let the n-th write, fsync, rename or mmap of a command fail, for every n: ``python -m fuzz.failing_calls``.
+"""Commands whose n-th write, fsync, rename or mmap fails, for every n.
 
-``fuzz/failing_calls.c`` is preloaded into the process of ``profile``, ``store add``, ``store compact`` and ``report``;
-each is run in a directory of its own with n = 1, 2, ... until it ends before anything fails. After each run the exit
-code must be one of opscope's and no bug, the inputs and a foreign directory beside them must be as they were, no
-temporary file may be left, and the result is absent, or true as ``validate`` and ``store verify`` say, or becomes so
-when the command is given again. A command that ends with 0 must have left the whole result. Linux only.
+``fuzz/failing_calls.c`` is preloaded into the process of ``profile``, ``store add`` and ``report``; each is run in a
+directory of its own with n = 1, 2, ... until it ends before anything fails. After each run the exit code must be one of
+opscope's and no bug, the inputs and a foreign directory beside them must be as they were, no temporary file may be
+left, and the result is absent, or true as ``validate`` and the store's own queries say, or becomes so when the command
+is given again. A command that ends with 0 must have left the whole result. Linux only.
 """
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import hashlib
 import itertools
-import multiprocessing
 import os
 import shutil
 import subprocess
 import sys
 import tempfile
+import time
 from collections import Counter
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -89,7 +87,6 @@ class Materials:
 
     def _make_bundles(self) -> None:
         """Bundles and a store with several files a table, by a fake target, as the tests make them."""
-        sys.path.append(str(ROOT / "tests" / "support"))
         from many_bundles import Made, Mint
         from opscope.api import add_to_store, report
 
@@ -152,6 +149,17 @@ class Row:
     tried: int = 0
     outcomes: Counter[str] = field(default_factory=Counter)
     failures: list[str] = field(default_factory=list)
+
+    def try_call(self, materials: Materials, number: int) -> bool:
+        """Let the call of this number fail; return False where the command makes fewer."""
+        came = attempt(materials, TRIALS[self.name], Fault(self.kind, number))
+        if came is None:
+            return False
+        outcome, failure = came
+        self.tried += 1
+        self.outcomes[outcome] += 1
+        self.failures += [failure] if failure else []
+        return True
 
 
 def run(materials: Materials, place: Path, arguments: Sequence[str], fault: Fault | None = None) -> Ended:
@@ -278,18 +286,16 @@ def _bundle_problem(name: str, place: Path) -> str | None:
 
 def _store_problem(held: Sequence[int], place: Path) -> str | None:
     """Whether a store is sound, and holds so many bundles: each of these numbers is one that it may hold."""
-    from opscope.api import query_store, store_entries, verify_store
+    from opscope.api import query_store, store_entries
 
     store = str(place / "store")
     if not (place / "store" / "_delta_log").exists():
         return ""
     try:
-        check, entries = verify_store(store), store_entries(store)
+        entries = store_entries(store)
         query_store(_QUERY, store)
     except OpscopeError as error:
         return str(error)
-    if check.faults:
-        return f"faults: {check.faults}"
     count = len(entries)
     return None if count in held else f"holds {count} bundles"
 
@@ -322,60 +328,37 @@ TRIALS = {
             partial(_give_bundles, store="one"),
             partial(_store_problem, [3]),
         ),
-        Trial(
-            "store compact",
-            ("store", "compact", "--store", "store"),
-            ("store", "compact", "--store", "store"),
-            partial(_give_bundles, store="store"),
-            partial(_store_problem, [3]),
-        ),
     )
 }
 
 
-def tried(place: Path, name: str, kind: str, numbers: Iterable[int]) -> Row:
-    """Let the calls of these numbers fail, one in each run, until the command makes fewer."""
-    materials, row = Materials(place), Row(name, kind)
-    for number in numbers:
-        came = attempt(materials, TRIALS[name], Fault(kind, number))
-        if came is None:
-            break
-        row.tried += 1
-        row.outcomes[came[0]] += 1
-        row.failures += [came[1]] if came[1] else []
-    return row
+def try_calls(seconds: float, _seed: int) -> int:
+    """Let the first call of each kind fail in each command, then the second, until the time is over or all were tried.
 
-
-def main(arguments: list[str] | None = None) -> int:
-    """Try everything and print the table; 1 when something failed."""
-    parser = argparse.ArgumentParser(prog="python -m fuzz.failing_calls", description="Let system calls fail.")
-    parser.add_argument("--only", action="append", choices=TRIALS, help="one of the commands; may be repeated")
-    parser.add_argument("--kind", action="append", choices=KINDS, help="a kind of call; may be repeated")
-    parser.add_argument("--every", type=int, default=1, metavar="N", help="let every N-th call fail")
-    parser.add_argument("--jobs", type=int, default=2, help="processes")
-    options = parser.parse_args(arguments)
-    names, found = options.only or list(TRIALS), 0
-    print(f"{'command':16} {'call':7} {'tried':>6} " + " ".join(f"{one:>9}" for one in _OUTCOMES), flush=True)
+    Returns:
+        The number of failures, which are printed with a table of what came of all.
+    """
+    if sys.platform != "linux":
+        print("failing-calls: not tried, this is not Linux")
+        return 0
+    rows = {(name, kind): Row(name, kind) for name, kind in itertools.product(TRIALS, KINDS)}
     with tempfile.TemporaryDirectory(prefix="opscope-failing-") as directory:
-        place = Path(directory)
-        Materials(place).make(TRIALS[name] for name in names)
-        with ProcessPoolExecutor(options.jobs, multiprocessing.get_context("spawn")) as pool:
-            work = [
-                pool.submit(_tried_all, place, name, kind, options.every)
-                for name, kind in itertools.product(names, options.kind or KINDS)
-            ]
-            for row in (one.result() for one in work):
-                counts = " ".join(f"{row.outcomes[one]:9}" for one in _OUTCOMES)
-                print(f"{row.name:16} {row.kind:7} {row.tried:6} {counts}", flush=True)
-                for failure in row.failures:
-                    print(f"  {failure}", flush=True)
-                found += len(row.failures)
-    return int(found > 0)
-
-
-def _tried_all(place: Path, name: str, kind: str, every: int) -> Row:
-    return tried(place, name, kind, itertools.count(1, every))
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+        materials, left = Materials(Path(directory)), dict(rows)
+        materials.make(TRIALS.values())
+        end = time.monotonic() + seconds
+        for number in itertools.count(1):
+            for place, row in list(left.items()):
+                if time.monotonic() > end:
+                    break
+                if not row.try_call(materials, number):
+                    del left[place]
+            if not left or time.monotonic() > end:
+                break
+    print(f"{'command':16} {'call':7} {'tried':>6} " + " ".join(f"{one:>9}" for one in _OUTCOMES))
+    for place, row in rows.items():
+        counts = " ".join(f"{row.outcomes[one]:9}" for one in _OUTCOMES)
+        print(f"{row.name:16} {row.kind:7} {row.tried:6} {counts}{'   not all' if place in left else ''}")
+        print(*(f"  {failure}\n" for failure in row.failures), sep="", end="", flush=True)
+    found = sum(len(row.failures) for row in rows.values())
+    print(f"failing-calls: {sum(row.tried for row in rows.values())} calls failed, {found} findings", flush=True)
+    return found

@@ -11,17 +11,17 @@ import gzip
 import io
 import shutil
 import struct
-import sys
 import tempfile
 import zipfile
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
+from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
-from fuzz import aie_commands, aie_tiles, etdump_tree
+from fuzz import SUPPORT, aie_commands, aie_tiles, etdump_tree
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -31,8 +31,7 @@ if TYPE_CHECKING:
     Read: TypeAlias = Callable[[bytes], object]
     Seeds: TypeAlias = Callable[[], list[bytes]]
 
-TESTS = Path(__file__).resolve().parents[1] / "tests" / "support"
-DATA = TESTS.parent / "data"
+DATA = SUPPORT.parent / "data"
 WHERE = Path("fuzzed")
 SECONDS_AN_INPUT, SECONDS_A_MEGABYTE = 1.0, 10.0
 """Of the processor: a busy machine is no finding."""
@@ -118,8 +117,6 @@ def scratch_directory() -> Path:
 
 def etdump_traces() -> list[bytes]:
     """Traces written by hand and one of a real model, with and without inferences that repeat each other."""
-    if str(TESTS) not in sys.path:
-        sys.path.append(str(TESTS))
     from traces import etdump
 
     short = "Method::execute 100\n  OPERATOR_CALL @0 60\n    native_call_add.out 50"
@@ -152,8 +149,6 @@ def _table_of(reader: str, module: str) -> Read:
     """A reader class of the registry's kind."""
 
     def read(data: bytes) -> object:
-        from importlib import import_module
-
         return getattr(import_module(module), reader)().read(data, WHERE).frame
 
     return read
@@ -181,8 +176,6 @@ def _read_flatbuffer(data: bytes) -> object:
 
 def pte_programs() -> list[bytes]:
     """A program written by hand, and those of real models."""
-    if str(TESTS) not in sys.path:
-        sys.path.append(str(TESTS))
     from programs import tiny_program
 
     return [tiny_program(), *(path.read_bytes() for path in sorted(DATA.glob("*.pte")))]
@@ -359,25 +352,9 @@ def _read_counts(data: bytes) -> object:
 
 
 def _counts() -> list[bytes]:
-    if str(TESTS) not in sys.path:
-        sys.path.append(str(TESTS))
     from kernel_files import FILE
 
     return [FILE]
-
-
-def _read_recording(data: bytes) -> object:
-    from opscope.readers.recordings import read_recording
-
-    return on_path(read_recording)(data)
-
-
-def _recordings() -> list[bytes]:
-    if str(TESTS) not in sys.path:
-        sys.path.append(str(TESTS))
-    from kernel_files import TEXTS
-
-    return [text.encode() for text in TEXTS]
 
 
 def _read_kit(data: bytes) -> object:
@@ -475,8 +452,6 @@ def _tables_written(module: str, function: str) -> Seeds:
     """Tables of the hand-written traces in a format that this program writes itself."""
 
     def seeds() -> list[bytes]:
-        from importlib import import_module
-
         from opscope.runtimes.executorch.etdump import EtdumpReader
 
         write = getattr(import_module(module), function)
@@ -554,36 +529,20 @@ _CSV = (b",", b"\n", b'"', b'""', b"\r\n", b"\xef\xbb\xbf", b"Method::execute", 
 
 
 def _read_signatures(data: bytes) -> object:
-    from opscope.runtimes.litert.signatures import decode_callable
+    from opscope.runtimes.litert.signatures import describe_callable
+    from opscope.runtimes.litert.tflite import decode_tflite
 
-    return decode_callable(data, str(WHERE))
+    return describe_callable(decode_tflite(data, str(WHERE)))
 
 
 def _tflite_models() -> list[bytes]:
     return [path.read_bytes() for path in sorted((DATA / "litert").glob("*.tflite"))]
 
 
-def _reports(*names: str) -> Seeds:
-    """Reports on phases of language models."""
-
-    def seeds() -> list[bytes]:
-        return [(DATA / "generation" / name).read_bytes() for name in names]
-
-    return seeds
-
-
 def _read_benchmark_text(data: bytes) -> object:
     from opscope.runtimes.litert.benchmark_text import BenchmarkTextReader
 
     return BenchmarkTextReader().read(data, WHERE)
-
-
-def _read_benchmark_proto(data: bytes) -> object:
-    from opscope.runtimes.litert.benchmark_proto import BenchmarkProtoReader
-
-    reader = BenchmarkProtoReader()
-    reader.sniff(data[:64])
-    return reader.read(data, WHERE)
 
 
 def _benchmark_reports(pattern: str) -> list[bytes]:
@@ -665,41 +624,6 @@ TARGETS = (
         lambda: [*_benchmark_reports("*.txt"), *_benchmark_reports("*.csv")],
         (b"\t", b"[start]", b"%", b"Delegate internal:", b"Subgraph (index: 1, name: x) profile:", b"count="),
     ),
-    Target(
-        "benchmark-proto",
-        "opscope.runtimes.litert.benchmark_proto",
-        _read_benchmark_proto,
-        lambda: _benchmark_reports("*.pb"),
-        (b"\x1a\x00", b"\x0a\x00", b"\xff" * 9),
-    ),
-    Target(
-        "llama-bench",
-        "opscope.readers.generation.llama_bench",
-        _table_of("LlamaBenchReader", "opscope.readers.generation.llama_bench"),
-        _reports("llama-bench.json", "llama-bench.jsonl", "llama-bench.csv", "llama-bench-sweep.json"),
-        (b'"samples_ns": [', b'"n_gen": -1', b",", b'"', b"\n", *_JSON),
-    ),
-    Target(
-        "pytorch-observer",
-        "opscope.readers.generation.observer",
-        _table_of("ObserverReader", "opscope.readers.generation.observer"),
-        _reports("observer.log"),
-        (b"PyTorchObserver {", b"}", b":0,", b":-1,", b"\n", *_JSON),
-    ),
-    Target(
-        "litert-lm",
-        "opscope.readers.generation.litert_lm",
-        _table_of("LitertLmReader", "opscope.readers.generation.litert_lm"),
-        _reports("litert-lm-main.log", "litert-lm-benchmark.txt"),
-        (b"BenchmarkInfo:\n", b"Benchmarking model: ", b" ms\n", b"1h2m3s", b"0.00", b"    ", b"----- Results -----\n"),
-    ),
-    Target(
-        "genai-benchmark",
-        "opscope.readers.generation.genai",
-        _table_of("GenAiReader", "opscope.readers.generation.genai"),
-        _reports("genai.json", "genai.csv"),
-        _CSV + _JSON,
-    ),
     Target("openvino-trace", "opscope.runtimes.openvino.trace", _read_openvino_trace, _openvino_traces, _JSON),
     Target("openvino-ir", "opscope.runtimes.openvino.program_files", _read_openvino_ir, _irs, (b"<layer", b'"', b"?,")),
     Target("litert-trace", "opscope.runtimes.litert.trace", _read_litert_trace, _litert_traces, _JSON),
@@ -722,13 +646,6 @@ TARGETS = (
         (b"microkernel '", b"Using ", b" (", b": "),
     ),
     Target("kernel-counts", "opscope.readers.kernels", _read_counts, _counts, (b"OPKCNT01", b"\xff" * 4, b"\0" * 8)),
-    Target(
-        "recording",
-        "opscope.readers.recordings",
-        _read_recording,
-        _recordings,
-        (b"sample:", b" (in ", b'ref="', b": "),
-    ),
     Target(
         "etrecord",
         "opscope.runtimes.executorch.etrecord",
@@ -790,19 +707,21 @@ def targets() -> dict[str, Target]:
 
 
 def target_named(name: str) -> Target:
-    """A target of the list, or ``MODULE:OBJECT`` of one that stands elsewhere.
+    """Return a target of the list, one of ``fuzz/commands.py``, or ``MODULE:OBJECT`` of one that stands elsewhere.
 
     Raises:
         SystemExit: there is none of this name.
     """
     if ":" in name:
-        from importlib import import_module
-
         module, _, attribute = name.partition(":")
         found = getattr(import_module(module), attribute)
         assert isinstance(found, Target)
         return found
-    known = targets()
-    if name not in known:
-        raise SystemExit(f"no target {name!r}; there are: {', '.join(known)}")
-    return known[name]
+    if name in targets():
+        return targets()[name]
+    from fuzz import commands
+
+    if name not in commands.TARGETS:
+        readers = ", ".join(targets())
+        raise SystemExit(f"no target {name!r}; readers: {readers}; commands, such as {next(iter(commands.TARGETS))}")
+    return commands.TARGETS[name]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -13,8 +13,12 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
+import beside
 import durations
+import nightly_order
+import quick
 from session_files import begin_session, end_session
+from skips import describe_skips
 
 # No test asserts on the clock; on a busy machine an example may take as long as it likes.
 settings.register_profile("no-deadline", deadline=None)
@@ -26,11 +30,10 @@ HAS_RUNTIME = find_spec("executorch") is not None and find_spec("torch") is not 
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """``--bless`` writes what differs beside, ``--measure`` what tests cost; ``--slice`` chooses some."""
+    """``--bless`` writes what differs beside, ``--measure`` what tests cost; ``--changed-first`` orders them."""
     parser.addoption("--bless", action="store_true", help="write reports that differ beside the expected ones")
     parser.addoption("--measure", metavar="FILE", help="write what tests cost, in CPU seconds")
-    parser.addoption("--record-commands", action="store_true", help="record answers of dear commands of pages")
-    parser.addoption("--slice", metavar="K/N", help="the K-th of N slices of the nightly tests, from 0")
+    parser.addoption("--changed-first", action="store_true", help="begin with rooms that changed lately, then shuffle")
     parser.addoption("--begin-by", metavar="TIME", type=float, help="skip tests that begin later, in Unix seconds")
 
 
@@ -56,16 +59,21 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
-    """It removes that directory when all of them have ended."""
-    if not _is_worker(config):
-        end_session()
+    """It removes that directory when all have ended, and says what to install for the tests that were skipped."""
+    if _is_worker(config):
+        return
+    end_session()
+    reporter = config.pluginmanager.get_plugin("terminalreporter")
+    reasons = [report.longrepr[2] for report in reporter.stats.get("skipped", ())] if reporter else []
+    if said := describe_skips(reasons):
+        reporter.write_line(said)
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Leave what does not fit into the time to another run."""
     last = item.config.option.begin_by
     if last is not None and time.time() > last:
-        pytest.skip("its time was over: left to the next commits")
+        pytest.skip("more time: left to the next commits")
 
 
 def _is_worker(config: pytest.Config) -> bool:
@@ -77,25 +85,19 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """Skip tests of the real runtime where it is not installed, mark the dear ones, and begin with the dearest file."""
     skip = pytest.mark.skip(reason="needs torch and executorch: pip install 'opscope[executorch]'")
     costs = durations.known()
+    items[:], absent = beside.select_tests(items)
+    config.hook.pytest_deselected(items=absent)
     for item in items:
         if item.get_closest_marker("runtime") and not HAS_RUNTIME:
             item.add_marker(skip)
         if costs.get(item.nodeid, 0.0) > durations.MOST and not item.get_closest_marker("everyday"):
             item.add_marker("nightly")
-    if config.option.slice:
-        _choose_slice(config, items, costs)
     units = durations.unit_costs([item.nodeid for item in items], costs)
-    items.sort(key=lambda item: -units[durations.unit(item.nodeid)])
-
-
-def _choose_slice(config: pytest.Config, items: list[pytest.Item], costs: Mapping[str, float]) -> None:
-    """Keep the nightly tests of one of several slices."""
-    number, count = map(int, config.option.slice.split("/"))
-    nightly = [item for item in items if item.get_closest_marker("nightly")]
-    chosen = durations.slices(durations.unit_costs([item.nodeid for item in nightly], costs), count)[number]
-    kept = [item for item in nightly if durations.unit(item.nodeid) in chosen]
-    config.hook.pytest_deselected(items=[item for item in items if item not in kept])
-    items[:] = kept
+    ordered = sorted(units, key=lambda unit: -units[unit])
+    if config.option.changed_first:
+        ordered = nightly_order.order_units(units, nightly_order.changed_rooms(), quick.run_git("rev-parse", "HEAD")[0])
+    positions = {unit: position for position, unit in enumerate(ordered)}
+    items.sort(key=lambda item: positions[durations.unit(item.nodeid)])
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -433,7 +433,7 @@ def test_opscope_is_installed_apart_and_from_the_action_itself(github: GithubSer
 
 @pytest.mark.nightly  # counts two programs, and measures them
 @pytest.mark.runtime
-@pytest.mark.skipif(shutil.which("valgrind") is None, reason="Valgrind is not installed")
+@pytest.mark.skipif(shutil.which("valgrind") is None, reason="needs Valgrind: apt install valgrind")
 @pytest.mark.skipif(platform.machine() != "x86_64", reason="instructions are counted on x86-64")
 @pytest.mark.parametrize("judge", ["work", "work and time"])
 def test_work_is_judged_without_a_quiet_runner(judge: str, github: GithubServer, tmp_path: Path) -> None:
@@ -539,7 +539,7 @@ def test_actions_of_others_are_pinned_and_the_same_everywhere() -> None:
     assert len(found) == 6
 
 
-@pytest.mark.skipif(shutil.which("shellcheck") is None, reason="needs shellcheck")
+@pytest.mark.skipif(shutil.which("shellcheck") is None, reason="needs shellcheck: apt install shellcheck")
 def test_scripts_pass_shellcheck(tmp_path: Path) -> None:
     """Those of the action and of the workflows."""
     jobs = (one for workflow in WORKFLOWS for one in document(workflow)["jobs"].values())
@@ -588,8 +588,8 @@ def repository(tmp_path: Path) -> Path:
     return place
 
 
-def run_workflow(found: Job, repository: Path, baseline: str, at: str) -> None:
-    """Run an example as it stands, with the opscope of this checkout and few rounds."""
+def run_workflow(found: Job, repository: Path, baseline: str, at: str) -> Ended:
+    """Run an example as it stands, with the opscope of this checkout and few rounds; return how its job ended."""
 
     def checkout(given: dict[str, str], _: dict[str, str]) -> tuple[int, dict[str, str]]:
         words = ["clone", "-q", "--depth", given.get("fetch-depth", "1"), "--branch", at, f"file://{repository}", "."]
@@ -605,7 +605,7 @@ def run_workflow(found: Job, repository: Path, baseline: str, at: str) -> None:
         return ended.code, ended.outputs
 
     found.uses |= {"actions/checkout": checkout, "./.github/opscope": action}
-    run_job(found, WORKFLOWS[0].parent / f"speed-{baseline}.yml", "speed")
+    return run_job(found, WORKFLOWS[0].parent / f"speed-{baseline}.yml", "speed")
 
 
 def test_what_a_log_says_of_a_baseline_is_no_markup(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -654,7 +654,7 @@ def test_a_run_on_main_leaves_the_baseline(
     if baseline == "store":
         pytest.importorskip("duckdb")
     first = job(tmp_path, github, {"after": HEAD}, ref_name="main")
-    run_workflow(first, repository, baseline, "before")
+    assert run_workflow(first, repository, baseline, "before").code == 0, "".join(first.logs)
     assert "no baseline yet" in first.summary, "".join(first.logs)
     assert [log for log in first.logs if log.startswith("::error")] == []
     judges = baseline != "store" or trusted(tmp_path / "artifacts" / "opscope-history")

@@ -11,6 +11,7 @@ from opscope.analysis.analysis import Analysis, TraceSource, analyse
 from opscope.analysis.compare.compare import Comparison, RelatedData, compare
 from opscope.analysis.latency.latency import CallTimes
 from opscope.analysis.latency.methods import method_times
+from opscope.analysis.operators.headline import TracedCallers
 from opscope.core.stats.effect import Verdict
 from opscope.core.table import EventTable
 from opscope.core.table.calls import named_by_calls
@@ -242,7 +243,7 @@ def compared(
     both = zip(tables, (copies[0], copies[-1]), strict=True)
     walls = [np.split(events.inference_times().duration + copied, 10) for events, copied in both]
     seen = [[own.tolist() for own in side] for side in walls]
-    beside = RelatedData(untraced=(timed[0], timed[1]), walls=(seen[0], seen[1]))
+    beside = RelatedData(untraced=(timed[0], timed[1]), callers=(TracedCallers(seen[0]), TracedCallers(seen[1])))
     return compare(*tables, labels=(("off", "a"), ("on", "b")), paired=True, beside=beside)
 
 
@@ -295,7 +296,7 @@ def test_the_interval_of_an_operator_holds_what_stands_beside_it() -> None:
     tables = EventTable.concat(slow), EventTable.concat(fast)
     timed = [np.full(4, 111_000.0)] * 10, [np.full(4, 41_000.0)] * 10
     walls = [[own.tolist() for own in np.split(events.inference_times().duration + 500, 10)] for events in tables]
-    beside = RelatedData(untraced=timed, walls=(walls[0], walls[1]))
+    beside = RelatedData(untraced=timed, callers=(TracedCallers(walls[0]), TracedCallers(walls[1])))
     found = compare(*tables, labels=(("off", "a"), ("on", "b")), paired=True, beside=beside)
     change = next(one for one in found.operators if one.kind == "convolution")
     assert change.ci95_saved_ns
@@ -363,10 +364,57 @@ def test_a_comparison_with_a_side_without_times_is_not_split() -> None:
     events = EventTable.concat([process(*[(1000, 50_000)] * 8) for _ in range(3)])
     slow, quick = ([np.full(8, duration, np.float64)] * 3 for duration in (52_000, 5_200))
     walls = [[52_000] * 8] * 3
-    beside = RelatedData(({}, {}), (slow, quick), {}, (walls, walls))
+    beside = RelatedData(({}, {}), (slow, quick), {}, (TracedCallers(walls), TracedCallers(walls)))
     found = compare(events, events, labels=(("a", "a"), ("b", "b")), paired=False, outputs=None, beside=beside)
     assert found.no_split
     assert not found.has_split
     assert (found.operators, found.categories) == ([], [])
     assert (found.baseline.timed, found.candidate.timed) == (True, False)
     assert found.end_to_end.speedup == pytest.approx(10)
+
+
+def interrupted(preempted: int, *, recorded: bool = True) -> Analysis:
+    """Three processes of 20 inferences of 50 us; in the first of each the add took 900 us, kept off the CPU."""
+    inferences = [(40_000, 909_000)] * preempted + [(40_000, 9_000)] * (20 - preempted)
+    events = EventTable.concat([process(*inferences) for _ in range(3)])
+    walls = dict(enumerate(events.inference_times().duration.reshape(3, 20).tolist()))
+    off_cpu = dict.fromkeys(range(3), [900_000] * preempted + [0] * (20 - preempted)) if recorded else {}
+    untraced = dict.fromkeys(range(3), [50_000] * 20)
+    calls = CallTimes(untraced, walls, 0, {}, rounds=(0, 1, 2), traced_off_cpu=off_cpu)
+    return analyse(events, SOURCE, "variant", calls=calls)
+
+
+@pytest.mark.parametrize("preempted", [0, 1, 5])
+def test_preempted_inferences_count_in_neither_the_time_nor_the_range(preempted: int) -> None:
+    """Up to a quarter of them, of those whose time off the CPU is known."""
+    analysis = interrupted(preempted)
+    add = next(row for row in analysis.operators if row.name == "native_call_add.out")
+    assert (add.time_ns, add.spread_ns) == (9_000, (9_000, 9_000))
+    assert (analysis.timed, analysis.preempted_share) == (True, preempted / 20)
+
+
+def test_a_share_that_nobody_recorded_is_not_known() -> None:
+    """It is null, and not 0."""
+    assert interrupted(1, recorded=False).preempted_share is None
+
+
+def test_a_split_of_mostly_preempted_inferences_has_shares_alone() -> None:
+    """More than a quarter: the trace says so, and no row has a time or a range."""
+    analysis = interrupted(6)
+    assert not analysis.timed
+    assert {(row.time_ns, row.spread_ns) for row in analysis.operators} == {(None, None)}
+    warning = next(warning for warning in analysis.trace.warnings if warning.code == "not_timed")
+    assert "30.0 %" in warning.message
+    assert math.fsum(row.share for row in (*analysis.operators, *analysis.outside)) == pytest.approx(1)
+
+
+def test_an_operator_that_was_interrupted_in_a_typical_inference_keeps_its_time() -> None:
+    """Without time off the CPU: single values beyond a tenth at either end count in neither its time nor its range."""
+    inferences = [(40_000 - 1000 * (number % 2), 9_000 + 1000 * (number % 2)) for number in range(40)]
+    inferences[20] = (1_000, 48_000)  # as long as the others as a whole
+    events = EventTable.concat([process(*inferences) for _ in range(3)])
+    analysis = told(events, [[50_000] * 40] * 3, outside=0)
+    add = next(row for row in analysis.operators if row.name == "native_call_add.out")
+    assert add.spread_ns is not None
+    assert add.spread_ns[0] <= (add.time_ns or 0) <= add.spread_ns[1] < 10_100
+    assert together(analysis) == pytest.approx(50_000)

@@ -16,7 +16,6 @@ from opscope.analysis.kernels.kernel_sources import (
     KernelState,
     counted_source,
     registered_source,
-    sampled_source,
 )
 from opscope.analysis.kernels.kernels import KernelFilter, kernel_lines, kernel_pairs
 from opscope.analysis.kernels.ladder import (
@@ -32,7 +31,7 @@ from opscope.analysis.kernels.ladder import (
 from opscope.core.table import EventTable
 from opscope.core.table.places import OperatorKey
 from opscope.measurements.counted_calls import copies_of, join_calls
-from opscope.program.kernels.recordings import KernelCalls, OperatorCalls, StackFrame, Tally
+from opscope.program.kernels.kernel_calls import KernelCalls, OperatorCalls
 from opscope.program.kernels.symbols import IsaClass
 from opscope.program.partition.verdicts import Eligibility, Form, SmeSupport
 from traces import table
@@ -79,19 +78,16 @@ def source(variant: str, kind: EvidenceKind, *names: str, role: str | None = Non
 # ---- the view
 
 
-def test_a_counter_knows_nought_and_a_recording_does_not() -> None:
-    """No call is a fact; no sample is none; a kernel that was not counted is not known."""
+def test_a_counter_knows_nought_and_a_log_knows_no_calls() -> None:
+    """No call is a fact; a kernel that was not counted is not known."""
     counted = counted_source(CALLS, "on", "on.counts")
-    tally = Tally()
-    tally.add("cycles", "runner/1", [StackFrame("memcpy", None), StackFrame(MOPA2, None)])
-    sampled = sampled_source(tally.recording("perf script", "events"), "on", "perf.txt")
     logged = registered_source([(NEON, "gemm", 2), (NEON, "igemm", 1)], "on", "log.txt")
-    lines = {line.name: line.cells for line in kernel_lines([counted, sampled, logged], ALL, every=True)}
+    lines = {line.name: line.cells for line in kernel_lines([counted, logged], ALL, every=True)}
     told = {name: [(cell.state, cell.amount) for cell in cells] for name, cells in lines.items()}
     unknown = (KernelState.UNKNOWN, None)
-    assert told[MOPA2] == [(KernelState.COUNTED, 65), (KernelState.SAMPLED, 1), (KernelState.ABSENT, None)]
-    assert told[MOPA] == [(KernelState.COUNTED, 0), unknown, (KernelState.ABSENT, None)]
-    assert told[NEON] == [unknown, unknown, (KernelState.PRESENT, 3)]
+    assert told[MOPA2] == [(KernelState.COUNTED, 65), (KernelState.ABSENT, None)]
+    assert told[MOPA] == [(KernelState.COUNTED, 0), (KernelState.ABSENT, None)]
+    assert told[NEON] == [unknown, (KernelState.PRESENT, 3)]
 
 
 def test_kernels_that_nobody_has_are_shown_only_when_asked_for() -> None:
@@ -328,21 +324,6 @@ def test_what_was_chosen_stands_in_the_name_on_arm_only(types: str, machine: str
     """Types quantised at run time have one name with and without SME."""
     text = TRACE.replace("NHWC, PF32", f"NHWC, {types}")
     assert step(variant_ladder("on", 1, known(text, machine=machine)), EvidenceLevel.SELECTED).answer is answer
-
-
-def test_samples_speak_for_an_operator_only_where_no_other_could_be_meant() -> None:
-    """A profiler knows threads, no operators."""
-    seen = source("on", EvidenceKind.SAMPLED, MOPA2)
-    both = step(variant_ladder("on", 1, known(sampled=seen)), EvidenceLevel.EXECUTED)
-    assert both.answer is Answer.UNKNOWN
-    assert "one of 2 operators" in both.detail
-    alone = step(variant_ladder("on", 1, known(sampled=seen, sme={CONVOLUTION: ELIGIBLE})), EvidenceLevel.EXECUTED)
-    assert (alone.answer, alone.isa) == (Answer.YES, IsaClass.SME2)
-    other = step(
-        variant_ladder("on", 1, known(sampled=source("on", EvidenceKind.SAMPLED, NEON))), EvidenceLevel.EXECUTED
-    )
-    assert other.answer is Answer.UNKNOWN
-    assert "between two samples" in other.detail
 
 
 def processes(convolution: int) -> EventTable:

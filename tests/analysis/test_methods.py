@@ -16,7 +16,7 @@ from opscope.analysis.gate.decision import Outcome
 from opscope.analysis.gate.gate import Thresholds, gate
 from opscope.analysis.latency.latency import CallTimes
 from opscope.analysis.latency.methods import durations_by_method
-from opscope.api import Settings, check, profile
+from opscope.api import Settings, check, content, profile
 from opscope.bundle.consistency import plan_problems
 from opscope.bundle.manifest import Environment, Manifest, Model, Plan, Role, Status, Target, Variant
 from opscope.core.errors import MismatchError, UsageError
@@ -25,11 +25,12 @@ from opscope.core.table import Clock, EventTable
 from opscope.core.table.calls import named_by_calls
 from opscope.program.phases import Phase, PhaseKind
 from opscope.readers.registry import read_trace
+from opscope.reports.content.content import latency_ns
 from opscope.reports.gate import comparison_text
+from opscope.reports.report import markdown_report
 from opscope.reports.sections.latency import calls_text
 from opscope.runtimes.executorch.program_files import planned_calls
 from traces import Node, encode, etdump
-from whole_report import whole_report
 
 pytestmark = pytest.mark.usefixtures("small_repeats")
 
@@ -187,7 +188,11 @@ def test_the_order_of_calls_is_planned_and_written_down(tmp_path: Path) -> None:
     assert target.jobs[0].inferences == 24
     analysis = json.loads((tmp_path / "out" / "analysis.json").read_text())
     assert [(row["method"], row["calls"]) for row in analysis["methods"]] == [("prefill", 24), ("decode", 72)]
-    report = whole_report(tmp_path / "out")
+    shown = content(tmp_path / "out")
+    assert shown.shown is not None
+    assert shown.shown.headline_of() == shown.shown.headline_ns
+    assert shown.shown.headline_of("prefill") == pytest.approx(latency_ns(shown, "accelerated", "prefill"), rel=0.1)
+    report = markdown_report(shown)
     assert "## Methods" in report
     assert "prefill, then decode 3 times" in report
     assert "--runs 4 --warmup 2 --methods prefill,decode:3" in report

@@ -149,9 +149,36 @@ def test_the_spread_is_that_of_single_inferences(times: list[tuple[int, int]], w
     trace = EtdumpReader().read(encode(blocks), Path("trace")).with_warmup(warmup)
     rows = trace.measured().filter(pl.col("name").cast(pl.String) == "native_call_add.out")
     each = rows.group_by("inference").agg(pl.col("self_time").sum())["self_time"].to_numpy()
-    (found,) = (one for one in operators(trace) if one.name == "native_call_add.out")
-    if len(each) < 10 or found.time_ns is None:
+    scale = headline_scale(trace, alone=True)
+    (found,) = (one for one in operators(trace, scale=scale) if one.name == "native_call_add.out")
+    low, high = np.quantile(each, (0.1, 0.9))
+    if len(each) < 10 or not low <= each.mean() <= high:
         assert found.spread_ns is None
     else:
-        scale = headline_scale(trace).split.scale
-        assert found.spread_ns == pytest.approx(tuple(np.quantile(each, (0.1, 0.9)) * scale))
+        assert found.spread_ns == pytest.approx((low, high))
+
+
+@given(st.lists(st.tuples(durations, durations), min_size=4, max_size=60), st.booleans())
+def test_a_time_lies_in_its_own_range_and_times_add_up(times: list[tuple[int, int]], alone: bool) -> None:
+    """Whatever single inferences took, an operator's time is between its 10th and 90th percentile."""
+    inferences = (
+        f"""
+        Method::execute {100 + first + second}
+          OPERATOR_CALL @0 {first}
+            native_call_add.out {first}
+          OPERATOR_CALL @1 {second}
+            native_call_mul.out {second}
+        """
+        for first, second in times
+    )
+    trace = table("\n".join(inferences))
+    scale = headline_scale(trace, alone=alone)
+    rows = operators(trace, scale=scale)
+    for row in rows:
+        if row.spread_ns:
+            assert row.spread_ns[0] <= row.time_ns <= row.spread_ns[1]
+    counted = len(times) if alone else scale.split.split_inferences
+    if not alone and scale.split.timed:
+        assert all((row.spread_ns is not None) == (counted >= 10) for row in rows)
+    if scale.split.timed:
+        assert sum(row.time_ns for row in rows) == pytest.approx(scale.split.headline_ns)

@@ -128,41 +128,41 @@ def test_a_difference_that_was_not_excluded_is_no_evidence_that_kernels_are_unus
     assert "1.10x is not ruled out" in reason(found, "unhelped_operators")
 
 
-def test_without_ceilings_nobody_is_told_to_rebuild() -> None:
-    """Nothing changed, and nothing tells whether the library has such kernels: measure that first."""
+def test_without_ceilings_the_next_step_is_to_measure_them() -> None:
+    """Nothing changed, and nothing tells what this CPU gains: measure that first."""
     found = told(unused(), "acceleration_unused")
     assert found is not None
     assert (found.title, found.severity.value) == ("avx512 makes no difference", "medium")
     assert "a change beyond" in found.evidence
     assert "ceilings of both variants were not measured" in found.evidence
-    assert "rebuild" not in found.next_step
+    assert found.next_step.startswith("measure the ceilings")
     assert found.context is None
 
 
-def test_ceilings_that_are_higher_with_acceleration_show_its_kernels_at_work() -> None:
-    """Twice the rate for 3x3 convolutions: the library has the kernels, so something else holds the model back."""
+def test_ceilings_that_are_higher_with_acceleration_point_to_the_library_and_the_roofline() -> None:
+    """Twice the rate: the CPU could be faster, so the kernels of the library or memory hold the model back."""
     found = told(unused(ceilings=(round_ceilings(slowdown=2), round_ceilings())), "acceleration_unused")
     assert found is not None
-    assert found.title == "The library has faster kernels with avx512, but this model gains nothing from them"
-    assert "f32 igemm: 25.0 GMAC/s without, 50.0 with" in found.evidence
-    assert "rebuild" not in found.next_step
+    assert found.title == "This CPU is faster with avx512, but this model gains nothing from it"
+    assert "f32: 50.0 GMAC/s without, 100 with" in found.evidence
+    assert "opscope kernels" in found.next_step
 
 
-def test_ceilings_that_are_the_same_show_that_the_library_has_no_such_kernels() -> None:
-    """Then it is the library; where it has faster ones for other work, the number type comes first."""
+def test_ceilings_that_are_the_same_show_that_the_cpu_gains_nothing() -> None:
+    """Then no kernel could; where another number type is faster with it, that comes first."""
     found = told(unused(ceilings=(round_ceilings(), round_ceilings())), "acceleration_unused")
     assert found is not None
     assert (found.title, found.severity.value) == (
-        "The library has no faster kernels with avx512 for this model's operators",
+        "This CPU computes the number types of this model no faster with avx512",
         "high",
     )
-    assert found.next_step.startswith("rebuild the library")
+    assert found.next_step.startswith("choose another accelerator")
     slow = round_ceilings(slowdown=2)
-    one = msgspec.structs.replace(round_ceilings(), compute=[slow.compute[0], *round_ceilings().compute[1:]])
+    one = msgspec.structs.replace(round_ceilings(), compute=[*round_ceilings().compute[:2], slow.compute[2]])
     other = told(unused(ceilings=(one, round_ceilings())), "acceleration_unused")
     assert other is not None
     assert "compare with another number type" in other.next_step
-    assert "f32 gemm: 50.0 GMAC/s without, 100 with" in other.next_step
+    assert "bf16: 100 GMAC/s without, 200 with" in other.next_step
 
 
 def test_where_products_take_too_little_no_gain_is_missed() -> None:

@@ -11,7 +11,7 @@ from opscope.analysis.findings.message import MessageKind
 from opscope.analysis.latency.latency import CallTimes
 from opscope.analysis.operators.operators import limit_without
 from opscope.analysis.rules.evidence import LEAST_SHARE
-from opscope.analysis.rules.rules import DECISIVE, LATENCY_RULES, RULES
+from opscope.analysis.rules.rules import DECISIVE, LATENCY_RULES, RULES, STRUCTURAL
 from traces import table
 
 SOURCE = TraceSource("trace", "etdump", [("trace", "0" * 64)])
@@ -93,14 +93,16 @@ def disturbed(why: str | None) -> Analysis:
 
 
 def test_what_others_took_is_no_finding() -> None:
-    """Neither the first inference nor loading nor any operator; whether delegates ran at all is still told."""
+    """Neither the first inference nor loading; what runs outside of delegates is still told, without a saving."""
     quiet = {one.rule for one in disturbed(None).findings}
     assert quiet >= {"slow_first_inference", "slow_loading", "portable_operators"}
     analysis = disturbed("others had the CPU")
-    assert analysis.findings == []
+    assert [(one.rule, one.saving_ns) for one in analysis.findings] == [("portable_operators", None)]
+    assert "others had the CPU" in (analysis.findings[0].saving_basis or "")
+    assert [one.rule for one in analysis.ruled_out if one.saving_basis] == []
     left = {one.rule: one.title for one in analysis.ruled_out if one.kind is MessageKind.NOT_CHECKED}
     asked = {rule.__name__ for rule in (RULES if analysis.has_split and analysis.timed else LATENCY_RULES)}
-    assert {left[rule] for rule in asked - set(DECISIVE)} == {"others had the CPU"}
+    assert {left[rule] for rule in asked - {*DECISIVE, *STRUCTURAL}} == {"others had the CPU"}
 
 
 @pytest.mark.parametrize(("share", "speedup", "limit"), [(0.5, 1.0, 2.0), (0.9, 1.0, 10.0), (0.5, 3.0, 6.0)])

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import msgspec
-import numpy as np
 import pytest
 
 from fakes import round_ceilings
@@ -11,8 +9,6 @@ from opscope.analysis.latency.latency import latency_of
 from opscope.analysis.latency.methods import MethodTime
 from opscope.analysis.operators.operators import FRAMEWORK_BACKEND, Operator, OperatorFacts
 from opscope.analysis.roofline import OperatorWork
-from opscope.analysis.tokens.claims import Plausibility, claimed_phase, measured_claim
-from opscope.analysis.tokens.growth import cache_costs, decode_growth
 from opscope.analysis.tokens.ledger import ByteUse, TokenLedger, TokenLimit, token_ledgers
 from opscope.analysis.tokens.parts import Place, TokenPart, place_of
 from opscope.core.table.places import OperatorKey
@@ -213,55 +209,6 @@ def test_weights_bound_a_call_whose_time_is_reading_them() -> None:
     assert found.weights_per_s == bandwidth
 
 
-def test_a_published_speedup_is_held_against_the_measured_machine() -> None:
-    """40 MB of weights at the measured bandwidth, or the 5.6 MB of them with 4 bits and a scale for each 32."""
-    facts = {KEY: OperatorFacts(cost=Cost(10_000_000, 20_000_000, 4_000, 4_000, 40_000_000))}
-    rows = [operator(0, "network.layers.0.feed_forward.w1", share=1.0, weights="fp32", shape=(1, 1, 1000))]
-    own = msgspec.structs.replace(method(f"{METHOD}_of_64", [[8_000_000]]), tokens_per_second=125.0)
-    rows = [msgspec.structs.replace(row, method=own.method) for row in rows]
-    ledgers = token_ledgers(
-        rows,
-        [own],
-        {KEY._replace(method=own.method): WORK},
-        {KEY._replace(method=own.method): facts[KEY]},
-        round_ceilings(),
-    )
-    asked = claimed_phase([own], ledgers, METHOD)
-    assert asked is not None
-    assert asked == claimed_phase([own], ledgers, None)
-    assert claimed_phase([own], ledgers, "decode_at_1") is None
-    rate = round_ceilings().bandwidth(40_000_000)
-    assert rate is not None
-    claim = measured_claim(asked, round_ceilings(), 6.0, speedup=True)
-    assert (claim.plausibility, claim.largest.value) == (Plausibility.ABOVE, pytest.approx(rate / 40e6 / 125))
-    assert claim.evidence.startswith("decode_at_10_of_64: 6.00x is ")
-    smaller = measured_claim(asked, round_ceilings(), 6.0, speedup=True, weights="int4", group=32)
-    assert smaller.plausibility is Plausibility.POSSIBLE
-    bandwidth = round_ceilings().bandwidth(10e6 * 4.5 / 8)
-    assert smaller.largest.value == pytest.approx((bandwidth or 0.0) / (10e6 * 4.5 / 8) / 125)
-    told = measured_claim(asked, round_ceilings(), 200.0, speedup=False)
-    assert told.plausibility is Plausibility.POSSIBLE
-
-
-def test_what_no_machine_can_do_is_told() -> None:
-    """40 MB in 100 us are 400 GB/s, where the machine was measured to do 22."""
-    facts = {KEY: OperatorFacts(cost=Cost(10_000_000, 20_000_000, 4_000, 4_000, 40_000_000))}
-    rows = [operator(0, "network.layers.0.feed_forward.w1", share=1.0, weights="fp32", shape=(1, 1, 1000))]
-    for time, wrong in ((100_000, True), (2_000_000, False)):
-        (found,) = token_ledgers(rows, [method(METHOD, [[time]])], {KEY: WORK}, facts, round_ceilings())
-        assert [row.impossible for row in found.rows] == [wrong]
-
-
-def test_scales_are_what_quantised_weights_have_more() -> None:
-    """A million weights of 4 bits are half a million bytes, and 60,000 are their scales."""
-    rows = [operator(0, "network.layers.0.feed_forward.w1", share=1.0, weights="qbint4", shape=(1, 1, 1000))]
-    facts = {KEY: OperatorFacts(cost=Cost(1_000_000, 2_000_000, 4_000, 4_000, 560_000))}
-    (found,) = token_ledgers(rows, [method(METHOD, [[450_000]])], {KEY: WORK}, facts, None)
-    counts = {(one.use, one.dtype): one.bytes for one in found.bytes}
-    assert counts[ByteUse.WEIGHTS, "int4"] == 500_000
-    assert counts[ByteUse.SCALES, None] == 60_000
-
-
 def test_a_write_between_operators_of_a_layer_is_of_that_layer() -> None:
     """Its own record names no module."""
     rows = [
@@ -280,50 +227,3 @@ def test_a_write_between_operators_of_a_layer_is_of_that_layer() -> None:
 def test_no_phase_has_no_ledger() -> None:
     """A method of an image model."""
     assert token_ledgers([operator()], [method("decode", [[100]])], {}, {}, None) == []
-
-
-def test_growth_is_a_line_with_an_interval_that_holds_the_planted_one() -> None:
-    """Of 200 made experiments at 95 %: at least 180 hold the slope, and not by being wide."""
-    generator = np.random.default_rng(7)
-    positions, fixed, slope = (10, 500, 1000), 400_000.0, 300.0
-    held, widths = 0, []
-    for _ in range(200):
-        machine = generator.normal(1, 0.02, 8)
-        rows = [
-            method(
-                f"decode_at_{at}",
-                [[int((fixed + slope * at) * one * generator.normal(1, 0.005)) for _ in range(7)] for one in machine],
-            )
-            for at in positions
-        ]
-        (found,) = decode_growth(rows)
-        assert found.per_position_ns.ci95 is not None
-        low, high = found.per_position_ns.ci95
-        held += low <= slope <= high
-        widths.append((high - low) / slope)
-    assert held >= 180
-    assert np.median(widths) < 0.1
-    assert found.positions == [10, 500, 1000]
-    assert found.doubled_at == pytest.approx(fixed / slope, rel=0.1)
-
-
-def test_growth_needs_two_positions_of_one_cache() -> None:
-    """What differs by the size of the cache is no line over the position."""
-    assert decode_growth([method("decode_at_10", [[100]])]) == []
-    assert decode_growth([method("decode_at_10_of_64", [[100]]), method("decode_at_20_of_128", [[100]])]) == []
-    (line,) = decode_growth([method("decode_at_10_of_64", [[100]]), method("decode_at_20_of_64", [[200]])])
-    assert (line.cache, line.per_position_ns.value, line.per_position_ns.ci95) == (64, pytest.approx(10), None)
-
-
-def test_a_larger_cache_is_held_against_the_smallest() -> None:
-    """At the same position, process by process; at another position nothing is."""
-    rows = [
-        method("decode_at_10_of_64", [[100, 100], [200, 200]]),
-        method("decode_at_10_of_128", [[150, 150], [300, 300]]),
-        method("decode_at_20_of_128", [[400], [400]]),
-    ]
-    (found,) = cache_costs(rows)
-    assert (found.position, found.places) == (10, (64, 128))
-    assert found.ratio.value == pytest.approx(1.5)
-    assert found.ratio.ci95 == (pytest.approx(1.5), pytest.approx(1.5))
-    assert cache_costs(rows[1:]) == []

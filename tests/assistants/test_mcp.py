@@ -25,6 +25,7 @@ from mcp_types import CallToolResult
 import kit_files
 from opscope.assistants.server import TOOLS
 from texts import NO_SUCH_PROGRAM
+from waiting import HANG
 
 ROOT = Path(__file__).parents[2]
 DATA = ROOT / "tests" / "data"
@@ -355,7 +356,7 @@ def test_a_cancelled_profile_leaves_no_process(tmp_path: Path, how: str) -> None
     assert len(manifest["repetitions"]) >= 3
 
 
-@pytest.mark.skipif(shutil.which("valgrind") is None, reason="counting needs Valgrind")
+@pytest.mark.skipif(shutil.which("valgrind") is None, reason="counting needs Valgrind: apt install valgrind")
 def test_work_is_counted(tmp_path: Path) -> None:
     """Those that execute most first."""
     shutil.copyfile(DATA / PROGRAM, tmp_path / "toy.pte")
@@ -407,7 +408,7 @@ def test_nothing_but_the_protocol_is_on_standard_output() -> None:
             found[message.get("id")] = message
         server.stdin.close()
         assert all(json.loads(line)["jsonrpc"] == "2.0" for line in server.stdout)
-        assert server.wait(20) == 0
+        assert server.wait(HANG) == 0
     assert len(found[1]["result"]["tools"]) == len(READING)
 
 
@@ -421,7 +422,7 @@ def test_a_signal_ends_a_server_that_waits(number: signal.Signals) -> None:
         server.stdin.flush()
         server.stdout.readline()
         server.send_signal(number)
-        assert server.wait(20) == 130
+        assert server.wait(HANG) == 130
         assert b"error: terminated by a signal" in server.stderr.read()
 
 

@@ -14,7 +14,7 @@ from opscope.api import Settings, profile
 from opscope.bundle.bundle import Bundle, check_free
 from opscope.bundle.manifest import BUILD, Failure, FailureKind, PlanSlot, Status, TracingMode
 from opscope.core.errors import BundleError, NotFoundError, StorageError, TraceFormatError
-from opscope.core.files import write_atomically
+from opscope.core.writing import write_atomically
 from opscope.experiment.protocol import OUTPUTS
 from opscope.readers.compressed import content_sha256
 from opscope.readers.outputs import read_outputs, values_sha256

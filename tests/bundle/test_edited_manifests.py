@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from bundle_damage import state_hashes_of_records
 from opscope.bundle.bundle import Bundle
 from opscope.core.errors import BundleError, StorageError, TraceFormatError
 from opscope.workflows.analyze.sides import side_of
@@ -111,6 +112,7 @@ def test_a_path_that_leads_out_of_a_bundle_is_refused(
 def test_the_name_of_a_trace_that_is_too_long_is_an_error_of_the_disk(bundle: Path) -> None:
     """As the system says it."""
     edit(bundle, lambda manifest: traced(manifest).update(trace="x" * 5000))
+    state_hashes_of_records(bundle)
     with pytest.raises(StorageError, match="File name too long"):
         _ = side_of(bundle, None).table
 

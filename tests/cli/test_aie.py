@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
+import re
 from pathlib import Path
 
 import jsonschema
@@ -13,20 +12,13 @@ import pytest
 
 from aie_gemm import Gemm
 from aie_traces import Span, Tile, json_text
-from opscope.npu.analysis.sweep import Sweep
+from ended import Command
 from opscope.npu.analysis.tiles_result import TilesAnalysis
 from pseudo_terminal import on_terminal
 
 FLAGS = "--M 48 --K 128 --N 32 --m 16 --k 32 --n 32 --row 2 --col 2 --hwid npu1 --warmup 0 --iterations 1 --dtype bf16"
+TRACE = Path(__file__).parents[1] / "data" / "toy_cnn.etdump"
 SCHEMAS = Path(__file__).parents[2] / "docs" / "reference" / "schemas"
-
-
-def run(*words: object, directory: Path | None = None) -> subprocess.CompletedProcess[str]:
-    """A command in its own process; whatever it says, it never shows a traceback."""
-    command = [sys.executable, "-m", "opscope", *map(str, words)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=directory, timeout=120)
-    assert "Traceback" not in done.stderr, done.stderr
-    return done
 
 
 def saved(path: Path, *tiles: Tile) -> Path:
@@ -48,9 +40,9 @@ def array(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return saved(tmp_path_factory.mktemp("aie") / "trace.json", *(core.tile() for core in cores), memtile)
 
 
-def test_the_first_lines_answer_the_question(array: Path, tmp_path: Path) -> None:
+def test_the_first_lines_answer_the_question(command: Command, array: Path, tmp_path: Path) -> None:
     """Busy or not, what stalls them, what sets the pace, how much is seen; then what to do; then the files."""
-    done = run("aie", array, *FLAGS.replace("--M 48", "--M 192").split(), "--out", tmp_path / "out")
+    done = command("aie", array, *FLAGS.replace("--M 48", "--M 192").split(), "--out", tmp_path / "out")
     lines = done.stdout.splitlines()
     starts = [
         "The 4 cores are",
@@ -82,21 +74,12 @@ def test_the_first_lines_answer_the_question(array: Path, tmp_path: Path) -> Non
     assert max(map(len, on_terminal("aie", array).lines)) <= 80
 
 
-def test_json_on_standard_output_is_all_of_it(array: Path) -> None:
-    """A program reads it; it is what the published schema says."""
-    done = run("aie", array, "--json", "-")
-
-    found = json.loads(done.stdout)
+def test_json_on_standard_output_is_all_of_it(command: Command, array: Path, tmp_path: Path) -> None:
+    """Print what the published schema says; with --quiet the file is there all the same."""
+    found = json.loads(command("aie", array, "--json", "-").stdout)
     jsonschema.validate(found, json.loads((SCHEMAS / "tiles.schema.json").read_text()))
-    assert found["schema"] == "opscope.tiles/2"
-    assert len(found["tiles"]) == 5
-
-
-def test_quiet_says_nothing(array: Path, tmp_path: Path) -> None:
-    """The file is there all the same."""
-    done = run("aie", array, "--quiet", "--json", tmp_path / "a.json")
-
-    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    assert (found["schema"], len(found["tiles"])) == ("opscope.tiles/2", 5)
+    assert command("aie", array, "--quiet", "--json", tmp_path / "a.json") == (0, "", "")
     assert json.loads((tmp_path / "a.json").read_text())["trace"]["complete"]
 
 
@@ -118,14 +101,14 @@ def test_quiet_says_nothing(array: Path, tmp_path: Path) -> None:
         ([], 2, "no trace given"),
     ],
 )
-def test_bad_input_has_its_own_code(tmp_path: Path, words: list[str], code: int, said: str) -> None:
+def test_bad_input_has_its_own_code(command: Command, tmp_path: Path, words: list[str], code: int, said: str) -> None:
     """One line says what happened and where, another what to do; what could be known is written."""
     whole = saved(tmp_path / "one.json", Gemm(outputs=8).tile()).read_bytes()
     (tmp_path / "part.json").write_bytes(whole[: len(whole) // 2])
     (tmp_path / "empty.json").write_bytes(b"")
     (tmp_path / "text.json").write_text("hello there")
     saved(tmp_path / "mem.json", Tile("mem", 2, 1, ("LOCK_3_REL", *("NONE",) * 7), [Span(0, 5, 6)]))
-    done = run("aie", *words, directory=tmp_path)
+    done = command("aie", *words, cwd=tmp_path)
 
     assert done.returncode == code, done.stderr
     first, *rest = done.stderr.splitlines()
@@ -136,30 +119,28 @@ def test_bad_input_has_its_own_code(tmp_path: Path, words: list[str], code: int,
         assert json.loads((tmp_path / "found.json").read_text())["findings"]
 
 
-def test_that_cores_start_apart_is_said_and_hidden_only_when_asked(tmp_path: Path) -> None:
+def test_that_cores_start_apart_is_said_and_hidden_only_when_asked(command: Command, tmp_path: Path) -> None:
     """One of two starts 20,000 cycles later: it counts, unless the first calls shall be one moment."""
     cores = [Gemm(fill=0), Gemm(fill=0, column=1, begin=20_001)]
     saved(tmp_path / "t.json", *(core.tile() for core in cores))
     words = "t.json --M 8 --K 128 --N 64 --m 8 --k 32 --n 32 --row 1 --col 2 --warmup 0 --iterations 3".split()
     asked = ([], ["--align", "first-call"])
-    real, aligned = (" ".join(run("aie", *words, *more, directory=tmp_path).stdout.split()) for more in asked)
+    real, aligned = (" ".join(command("aie", *words, *more, cwd=tmp_path).stdout.split()) for more in asked)
 
     assert (
         "an iteration takes 21,839 cycles from the first start to the last end, because the cores start up to 20,000 "
         "cycles apart; a single core takes at most 1,839, balanced to 100.0 %"
     ) in real
-    assert "tile 2,0 starts first, tile 2,1 last; all traces count as started at one moment" in real
+    assert "the cores start an iteration 20,000 cycles apart" in real
     assert "an iteration takes 1,839 cycles on all cores, balanced to 100.0 %" in aligned
     assert "apart" not in aligned
 
 
-def test_the_published_flags_alone_name_trace_and_directory(tmp_path: Path) -> None:
-    """As the published tool is called: it finds its trace, and writes beside it."""
+def test_the_published_flags_alone_name_trace_and_directory(command: Command, tmp_path: Path) -> None:
+    """Find the trace and write beside it, as the published tool does."""
     place = tmp_path / "outputs" / "npu1-gemm_48_128_32-1_row_1_col" / "traces"
     saved(place / "trace_mm_48_128_32.json", Gemm(outputs=3, rest=9000).tile())
-    words = FLAGS.replace("--row 2 --col 2", "--row 1 --col 1").split()
-    done = run("aie", *words, directory=tmp_path)
-
+    done = command("aie", *FLAGS.replace("--row 2 --col 2", "--row 1 --col 1").split(), cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     core = json.loads((place / "tile2,0.json").read_text())
     assert (core["expected_total_iterations"], core["performance_window"]) == (1, [0])
@@ -174,12 +155,12 @@ def test_the_published_flags_alone_name_trace_and_directory(tmp_path: Path) -> N
         ("--arch npu2", "at an assumed 1800 MHz; "),
     ],
 )
-def test_streams_line_needs_no_clock(tmp_path: Path, words: str, rate: str | None) -> None:
+def test_streams_line_needs_no_clock(command: Command, tmp_path: Path, words: str, rate: str | None) -> None:
     """Its hardware model stands in --hwid; the clock that is assumed is said on the terminal, or none is."""
     place = tmp_path / "outputs" / "single_core-gemm_48_128_32-1_row_1_col" / "traces"
     saved(place / "trace_mm_48_128_32.json", Gemm(outputs=3).tile())
     flags = FLAGS.replace("--row 2 --col 2", "--row 1 --col 1").replace("npu1", "single_core").split()
-    done = run("aie", *flags, *words.split(), directory=tmp_path)
+    done = command("aie", *flags, *words.split(), cwd=tmp_path)
     best = json.loads((place / "aggregate_perf.json").read_text())["best"]
 
     assert done.returncode == 0, done.stderr
@@ -187,51 +168,34 @@ def test_streams_line_needs_no_clock(tmp_path: Path, words: str, rate: str | Non
     assert "GMAC/s" not in done.stdout if rate is None else rate in done.stdout
 
 
-def test_a_prediction_of_streams_stands_under_the_answer(tmp_path: Path) -> None:
-    """Given by its file; a file without one is a wrong option."""
-    saved(tmp_path / "t.json", Gemm().tile())
-    (tmp_path / "slots.yaml").write_text("totals:\n  latency_per_iteration: 900\n  overlap: 400\n  iter_step: 500\n")
-    (tmp_path / "notes.txt").write_text("hello\n")
-    done = run("aie", "t.json", "--predicted", "slots.yaml", directory=tmp_path)
-    other = run("aie", "t.json", "--predicted", "notes.txt", directory=tmp_path)
-
-    assert done.returncode == 0, done.stderr
-    assert ["iteration", "step", "500", "513", "-2.53", "%"] in [line.split() for line in done.stdout.splitlines()]
-    assert (other.returncode, "no Stream latency" in other.stderr) == (2, True)
-
-
-def test_several_traces_are_a_sweep(tmp_path: Path) -> None:
-    """One table, one picture, a directory for each; a trace that fails is a row, and an exit code."""
-    for name, call in (("a", 300), ("b", 600)):
-        saved(tmp_path / f"{name}.json", Gemm(call=call).tile())
-    (tmp_path / "c.json").write_text("[]")
-    done = run("aie", "a.json", "b.json", "c.json", "--out", "out", directory=tmp_path)
-
-    assert done.returncode == 11
-    assert "1 of 3 traces have no figures" in done.stderr
-    assert done.stdout.splitlines()[1].startswith("3 traces: ")
-    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [
-        "a",
-        "b",
-        "sweep.html",
-        "sweep.json",
-        "sweep.md",
-    ]
-    jsonschema.validate(json.loads((tmp_path / "out" / "sweep.json").read_text()), msgspec.json.schema(Sweep))
-
-
-def test_compare_and_check_take_traces_of_tiles(tmp_path: Path) -> None:
+def test_compare_and_check_take_traces_of_tiles(command: Command, tmp_path: Path) -> None:
     """One a side is undecidable, for people and for CI; four a side stop a slower candidate."""
     for name, call in (("old", 300), ("new", 620)):
         for number in range(4):
             saved(tmp_path / name / f"{number}.json", Gemm(call=call + number).tile())
-    one = run("compare", "old/0.json", "new/0.json", directory=tmp_path)
-    few = run("check", "new/0.json", "--against", "old/0.json", directory=tmp_path)
-    all_of_them = run("check", "new", "--against", "old", "--markdown", "-", directory=tmp_path)
-    junit = run("check", "new", "--against", "old", "--junit", "-", "--threshold", "5%", directory=tmp_path)
+    one = command("compare", "old/0.json", "new/0.json", cwd=tmp_path)
+    few = command("check", "new/0.json", "--against", "old/0.json", cwd=tmp_path)
+    all_of_them = command("check", "new", "--against", "old", "--markdown", "-", cwd=tmp_path)
+    junit = command("check", "new", "--against", "old", "--junit", "-", "--threshold", "5%", cwd=tmp_path)
 
     assert "inconclusive: too few traces" in " ".join(one.stdout.split())
     assert (one.returncode, few.returncode, all_of_them.returncode, junit.returncode) == (0, 14, 1, 1)
     assert all_of_them.stdout.startswith("## opscope check: regression, the candidate is slower (+")
     assert '<failure message="slower by' in junit.stdout
     assert 'time="' not in junit.stdout
+    for sides in (("old/0.json", TRACE), (TRACE, "old/0.json")):
+        mixed = command("compare", *sides)
+        assert (mixed.returncode, str(TRACE) in mixed.stderr) == (13, True), mixed
+
+
+@pytest.mark.parametrize("options", [[], ["--m", "16", "--k", "32", "--n", "32", "--arch", "npu1", "--dtype", "bf16"]])
+def test_the_first_screen_is_short(options: list[str], command: Command, tmp_path: Path) -> None:
+    """Busy share, waits, pace, what was seen, one next step, and at most three findings, those that save most first."""
+    saved(tmp_path / "t.json", Gemm(outputs=9, rest=9000).tile())
+    lines = command("aie", "t.json", *options, cwd=tmp_path).stdout.splitlines()
+    findings = [line for line in lines if re.match(r"\d+\. ", line)]
+    savings = [int(found[1].replace(",", "")) for line in findings if (found := re.search(r"up to ([\d,]+) cyc", line))]
+    assert sum(line.startswith("next: ") for line in lines) == 1
+    assert len(findings) <= 3
+    assert savings == sorted(savings, reverse=True)
+    assert len(lines) <= 12

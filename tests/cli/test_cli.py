@@ -6,19 +6,19 @@ import csv
 import io
 import json
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import jsonschema
 import msgspec
 import pytest
 
-from command_line import opscope
-from fakes import FakeClock, FakeTarget
+from ended import Command
 from opscope.analysis.analysis import Analysis
 from opscope.analysis.compare.compare import Comparison
-from opscope.api import Settings, profile
 from opscope.cli import main
-from programs import tiny_program, write_tiny_program
+from programs import tiny_program
 from pseudo_terminal import on_terminal
 from texts import NO_PROGRAM
 from traces import etdump
@@ -33,17 +33,6 @@ TRACE = """
 """
 
 
-@pytest.fixture(scope="module")
-def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A finished bundle of six rounds."""
-    directory = tmp_path_factory.mktemp("cli")
-    program = write_tiny_program(directory)
-    profile(
-        str(program), settings=Settings(rounds=6, runs=2), out=directory / "out", target=FakeTarget(), clock=FakeClock()
-    )
-    return directory / "out"
-
-
 @pytest.fixture
 def trace(tmp_path: Path) -> Path:
     """A trace of four inferences."""
@@ -55,86 +44,92 @@ def trace(tmp_path: Path) -> Path:
 @pytest.mark.parametrize(
     ("option", "begins"), [("--html", "<!doctype html>"), ("--markdown", "# accelerated against baseline")]
 )
-def test_a_comparison_is_written_as_a_page(option: str, begins: str, bundle: Path) -> None:
+def test_a_comparison_is_written_as_a_page(command: Command, option: str, begins: str, bundle: Path) -> None:
     """With the same answer as on a terminal, and onto standard output alone where that is asked for."""
     sides = (f"{bundle}#baseline", f"{bundle}#accelerated")
-    page = opscope("compare", *sides, option, "-")
-    assert page.returncode == 0
-    assert page.stdout.startswith(begins)
-    answer = next(line for line in opscope("compare", *sides).stdout.splitlines() if line.startswith("speedup "))
+    page = command("compare", *sides, option, "-")
+    assert (page.returncode, page.stdout.startswith(begins)) == (0, True)
+    answer = next(line for line in command("compare", *sides).stdout.splitlines() if line.startswith("speedup "))
     assert answer in page.stdout.replace("\\", "")
 
 
-def test_analyze_answers_the_question(trace: Path) -> None:
-    """The latency and where it goes, on standard output."""
-    done = opscope("analyze", trace)
-    assert done.returncode == 0
+def test_analyze_answers_the_question(command: Command, trace: Path, bundle: Path) -> None:
+    """Say the latency and where it goes, on standard output, in 80 columns of a terminal."""
+    done = command("analyze", trace)
+    assert (done.returncode, done.stderr) == (0, "")
     assert "100 µs per inference on average" in done.stdout
     assert "Convolution (NHWC, F32) IGEMM #1" in done.stdout
-    assert done.stderr == ""
+    for arguments in (["analyze", trace], ["compare", f"{bundle}#baseline", bundle]):
+        assert max(map(len, on_terminal(*arguments).lines)) <= 80
 
 
-def test_the_analysis_obeys_its_schema(trace: Path) -> None:
-    """JSON on standard output alone, valid against the schema, its parts adding up."""
-    done = opscope("analyze", trace, "--json", "-", "--warmup", "0")
-    found = json.loads(done.stdout)
+def test_the_analysis_obeys_its_schema(command: Command, trace: Path) -> None:
+    """Print JSON alone on standard output, whose parts add up."""
+    found = json.loads(command("analyze", trace, "--json", "-", "--warmup", "0").stdout)
     jsonschema.validate(found, msgspec.json.schema(Analysis))
-    assert found["schema"] == "opscope.analysis/2"
-    assert found["latency"]["n"] == 4
-    assert sum(row["time_ns"] for row in found["categories"]) == pytest.approx(found["latency"]["mean_ns"])
-    assert sum(row["time_ns"] for row in found["operators"]) == pytest.approx(found["latency"]["mean_ns"])
-    assert found["trace"]["format"] == "etdump"
-    assert len(found["trace"]["sha256"]) == 64
+    assert (found["schema"], found["latency"]["n"]) == ("opscope.analysis/3", 4)
+    for rows in ("categories", "operators"):
+        assert sum(row["time_ns"] for row in found[rows]) == pytest.approx(found["latency"]["mean_ns"])
+    assert (found["trace"]["format"], len(found["trace"]["sha256"])) == ("etdump", 64)
 
 
-def test_the_comparison_obeys_its_schema(bundle: Path, tmp_path: Path) -> None:
-    """The verdict of two variants, written to a file."""
+def test_the_comparison_obeys_its_schema(command: Command, trace: Path, bundle: Path, tmp_path: Path) -> None:
+    """Write the verdict of two variants to a file; one process a side proves nothing, however large the difference."""
     target = tmp_path / "comparison.json"
-    done = opscope("compare", f"{bundle}#baseline", f"{bundle}#accelerated", "--json", target, "--quiet")
-    assert (done.returncode, done.stdout) == (0, "")
+    sides = (f"{bundle}#baseline", f"{bundle}#accelerated")
+    assert command("compare", *sides, "--json", target, "--quiet")[:2] == (0, "")
     found = json.loads(target.read_text())
     jsonschema.validate(found, msgspec.json.schema(Comparison))
-    assert found["schema"] == "opscope.comparison/2"
-    assert found["end_to_end"]["verdict"] == "faster"
+    assert (found["schema"], found["end_to_end"]["verdict"]) == ("opscope.comparison/2", "faster")
+    assert "inconclusive" in command("compare", trace, trace).stdout
 
 
-def test_one_trace_a_side_is_undecidable(trace: Path) -> None:
-    """However large the difference, one process a side proves nothing."""
-    done = opscope("compare", trace, trace)
-    assert "inconclusive" in done.stdout
-
-
-def test_tables_come_as_csv(trace: Path, tmp_path: Path) -> None:
+def test_tables_come_as_csv(command: Command, trace: Path, tmp_path: Path) -> None:
     """Tidy files with one header line; the operators' times add up."""
-    assert opscope("analyze", trace, "--csv", tmp_path / "csv", "-q").returncode == 0
+    assert command("analyze", trace, "--csv", tmp_path / "csv", "-q").returncode == 0
     rows = list(csv.DictReader(io.StringIO((tmp_path / "csv/operators.csv").read_text())))
     assert sum(float(row["time_ns"]) for row in rows) == pytest.approx(100_000)
     assert (tmp_path / "csv/latency.csv").read_text().splitlines()[0] == "latency_ns"
 
 
-def test_reports_are_written_again(bundle: Path) -> None:
-    """Deleted reports come back the same, since they are computed from the traces."""
+def test_reports_are_written_again(command: Command, bundle: Path) -> None:
+    """Compute deleted reports from the traces, the same as before."""
     before = (bundle / "report.md").read_text()
     (bundle / "report.md").unlink()
-    done = opscope("report", bundle, "--format", "md")
-    assert done.stdout.strip() == str(bundle / "report.md")
+    assert command("report", bundle, "--format", "md").stdout.strip() == str(bundle / "report.md")
     assert (bundle / "report.md").read_text() == before
 
 
-def test_summaries_fit_80_columns(trace: Path, bundle: Path) -> None:
-    """On a terminal of 80 columns, no line is longer."""
-    for arguments in (["analyze", trace], ["compare", f"{bundle}#baseline", bundle]):
-        assert max(map(len, on_terminal(*arguments).lines)) <= 80
+@pytest.mark.parametrize(
+    "name", ["profile", "run", "init", "analyze", "compare", "report", "convert", "models", "doctor"]
+)
+def test_every_command_has_help_with_an_example(command: Command, name: str) -> None:
+    """Show one use of it."""
+    done = command(name, "--help")
+    assert (done.returncode, f"Example: opscope {name}" in done.stdout) == (0, True)
 
 
 @pytest.mark.parametrize(
-    "command", ["profile", "run", "init", "analyze", "compare", "report", "convert", "models", "doctor"]
+    "words",
+    [
+        ["preflight", "--help"],
+        ["preflight", "{program}"],
+        ["validate", "{bundle}"],
+        ["check", "{bundle}#accelerated", "--against", "{bundle}#baseline", "--force"],
+    ],
+    ids=" ".join,
 )
-def test_every_command_has_help_with_an_example(command: str) -> None:
-    """``--help`` names what the command does and shows one use of it."""
-    done = opscope(command, "--help")
-    assert done.returncode == 0
-    assert f"Example: opscope {command}" in done.stdout
+def test_what_reads_and_judges_needs_no_runtime(words: list[str], bundle: Path) -> None:
+    """Read a program or a bundle without the packages that made it: a gate runs where only the traces are."""
+    (program,) = bundle.glob("model/*.pte")
+    code = (
+        f"import sys\nsys.argv = ['opscope', *{[word.format(program=program, bundle=bundle) for word in words]!r}]\n"
+        "from opscope.cli.main import main\n"
+        "try:\n    main()\nexcept SystemExit:\n    pass\n"
+        "assert not {'torch', 'executorch', 'pandas'} & set(sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
 
 
 def test_every_module_of_a_command_is_listed() -> None:
@@ -144,26 +139,32 @@ def test_every_module_of_a_command_is_listed() -> None:
     assert {name.replace("_", "-") for name in defining} == set(main.COMMANDS)
 
 
-def test_models_are_listed() -> None:
+def test_models_are_listed(command: Command) -> None:
     """Names and what they are, one a line."""
-    lines = opscope("models").stdout.splitlines()
+    lines = command("models").stdout.splitlines()
     names = [line.split()[0] for line in lines[: lines.index("")]]
     assert names[:3] == ["toy_cnn", "mobilenet_v3_small", "vit_tiny"]
     assert {"bert_mini", "segmenter", "decoder_tiny", "edgetam_image_encoder", "edgetam_standin"} <= set(names)
 
 
-def files(directory: Path) -> None:
-    """Files that are not what they seem."""
+@pytest.fixture
+def files(tmp_path: Path) -> Path:
+    """A directory with files that are not what they seem."""
     program = tiny_program()
-    (directory / "trace.etdump").write_bytes(etdump(TRACE))
-    (directory / "empty.etdump").write_bytes(b"")
-    (directory / "no-events.etdump").write_bytes(etdump(""))
-    (directory / "cut.etdump").write_bytes(etdump(TRACE, repeat=9)[:200])
-    (directory / "text.pte").write_text("hello")
-    (directory / "cut.pte").write_bytes(program[: len(program) // 2])
-    (directory / "ok.pte").write_bytes(program)
-    (directory / "folder").mkdir()
-    (directory / "folder" / "file").write_text("")
+    contents = {
+        "trace.etdump": etdump(TRACE),
+        "empty.etdump": b"",
+        "no-events.etdump": etdump(""),
+        "cut.etdump": etdump(TRACE, repeat=9)[:200],
+        "text.pte": b"hello",
+        "cut.pte": program[: len(program) // 2],
+        "ok.pte": program,
+        "folder/file": b"",
+    }
+    (tmp_path / "folder").mkdir()
+    for name, content in contents.items():
+        (tmp_path / name).write_bytes(content)
+    return tmp_path
 
 
 @pytest.mark.parametrize(
@@ -197,33 +198,10 @@ def files(directory: Path) -> None:
         ("report nowhere", 3, "not a bundle"),
     ],
 )
-def test_wrong_input_gets_a_message_a_hint_and_a_code(arguments: str, code: int, said: str, tmp_path: Path) -> None:
+def test_wrong_input_gets_a_message_a_hint_and_a_code(
+    command: Command, arguments: str, code: int, said: str, files: Path
+) -> None:
     """What happened, where, what to do next; no traceback, and nothing left behind."""
-    files(tmp_path)
-    done = opscope(*arguments.split(), cwd=tmp_path)
-    assert done.returncode == code, done.stderr
-    assert said in done.stderr
-    assert "Traceback" not in done.stderr
-    assert not (tmp_path / "out").exists()
-
-
-def test_hostile_names_stay_text(tmp_path: Path) -> None:
-    """Names with markup, pipes, formulas, control and direction characters break no table and run nothing."""
-    names = [
-        "<script>alert(1)</script>",
-        "a|b`c*d_e[f](g)",
-        "=HYPERLINK('x')",
-        "\N{RIGHT-TO-LEFT OVERRIDE}right to left",
-        "x" * 10_000,
-        "new\\nline\x07",
-    ]
-    lines = [f"      OPERATOR_CALL @{i} 2000\n        {name} 1900" for i, name in enumerate(names)]
-    path = tmp_path / "hostile.etdump"
-    path.write_bytes(etdump("    Method::execute 100000\n" + "\n".join(lines)))
-    done = opscope("analyze", path, "--csv", tmp_path / "csv", "--json", tmp_path / "a.json")
-    assert done.returncode == 0
-    assert "\N{RIGHT-TO-LEFT OVERRIDE}" not in done.stdout
-    assert "\x07" not in done.stdout
-    rows = list(csv.DictReader(io.StringIO((tmp_path / "csv/operators.csv").read_text())))
-    assert "'=HYPERLINK('x')" in {row["name"] for row in rows}
-    assert {o["name"] for o in json.loads((tmp_path / "a.json").read_text())["operators"]} >= set(names)
+    done = command(*arguments.split(), cwd=files)
+    assert (done.returncode, said in done.stderr) == (code, True), done.stderr
+    assert not (files / "out").exists()

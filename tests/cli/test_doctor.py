@@ -7,11 +7,12 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from unittest.mock import Mock
 
 import jsonschema
 import pytest
 
-from opscope.core.errors import FeatureError, MissingDependencyError, NotReadyError
+from opscope.core.errors import FeatureError, MissingDependencyError, NotReadyError, OpscopeError
 from opscope.experiment.checks import State, switching_check
 from opscope.experiment.protocol import ProbeAnswer
 from texts import CXX_DOES_NOT_WORK
@@ -30,42 +31,53 @@ def doctor(*words: str, **variables: str) -> tuple[int, dict]:
 
 
 def test_a_machine_that_can_profile_is_ready_and_says_what_limits_it() -> None:
-    """No problem here, whatever else runs; the document is the published one, and no action is to ask again."""
-    code, found = doctor()
+    """Find no problem here, whatever else runs; no action is to ask again.
+
+    Without a compiler programs run by the Python bindings, only slower to start, which is a limit and no problem.
+    """
+    code, found = doctor(CXX="/nowhere/c++")
     jsonschema.validate(found, json.loads(SCHEMA.read_text(encoding="utf-8")))
     assert (code, found["ready"], found["target"]) == (0, True, None)
-    states = {check["name"]: check["state"] for check in found["checks"]}
-    assert {states[name] for name in ("python", "executorch", "torch")} == {"ok"}
+    checks = {check["name"]: check for check in found["checks"]}
+    assert {checks[name]["state"] for name in ("python", "executorch", "torch")} == {"ok"}
     assert not [check for check in found["checks"] if "opscope doctor" in check["action"]]
+    assert checks["runner"]["state"] == "note"
+    assert f"the C++ compiler /nowhere/c++ {CXX_DOES_NOT_WORK}" in checks["runner"]["found"]
 
 
-def test_a_missing_compiler_is_a_limit_and_no_problem() -> None:
-    """The Python bindings run programs, only slower to start."""
-    code, found = doctor(CXX="/nowhere/c++")
-    (runner,) = [check for check in found["checks"] if check["name"] == "runner"]
-    assert (code, runner["state"]) == (0, "note")
-    assert runner["found"].startswith(f"Python bindings: the C++ compiler /nowhere/c++ {CXX_DOES_NOT_WORK}")
+HIDING = """
+import importlib.metadata as metadata
+import importlib.util as util
+spec, version = util.find_spec, metadata.version
+hidden = {hidden!r}
+def of(name):
+    if name in hidden:
+        raise metadata.PackageNotFoundError(name)
+    return version(name)
+metadata.version = of
+util.find_spec = lambda name, package=None: None if name in hidden else spec(name, package)
+"""
+
+
+def hiding(directory: Path, *names: str) -> dict[str, str]:
+    """Variables of processes in which these packages are not installed."""
+    (directory / "sitecustomize.py").write_text(HIDING.format(hidden=names))
+    return {"PYTHONPATH": f"{directory}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"}
 
 
 def test_nothing_that_runs_programs_is_a_problem(tmp_path: Path) -> None:
-    """Neither a compiler nor torch: not ready, with both ways out, and `profile` says so before it runs anything."""
-    hidden = tmp_path / "sitecustomize.py"
-    hidden.write_text(
-        "import importlib.util as util\n"
-        "known = util.find_spec\n"
-        "util.find_spec = lambda name, package=None: None if name == 'torch' else known(name, package)\n"
-    )
-    variables = {"CXX": "/nowhere/c++", "PYTHONPATH": f"{tmp_path}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"}
+    """Name both ways out where there is neither a compiler nor torch; `profile` says so before it runs anything."""
+    variables = {"CXX": "/nowhere/c++", **hiding(tmp_path, "torch")}
     code, found = doctor(**variables)
     (runner,) = [check for check in found["checks"] if check["state"] == "problem"]
-    assert code != 0
-    assert not found["ready"]
-    assert (runner["name"], "C++17 compiler" in runner["action"], "torch" in runner["action"]) == ("runner", True, True)
+    assert (code != 0, found["ready"], runner["name"]) == (True, False, "runner")
     command = [sys.executable, "-m", "opscope", "profile", "toy_cnn", "--out", str(tmp_path / "out")]
     done = subprocess.run(command, capture_output=True, text=True, check=False, env={**os.environ, **variables})
     assert done.returncode == MissingDependencyError.exit_code
     assert "torch is not installed" in done.stderr
-    assert "install a C++17 compiler" in done.stderr
+    for text in (runner["action"], done.stderr):
+        assert "C++17 compiler" in text
+        assert "torch" in text
 
 
 @pytest.mark.parametrize("broken", ["raise ImportError", "raise OSError('no such file: libmissing.so')"])
@@ -83,26 +95,14 @@ def test_a_runtime_that_cannot_be_imported_is_a_problem(broken: str, tmp_path: P
     assert checks["onnxruntime"]["state"] == "problem"
     told = "compiled for another numpy" if broken.endswith("ImportError") else "OSError: no such file: libmissing.so"
     assert checks["onnxruntime"]["found"].endswith(f"is installed but cannot be loaded: {told}")
-    assert checks["models"]["state"] == "ok"
-    assert ".pte (ExecuTorch)" in checks["models"]["found"]
-    assert ".onnx" not in checks["models"]["found"]
+    models = checks["models"]
+    assert (models["state"], ".onnx" in models["found"]) == ("ok", False)
+    assert ".pte (ExecuTorch)" in models["found"]
 
 
 def test_other_runtimes_do_without_executorch(tmp_path: Path) -> None:
-    """A machine with LiteRT and ONNX Runtime alone is ready for their models."""
-    (tmp_path / "sitecustomize.py").write_text(
-        "import importlib.metadata as metadata\n"
-        "import importlib.util as util\n"
-        "spec, version = util.find_spec, metadata.version\n"
-        "hidden = {'executorch', 'torch'}\n"
-        "def of(name):\n"
-        "    if name in hidden:\n"
-        "        raise metadata.PackageNotFoundError(name)\n"
-        "    return version(name)\n"
-        "metadata.version = of\n"
-        "util.find_spec = lambda name, package=None: None if name in hidden else spec(name, package)\n"
-    )
-    code, found = doctor(PYTHONPATH=f"{tmp_path}{os.pathsep}{os.environ.get('PYTHONPATH', '')}")
+    """Be ready for the models of LiteRT and ONNX Runtime on a machine with these alone."""
+    code, found = doctor(**hiding(tmp_path, "executorch", "torch"))
     checks = {check["name"]: check for check in found["checks"]}
     assert (code, found["ready"]) == (0, True)
     assert checks["executorch"]["state"] == "note"
@@ -124,14 +124,8 @@ def test_what_a_model_needs(name: str) -> None:
 
 
 def test_what_keeps_a_model_from_running(tmp_path: Path) -> None:
-    """A runtime that is not installed, with what installs it; a model that its runtime refuses, in its words."""
-    (tmp_path / "sitecustomize.py").write_text(
-        "import importlib.util as util\n"
-        "spec = util.find_spec\n"
-        "util.find_spec = lambda name, package=None: None if name == 'onnxruntime' else spec(name, package)\n"
-    )
-    python_path = f"{tmp_path}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"
-    code, found = doctor(str(DATA / "onnx" / "cnn.onnx"), PYTHONPATH=python_path)
+    """Name what installs a missing runtime, and repeat the words of a runtime that refuses a model."""
+    code, found = doctor(str(DATA / "onnx" / "cnn.onnx"), **hiding(tmp_path, "onnxruntime"))
     (problem,) = [check for check in found["checks"] if check["state"] == "problem"]
     assert (code, problem["name"]) == (NotReadyError.exit_code, "one inference")
     assert "[onnxruntime]" in problem["action"]
@@ -142,21 +136,17 @@ def test_what_keeps_a_model_from_running(tmp_path: Path) -> None:
     assert (code, "Tank" in problem["found"]) == (NotReadyError.exit_code, True)
 
 
-def test_a_switch_that_cannot_be_proved_is_a_limit() -> None:
-    """It says what still works; a CPU without features is told apart; a missing package is a problem."""
-
-    def refuse() -> ProbeAnswer:
-        raise FeatureError("cpuinfo_isa has 99 bytes", hint="--ablate none")
-
-    def lack() -> ProbeAnswer:
-        raise MissingDependencyError("executorch is not installed", hint="pip")
-
-    refused = switching_check(refuse)
-    assert (refused.state, refused.found, refused.action) == (
-        State.NOTE,
-        "not available: cpuinfo_isa has 99 bytes",
-        "--ablate none",
-    )
-    assert switching_check(lack).state is State.PROBLEM
-    bare = switching_check(lambda: ProbeAnswer("x86_64", ["sse3"], 85, 85, {}))
-    assert (bare.state, bare.found) == (State.NOTE, "this CPU has no feature to switch off")
+@pytest.mark.parametrize(
+    ("probe", "state", "found"),
+    [
+        (FeatureError("cpuinfo_isa has 99 bytes", hint="--ablate none"), State.NOTE, "not available: cpuinfo_isa has"),
+        (MissingDependencyError("executorch is not installed", hint="pip"), State.PROBLEM, "executorch"),
+        (None, State.NOTE, "this CPU has no feature to switch off"),
+    ],
+    ids=["unknown layout", "no package", "no feature"],
+)
+def test_a_switch_that_cannot_be_proved_is_a_limit(probe: OpscopeError | None, state: State, found: str) -> None:
+    """Say what still works; a CPU without features is told apart, and a missing package is a problem."""
+    check = switching_check(Mock(side_effect=probe, return_value=ProbeAnswer("x86_64", ["sse3"], 85, 85, {})))
+    assert (check.state, found in check.found) == (state, True), check
+    assert check.action == getattr(probe, "hint", "")

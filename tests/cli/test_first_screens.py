@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from command_line import opscope
+from ended import Command
 from opscope.api import check, inspect, preflight
+from opscope.reports.document.blocks import Document
 from opscope.reports.gate import comparison_text, gate_document
 from opscope.reports.inspected import inspected_document
 from opscope.reports.preflight import preflight_document
@@ -22,44 +24,38 @@ MOST = 120
 HERE = "No SME here but avx512, avx2, avx, sse4; measure: opscope profile model.pte"
 
 
-@pytest.mark.parametrize("bundle", BUNDLES, ids=lambda path: path.name)
-def test_a_profile_is_short(bundle: Path) -> None:
-    """With the answer, how sure it is, what to do, and what else the report has."""
-    words = words_beside_tables(report_document(content(bundle)))
+def documents() -> Iterator[tuple[str, Callable[[], Document], tuple[str, ...]]]:
+    """What each screen is of, the document that it shows, and words that stand on it."""
+    quality = ("comparison: do not trust", "Measure again before acting on any finding: ", "next: ")
+    for bundle in BUNDLES:
+        yield f"profile {bundle.name}", lambda of=bundle: report_document(content(of)), quality
+        yield f"check {bundle.name}", lambda of=bundle: checked(of), ("Next:",)
+    for path in (DATA / "toy_cnn.etdump", *BUNDLES):
+        yield f"analyze {path.name}", lambda of=path: inspected_document(inspect(str(of))), ("next:",)
+    for path in PROGRAMS:
+        yield f"preflight {path.stem}", lambda of=path: preflight_document(preflight(str(of)), HERE), ()
+
+
+def checked(bundle: Path) -> Document:
+    """The check of both variants of a bundle, below its heading."""
+    decision = check(f"{bundle}#accelerated", f"{bundle}#baseline")
+    return gate_document(decision, comparison_text(decision), 8)._replace(heading="")
+
+
+@pytest.mark.parametrize(
+    ("document", "told"), [pytest.param(make, words, id=name) for name, make, words in documents()]
+)
+def test_a_screen_is_short(document: Callable[[], Document], told: tuple[str, ...]) -> None:
+    """Give the answer, how sure it is, what to do, and what else the report has."""
+    words = words_beside_tables(document())
     text = " ".join(words)
     assert len(words) <= MOST, text
-    assert "Measurement quality: do not trust" in text
-    assert "Measure again before acting on any finding: " in text
-    assert "next: " in text
+    assert [part for part in told if part not in text] == []
 
 
-@pytest.mark.parametrize("path", [DATA / "toy_cnn.etdump", *BUNDLES], ids=lambda path: path.name)
-def test_an_analysis_is_short(path: Path) -> None:
-    """Of a trace alone and of a bundle."""
-    words = words_beside_tables(inspected_document(inspect(str(path))))
-    assert len(words) <= MOST, " ".join(words)
-    assert "next:" in words
-
-
-@pytest.mark.parametrize("bundle", BUNDLES, ids=lambda path: path.name)
-def test_a_check_is_short(bundle: Path) -> None:
-    """The verdict, why, and what to do next."""
-    decision = check(f"{bundle}#accelerated", f"{bundle}#baseline")
-    words = words_beside_tables(gate_document(decision, comparison_text(decision), 8)._replace(heading=""))
-    assert len(words) <= MOST, " ".join(words)
-    assert "Next:" in words
-
-
-@pytest.mark.parametrize("program", PROGRAMS, ids=lambda path: path.stem)
-def test_a_preflight_is_short(program: Path) -> None:
-    """Of a program with one method, on a machine without SME."""
-    words = words_beside_tables(preflight_document(preflight(str(program)), HERE))
-    assert len(words) <= MOST, " ".join(words)
-
-
-def test_what_is_measured_here_is_what_is_printed() -> None:
-    """The whole output of a command holds these words, and its tables."""
-    printed = opscope("analyze", DATA / "toy_cnn.etdump").stdout.split()
+def test_what_is_measured_here_is_what_is_printed(command: Command) -> None:
+    """Find these words, and tables, in the whole output of a command."""
+    printed = command("analyze", DATA / "toy_cnn.etdump").stdout.split()
     words = words_beside_tables(inspected_document(inspect(str(DATA / "toy_cnn.etdump"))))
     assert len(words) < len(printed)
     assert set(words) <= set(printed)

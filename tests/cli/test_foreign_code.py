@@ -97,7 +97,6 @@ WORK = [
     ["kernels", "bundle"],
     ["store", "add", "bundle", "--store", "runs"],
     ["store", "list", "--store", "runs"],
-    ["store", "verify", "--store", "runs"],
     ["history", "latency", "--store", "runs"],
     ["models", "--models", "models"],
     ["init", "--target", "local", "--out", "experiments.toml"],

@@ -25,7 +25,7 @@ from opscope.api import Settings, add_to_store, check_fleet, check_programs
 from opscope.cli.shared.gating import GateOutputs, tell
 from opscope.core.errors import OpscopeError
 from opscope.core.json import to_json
-from opscope.fleet.analysis.fleet_gate import FleetEvidence
+from opscope.fleet.analysis.gate import FleetEvidence
 from opscope.npu.analysis.compare import TilesEvidence
 from programs import tiny_program
 

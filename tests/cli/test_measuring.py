@@ -61,16 +61,14 @@ def parsed(*words: str) -> Settings:
     return found[0]
 
 
-def test_nothing_asked_for_is_as_usual() -> None:
-    """Every default of the command line is that of the settings."""
-    assert parsed() == Settings()
-    assert list(words_of(USUAL, OTHER)) == []
-
-
-def test_every_setting_has_another_value_here() -> None:
-    """A new one is looked at."""
+def test_all_settings_at_once() -> None:
+    """Let none take another one's words, and nothing asked for be as usual; a new setting is looked at here."""
     assert OTHER.keys() == set(ExperimentSettings.__struct_fields__)
     assert all(getattr(USUAL, name) != value for name, value in OTHER.items())
+    wanted = ExperimentSettings(**OTHER)  # type: ignore[arg-type]
+    assert parsed(*words_of(wanted, OTHER)).own() == wanted.own()
+    assert parsed() == Settings()
+    assert list(words_of(USUAL, OTHER)) == []
 
 
 @pytest.mark.parametrize("name", OTHER)
@@ -78,9 +76,3 @@ def test_the_words_of_a_setting_ask_for_it(name: str) -> None:
     """What reproduces a run is read as what was asked for."""
     wanted = msgspec.structs.replace(USUAL, **{name: OTHER[name]})
     assert parsed(*words_of(wanted, [name])).own() == wanted.own()
-
-
-def test_all_settings_at_once() -> None:
-    """None takes another one's words."""
-    wanted = ExperimentSettings(**OTHER)  # type: ignore[arg-type]
-    assert parsed(*words_of(wanted, OTHER)).own() == wanted.own()

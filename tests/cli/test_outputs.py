@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import hashlib
 import json
 import os
+import re
 import shutil
 import stat
 import sys
@@ -17,7 +19,7 @@ import pytest
 
 from aie_traces import Span, Tile, json_text
 from opscope.api import add_to_store
-from opscope.cli.main import COMMANDS, CommandModules, is_output, main
+from opscope.cli.main import COMMANDS, CommandModules, is_output
 from opscope.core.errors import OverwriteError
 from opscope.core.outputs import MARKDOWN_MARK, mark_of, write_outputs
 from smoke_files import DATA
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
     from typer._click import Command
 
 pytest.importorskip("duckdb")
+Run: TypeAlias = Callable[..., tuple[int, str]]
 MINE = b"mine, and of no format that opscope writes\n"
 MEASURES = {("profile", ""), ("bisect", ""), ("count", ""), ("export", ""), ("run", ""), ("check", "--out")}
 """Commands that measure: what is refused before they begin is tried, and a pipe or /dev/null is not."""
@@ -53,6 +56,18 @@ class Output(NamedTuple):
         return f"{self.command} {self.option}".strip()
 
 
+class TextParameter(NamedTuple):
+    """A parameter of a command that takes a text, so that it may name a file."""
+
+    command: str
+    option: str  # empty for an argument
+    is_output: bool
+    names_path: bool  # whether its metavar or type says that it names a file or directory
+
+    def __str__(self) -> str:
+        return f"{self.command} {self.option}".strip()
+
+
 _WORDS = {
     "profile": ("trace.pte",),
     "analyze": ("trace.etdump",),
@@ -73,7 +88,6 @@ _WORDS = {
     "store query": ("SELECT 1", "--store", "store", "--format", "csv"),
     "store list": ("--store", "store"),
     "store remove": ("nothing", "--store", "store"),
-    "store verify": ("--store", "store"),
     "store report": ("--store", "store"),
     "doctor": (),
     "init": (),
@@ -105,8 +119,79 @@ def outputs() -> list[Output]:
     return found
 
 
-def test_every_output_is_in_the_matrix() -> None:
-    """An option that names a file or directory and that no command reads is an output; all have words to be tried."""
+def text_parameters() -> list[TextParameter]:
+    """Every parameter of every command that takes a text or a path."""
+    parameters = []
+    for name, command in commands().items():
+        for parameter in command.params:
+            if parameter.type.name in {"str", "path"}:
+                option = max(parameter.opts, key=len) if parameter.param_type_name == "option" else ""
+                metavar = str(getattr(parameter, "metavar", "") or "")
+                names_path = parameter.type.name == "path" or bool(re.search(r"FILE|DIR|PATH", metavar))
+                parameters.append(TextParameter(name, option, is_output(parameter), names_path))
+    return parameters
+
+
+MEASURING = {"profile", "export", "run", "bisect", "count", "check", "doctor"}
+"""Commands that would measure if a text were a good value: only their parameters that name a path are tried."""
+WRITTEN_BELOW = {
+    "init --models": "a new file in the directory of models; one that is there is never replaced",
+    "store add --store": "a store is a directory of its own",
+    "store remove --store": "a store is a directory of its own",
+}
+"""Parameters that name a directory with files of opscope's own."""
+
+
+def input_parameters() -> list[TextParameter]:
+    """Parameters that are not declared as outputs, and are tried with files that must stay as they are."""
+    return [
+        parameter
+        for parameter in text_parameters()
+        if not parameter.is_output
+        and (parameter.names_path or parameter.command not in MEASURING)
+        and str(parameter) not in WRITTEN_BELOW
+    ]
+
+
+INPUT_PLACES = ("mine", "model.pte", "bundle/manifest.json", "link")
+
+
+@pytest.mark.parametrize("parameter", input_parameters(), ids=str)
+def test_nothing_is_written_where_an_input_is_named(parameter: TextParameter, run: Run, here: Path) -> None:
+    """A file that any text of a command names stays as it is.
+
+    An output that was not declared as one would replace it. Commands that measure are given no program.
+    """
+    words = [*parameter.command.split(), *_WORDS.get(parameter.command, ())]
+    if parameter.command in MEASURING:
+        words = ["mine" if word in {"trace.pte", "toy_cnn"} else word for word in words]
+    Path("mine").write_bytes(MINE)
+    Path("link").symlink_to("mine")
+    shutil.copy("trace.pte", "model.pte")
+    for place in INPUT_PLACES:
+        before = content(here)
+        if parameter.option == "--scheduler":
+            gc.collect()  # a Dask client that could not connect, collected while another starts, blocks that for 10 s
+        code, said = run(*words, *filter(None, [parameter.option]), place)
+        after = content(here)
+        changed = {name for name, state in before.items() if after.get(name) != state}
+        assert changed <= own_files(parameter, here), said
+        assert code != 70, said
+
+
+def test_the_matrix_has_a_cell_for_every_text_and_every_place() -> None:
+    """Make every path that a command takes an output or an input of the matrix; ``-rP`` shows how many cells it has.
+
+    An option that names a file or directory and that no command reads is an output; all have words to be tried.
+    """
+    cells = len(outputs()) * len(PLACES) + len(input_parameters()) * len(INPUT_PLACES)
+    shown = f"{len(outputs())} outputs x {len(PLACES)} + {len(input_parameters())} inputs x {len(INPUT_PLACES)}"
+    sys.stdout.write(f"{shown} = {cells} cells\n")
+    tried = {*map(str, outputs()), *map(str, input_parameters()), *WRITTEN_BELOW}
+    assert [
+        str(parameter) for parameter in text_parameters() if parameter.names_path and str(parameter) not in tried
+    ] == []
+    assert "count --receipt" in map(str, outputs())
     assert {name for name, one in commands().items() if any(map(is_output, one.params))} == set(_WORDS)
 
 
@@ -124,19 +209,6 @@ def room(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (place / "tiles.json").write_bytes(b"".join(json_text([tile])))
     add_to_store([place / "bundle"], place / "store")
     return place
-
-
-@pytest.fixture
-def run(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str]]:
-    """The command in this process: its exit code, and what it said on standard error."""
-
-    def run(*words: str) -> tuple[int, str]:
-        monkeypatch.setattr(sys, "argv", ["opscope", *words])
-        with pytest.raises(SystemExit) as ended:
-            main()
-        return int(ended.value.code or 0), capfd.readouterr().err
-
-    return run
 
 
 def content(directory: Path) -> dict[str, str]:
@@ -157,12 +229,8 @@ Prepared: TypeAlias = "tuple[str, list[str]] | None"
 """The place of an output, and more words for the call; None where that cannot be for this output."""
 
 
-def _input(output: Output, _names: list[str]) -> Prepared:
-    return output.source, []
-
-
-def _link(output: Output, _names: list[str]) -> Prepared:
-    Path("link").symlink_to(output.source)
+def _linked(to: str) -> Prepared:
+    Path("link").symlink_to(to)
     return "link", []
 
 
@@ -173,27 +241,13 @@ def _hard_link(output: Output, _names: list[str]) -> Prepared:
     return "link", []
 
 
-def _part(_output: Output, _names: list[str]) -> Prepared:
-    return "bundle/manifest.json", []
-
-
-def _link_to_part(_output: Output, _names: list[str]) -> Prepared:
-    Path("link").symlink_to("bundle/analysis.json")
-    return "link", []
-
-
 def _other(output: Output, _names: list[str]) -> Prepared:
     others = [one for one in outputs() if one.command == output.command and one != output and not one.is_directory]
     return ("both", [others[0].option, "both"]) if others and not output.is_directory else None
 
 
-def _foreign(_output: Output, _names: list[str]) -> Prepared:
-    Path("file").write_bytes(MINE)
-    return "file", []
-
-
-def _foreign_json(_output: Output, _names: list[str]) -> Prepared:
-    Path("file").write_bytes(b'{"mine": 1, "schema": "opscope.analysis/2"}')
+def _foreign_file(content: bytes) -> Prepared:
+    Path("file").write_bytes(content)
     return "file", []
 
 
@@ -212,22 +266,18 @@ def _pipe(output: Output, _names: list[str]) -> Prepared:
     return "pipe", []
 
 
-def _null(output: Output, _names: list[str]) -> Prepared:
-    return None if output.measures or output.is_directory else ("/dev/null", [])
-
-
 PLACES: dict[str, Callable[[Output, list[str]], Prepared]] = {
-    "input": _input,
-    "link to the input": _link,
+    "input": lambda output, _: (output.source, []),
+    "link to the input": lambda output, _: _linked(output.source),
     "hard link to the input": _hard_link,
-    "part of the bundle": _part,
-    "link to a part of the bundle": _link_to_part,
+    "part of the bundle": lambda *_: ("bundle/manifest.json", []),
+    "link to a part of the bundle": lambda *_: _linked("bundle/analysis.json"),
     "other output": _other,
-    "foreign file": _foreign,
-    "foreign JSON": _foreign_json,
+    "foreign file": lambda *_: _foreign_file(MINE),
+    "foreign JSON": lambda *_: _foreign_file(b'{"mine": 1, "schema": "opscope.analysis/3"}'),
     "foreign directory": _foreign_directory,
     "pipe": _pipe,
-    "/dev/null": _null,
+    "/dev/null": lambda output, _: None if output.measures or output.is_directory else ("/dev/null", []),
 }
 """What is where an output shall go; directories of devices are those of tests/hosts/test_own_directory.py."""
 
@@ -247,14 +297,14 @@ def here(room: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "here"
 
 
-def own_files(output: Output, here: Path) -> set[str]:
-    """Files that a command is there to write again: the reports of a bundle, and the anchor of a store."""
+def own_files(output: Output | TextParameter, here: Path) -> set[str]:
+    """Files that a command is there to write again: the reports of a bundle."""
     if output.command == "report":
         return {path.relative_to(here).as_posix() for path in (here / "bundle").rglob("*") if path.name in REPORTS}
-    return {"store/_anchor.json"} if output.command in {"store add", "store remove"} else set()
+    return set()
 
 
-def written_by(output: Output, run: Callable[..., tuple[int, str]], here: Path) -> list[str]:
+def written_by(output: Output, run: Run, here: Path) -> list[str]:
     """Names of the files that a command leaves in a directory of its own."""
     if not output.is_directory or output.measures:
         return []
@@ -265,7 +315,7 @@ def written_by(output: Output, run: Callable[..., tuple[int, str]], here: Path) 
 
 
 @pytest.mark.parametrize("output", outputs(), ids=str)
-def test_no_output_loses_a_byte(output: Output, run: Callable[..., tuple[int, str]], here: Path) -> None:
+def test_no_output_loses_a_byte(output: Output, run: Run, here: Path) -> None:
     """Whatever is there stays as it is, unless opscope wrote it; what would be lost is refused with an exit code."""
     names = written_by(output, run, here)
     untouched = content(here)
@@ -289,32 +339,31 @@ def test_no_output_loses_a_byte(output: Output, run: Callable[..., tuple[int, st
             shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink(missing_ok=True)
 
 
-def test_outputs_of_ours_are_replaced(run: Callable[..., tuple[int, str]], here: Path) -> None:
-    """The same command may be called again; one of another kind may not take its place."""
+def test_outputs_of_ours_are_replaced(run: Run, here: Path) -> None:
+    """Call the same command again; an output of another kind may not take its place.
+
+    Of a set with one foreign file in its place none is written.
+    """
     for _ in range(2):
         assert run("analyze", "trace.etdump", "--json", "a.json", "--csv", "tables")[0] == 0
         assert run("validate", "bundle", "--markdown", "v.md", "--json", "v.json")[0] == 0
-        assert run("convert", "trace.etdump", "--to", "folded", "--out", "flames", "--force")[0] == 0
+        assert run("convert", "bundle", "--to", "github-benchmark", "--out", "flames", "--force")[0] == 0
     code, said = run("validate", "bundle", "--json", "a.json")
     assert (code, "opscope.analysis, not opscope.validation" in said) == (19, True)
     (here / "flames").write_bytes((here / "flames").read_bytes() + b"mine 1\n")
-    assert run("convert", "trace.etdump", "--to", "folded", "--out", "flames", "--force")[0] == 19
-
-
-def test_an_output_that_takes_all_names_is_refused_whole(run: Callable[..., tuple[int, str]], here: Path) -> None:
-    """One foreign file among those of a set: none of the set is written."""
-    (here / "tables").mkdir()
-    (here / "tables" / "categories.csv").write_bytes(MINE)
-    assert run("analyze", "trace.etdump", "--csv", "tables")[0] == 19
-    assert [path.name for path in (here / "tables").iterdir()] == ["categories.csv"]
+    assert run("convert", "bundle", "--to", "github-benchmark", "--out", "flames", "--force")[0] == 19
+    (here / "foreign").mkdir()
+    (here / "foreign" / "categories.csv").write_bytes(MINE)
+    assert run("analyze", "trace.etdump", "--csv", "foreign")[0] == 19
+    assert [path.name for path in (here / "foreign").iterdir()] == ["categories.csv"]
 
 
 @pytest.mark.parametrize(
     ("text", "mark"),
     [
-        (b'{"schema":"opscope.analysis/2"}', "opscope.analysis"),
-        (b'[\n {"schema": "opscope.analysis/2"}]', "opscope.analysis"),
-        (b'{"mine": {"schema":"opscope.analysis/2"}}', None),
+        (b'{"schema":"opscope.analysis/3"}', "opscope.analysis"),
+        (b'[\n {"schema": "opscope.analysis/3"}]', "opscope.analysis"),
+        (b'{"mine": {"schema":"opscope.analysis/3"}}', None),
         (b'{"schema":"other.analysis/1"}', None),
         (f"# a\n\n{MARKDOWN_MARK}\n".encode(), "Markdown"),
         (f"# about {MARKDOWN_MARK}\nand more\n".encode(), None),
@@ -346,7 +395,7 @@ def test_what_was_refused_is_not_remembered_as_written(tmp_path: Path, monkeypat
     """The same bytes in a file of the user's stay the user's."""
     monkeypatch.setenv("OPSCOPE_CACHE", str(tmp_path / "cache"))
     ours, mine = tmp_path / "a.json", tmp_path / "flames"
-    ours.write_bytes(b'{"schema":"opscope.analysis/2"}')
+    ours.write_bytes(b'{"schema":"opscope.analysis/3"}')
     mine.write_bytes(b"main;conv 1\n")
     with pytest.raises(OverwriteError, match="has other content"):
         write_outputs({ours: mine.read_bytes()})

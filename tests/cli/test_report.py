@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -19,35 +17,20 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     return tuple(kit_files.write_run(root / name / "runs" / "mac", pairs=pairs) for name in ("one", "two"))
 
 
-def opscope(*words: object) -> subprocess.CompletedProcess[str]:
-    """The command in its own process."""
-    command = [sys.executable, "-m", "opscope", "report", *map(str, words)]
-    return subprocess.run(command, capture_output=True, text=True, check=False)
-
-
-def test_one_directory_has_its_report(runs, tmp_path):
-    """The files that were written, one a line."""
-    done = opscope(runs[0], "--format", "md", "--out", tmp_path)
-    assert (done.returncode, done.stdout) == (0, f"{tmp_path / 'report.md'}\n")
-
-
-def test_one_file_and_named_sides(runs, tmp_path):
-    """A file by its suffix; the sides and the program of one run cannot be those of several."""
-    file, sides = tmp_path / "answer.md", ("--baseline", "beta", "--candidate", "alpha")
-    done = opscope(runs[0], "--out", file, *sides)
-    assert (done.returncode, done.stdout) == (0, f"{file}\n")
+def test_one_directory_has_its_report(command, runs, tmp_path):
+    """Print the files that were written, one a line; one file by its suffix, of the sides that are named."""
+    done = command("report", runs[0], "--format", "md", "--out", tmp_path / "out")
+    assert done[:2] == (0, f"{tmp_path / 'out' / 'report.md'}\n")
+    file = tmp_path / "answers" / "answer.md"
+    done = command("report", runs[0], "--out", file, "--baseline", "beta", "--candidate", "alpha")
+    assert done[:2] == (0, f"{file}\n")
     assert "as alpha_t1" in file.read_text().replace("\\", "")
-    assert [path.name for path in tmp_path.iterdir()] == ["answer.md"]
-    for given in (sides, ("--program", file)):
-        done = opscope(*runs, "--out", tmp_path / "both", *given)
-        assert (done.returncode, f"error: {given[0]}: it applies to one run" in done.stderr) == (2, True)
-    done = opscope(runs[0], "--baseline", "beta")
-    assert (done.returncode, "--baseline needs --candidate" in done.stderr) == (2, True)
+    assert [path.name for path in file.parent.iterdir()] == ["answer.md"]
 
 
-def test_several_directories_have_one_report(runs, tmp_path):
+def test_several_directories_have_one_report(command, runs, tmp_path):
     """Of the formats that were asked for; directories of one name are told apart."""
-    done = opscope(*runs, "--format", "md,html", "--out", tmp_path / "both")
+    done = command("report", *runs, "--format", "md,html", "--out", tmp_path / "both")
     assert (done.returncode, done.stderr) == (0, "")
     assert [Path(line).name for line in done.stdout.splitlines()] == ["combined.md", "combined.html"]
     text = (tmp_path / "both" / "combined.md").read_text()
@@ -55,33 +38,30 @@ def test_several_directories_have_one_report(runs, tmp_path):
     assert "| two/runs/mac |" in text
 
 
-def test_several_directories_need_a_place(runs):
-    """Their report belongs to none of them, so it is not written into one."""
-    done = opscope(*runs)
-    assert done.returncode == 2
-    assert "needs an output directory" in done.stderr
-    assert "--out DIR" in done.stderr
+@pytest.mark.parametrize(
+    ("words", "code", "told"),
+    [
+        ("{one} {two}", 2, "needs an output directory --out DIR"),
+        ("{one} {one} --out out", 2, "given twice"),
+        ("{one} . --out out", 3, "."),
+        ("{one} --baseline beta", 2, "--baseline needs --candidate"),
+        ("{one} {two} --out out --baseline beta --candidate nobody", 3, "nobody"),
+        ("{one} {two} --out out --program x", 2, "error: --program: it applies to one run"),
+    ],
+)
+def test_what_belongs_to_one_run_or_to_none_is_refused(command, runs, tmp_path, words, code, told):
+    """Write a report of several into none of them, and nothing before all are bundles, each given once."""
+    done = command("report", *words.format(one=runs[0], two=runs[1]).split(), cwd=tmp_path)
+    assert done.returncode == code, done.stderr
+    assert all(word in done.stderr for word in told.split(" ")), done.stderr
+    assert list(tmp_path.iterdir()) == []
 
 
-def test_the_same_directory_twice_is_refused(runs, tmp_path):
-    """Before anything is written."""
-    done = opscope(runs[0], runs[0], "--out", tmp_path / "out")
-    assert (done.returncode, "given twice" in done.stderr) == (2, True)
-    assert not (tmp_path / "out").exists()
-
-
-def test_what_is_no_bundle_is_refused(runs, tmp_path):
-    """With its path."""
-    done = opscope(runs[0], tmp_path, "--out", tmp_path / "out")
-    assert (done.returncode, str(tmp_path) in done.stderr) == (3, True)
-    assert not (tmp_path / "out").exists()
-
-
-def test_a_title_stands_in_place_of_the_usual_one(runs, tmp_path):
+def test_a_title_stands_in_place_of_the_usual_one(command, runs, tmp_path):
     """In every format, of one directory and of several, and as text."""
     title = "Our <b>devices</b>"
-    one = opscope(runs[0], "--title", title, "--out", tmp_path)
-    both = opscope(*runs, "--title", title, "--out", tmp_path)
+    one = command("report", runs[0], "--title", title, "--out", tmp_path)
+    both = command("report", *runs, "--title", title, "--out", tmp_path)
     assert (one.returncode, both.returncode) == (0, 0)
     for name in ("report", "combined"):
         heading, page = (tmp_path / f"{name}.{ending}" for ending in ("md", "html"))

@@ -10,21 +10,24 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import jsonschema
 import msgspec
 import pytest
 
+from command_line import ended_here
+from ended import Command
 from fakes import FakeClock, FakeTarget
-from kit_files import pair, write_run
+from kit_files import pair
+from opscope import api
 from opscope.bundle.bundle import Bundle
 from opscope.bundle.manifest import Conditions, Failure, FailureKind, Role, Status
 from opscope.core.errors import BundleError, FeatureError, NotFoundError, RunError, UsageError
 from opscope.experiment.config import template
 from opscope.workflows.measure.experiments import Means
 from opscope.workflows.measure.run_report import RunReport
-from opscope.workflows.measure.running import read_experiments, run
+from opscope.workflows.measure.running import read_experiments
 from programs import write_tiny_program
 from runners import GOOD, write_runner
 from texts import HOLDS_A_BUNDLE, NO_RUNNER, NO_TEMPERATURE, NOTHING_MEASURED
@@ -60,6 +63,8 @@ candidate = "no-avx512"
 """
 )
 CRASH = Failure(FailureKind.SIGNAL, "the process was killed by SIGSEGV", signal="SIGSEGV")
+HOT = PAIR + "max_temperature = 65"
+Run: TypeAlias = Callable[..., tuple[int, str]]
 
 
 def written(directory: Path, text: str, *, models: tuple[str, ...] = ("tiny",)) -> Path:
@@ -72,15 +77,23 @@ def written(directory: Path, text: str, *, models: tuple[str, ...] = ("tiny",)) 
     return file
 
 
-def fake(target: FakeTarget, sleep: Callable[[float], None] = lambda _: None) -> Means:
-    """Run on a fake target, with a clock that stands still."""
-    return Means(lambda *_: None, target, FakeClock(), sleep)
+def ran(
+    directory: Path,
+    text: str,
+    target: FakeTarget | None = None,
+    sleep: Callable[[float], None] = lambda _: None,
+    **options: Any,
+) -> RunReport:
+    """Run a configuration into ``out``, on a fake target, with a clock that stands still."""
+    means = Means(lambda *_: None, target or FakeTarget(), FakeClock(), sleep)
+    return api.run(written(directory, text), out=directory / "out", means=means, **options)
 
 
-def ran(directory: Path, text: str, target: FakeTarget | None = None, **options: Any) -> RunReport:
-    """Run a configuration into ``out``."""
-    file = written(directory, text)
-    return run(file, out=directory / "out", means=fake(target or FakeTarget()), **options)
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The current directory of commands."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
 
 
 def manifest(directory: Path, name: str = "tiny-local") -> Any:
@@ -88,90 +101,53 @@ def manifest(directory: Path, name: str = "tiny-local") -> Any:
     return Bundle.open(directory / "out" / name).manifest
 
 
+def two_models(directory: Path) -> str:
+    """A configuration of two models that are there."""
+    written(directory, "", models=("one", "two"))
+    return PAIR.replace('model = "tiny.pte"', 'models = ["one.pte", "two.pte"]')
+
+
 def test_a_file_does_what_profile_does(tmp_path: Path) -> None:
-    """Without variants the CPU against itself without its strongest group, in a bundle with all reports."""
+    """Compare the CPU with itself without its strongest group, and keep the file in the bundle beside all reports."""
     (result,) = ran(tmp_path, PAIR).experiments
-    assert result.content is not None
     assert [v.name for v in result.content.manifest.variants] == ["accelerated", "baseline"]
-    assert result.content.primary is not None
     assert result.content.primary.end_to_end.verdict.value == "faster"
     names = {path.name for path in Path(result.path).iterdir()}
     assert {"manifest.json", "report.html", "report.md", "analysis.json", "comparison.json"} <= names
+    assert (tmp_path / "out/tiny-local/config.toml").read_text() == PAIR
 
 
-def test_every_model_becomes_a_bundle(tmp_path: Path) -> None:
-    """In the directory of its experiment."""
-    written(tmp_path, "", models=("one", "two"))
-    done = ran(tmp_path, PAIR.replace('model = "tiny.pte"', 'models = ["one.pte", "two.pte"]'))
-    assert [result.name for result in done.experiments] == ["one-local", "two-local"]
-    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["one-local", "two-local"]
+def test_variants_of_the_file_run_with_their_features_and_are_compared(tmp_path: Path) -> None:
+    """Run each as often as there are rounds, timed and traced, in an order that the seed repeats.
 
-
-def test_variants_of_the_file_run_with_their_features(tmp_path: Path) -> None:
-    """Each as often as there are rounds, timed and traced, in an order that the seed repeats."""
+    Comparisons with the baseline stand in the report, others beside it, paired by round.
+    """
     target = FakeTarget()
-    ran(tmp_path, CHAIN, target)
+    (result,) = ran(tmp_path, CHAIN, target).experiments
     found = manifest(tmp_path)
     assert [(v.name, v.role, v.ablated) for v in found.variants] == [
         ("full", Role.ACCELERATED, []),
         ("no-avx512", Role.INTERMEDIATE, ["avx512"]),
         ("no-avx2", Role.BASELINE, ["avx2"]),
     ]
-    assert len(target.jobs) == 2 * 3 * 6
-    assert found.plan.seed == 0
+    assert (len(target.jobs), found.plan.seed) == (2 * 3 * 6, 0)
+    assert ("no-avx2", "no-avx512") in [(c.baseline.label, c.candidate.label) for c in result.content.comparisons]
+    (more,) = result.comparisons
+    assert (more.baseline.label, more.candidate.label, more.end_to_end.design) == ("no-avx512", "full", "paired")
+    assert (Path(result.path) / "comparisons/full-against-no-avx512.json").exists()
     (tmp_path / "again").mkdir()
     ran(tmp_path / "again", CHAIN)
     assert manifest(tmp_path / "again").plan == found.plan
 
 
-def test_comparisons_of_the_file_are_made(tmp_path: Path) -> None:
-    """Those with the baseline by the report, the others beside it, paired by round."""
-    (result,) = ran(tmp_path, CHAIN).experiments
-    assert result.content is not None
-    pairs = [(c.baseline.label, c.candidate.label) for c in result.content.comparisons]
-    assert ("no-avx2", "no-avx512") in pairs
-    (more,) = result.comparisons
-    assert (more.baseline.label, more.candidate.label) == ("no-avx512", "full")
-    assert more.end_to_end.design == "paired"
-    assert (Path(result.path) / "comparisons/full-against-no-avx512.json").exists()
-
-
 def test_cpus_are_those_of_the_variant(tmp_path: Path) -> None:
-    """Of the experiment where the variant says nothing."""
-    text = PAIR + 'affinity = [0, 1]\nvariants = [{name = "a"}, {name = "b", ablate = ["avx2"], affinity = [1]}]'
+    """Take those of the experiment where the variant says nothing; ``untraced = false`` halves the processes."""
+    text = PAIR + 'affinity = [0, 1]\nvariants = [{name = "a"}, {name = "b", ablate = ["avx2"], affinity = [1]}]\n'
     target = FakeTarget()
-    ran(tmp_path, text, target)
-    assert {(tuple(job.clear) != (), tuple(job.variant.affinity)) for job in target.jobs} == {
-        (False, (0, 1)),
-        (True, (1,)),
-    }
-
-
-def test_without_the_untraced_arm_each_round_runs_once(tmp_path: Path) -> None:
-    """``untraced = false`` halves the processes."""
-    target = FakeTarget()
-    ran(tmp_path, PAIR + "untraced = false", target)
-    assert len(target.jobs) == 2 * 6
-    assert all(job.traced for job in target.jobs)
-
-
-def test_rounds_are_added_until_the_interval_is_narrow(tmp_path: Path) -> None:
-    """With quiet processes none are, with noisy ones as many as are allowed; the order of the first ones stays."""
-    for noise, rounds in ((0.001, 6), (0.5, 13)):
-        place = tmp_path / str(noise)
-        place.mkdir()
-        ran(place, PAIR + "until = 0.05\nmax_rounds = 13", FakeTarget(noise=noise))
-        found = manifest(place)
-        assert (found.plan.rounds, found.status) == (rounds, Status.COMPLETE)
-        assert len(found.plan.order) == len(found.plan.timed_order) == rounds
-    assert found.plan.order[:6] == manifest(tmp_path / "0.001").plan.order
-
-
-def test_rounds_are_added_until_enough_was_measured(tmp_path: Path) -> None:
-    """Four inferences of half a millisecond a round: ten milliseconds take more than six rounds."""
-    ran(tmp_path, PAIR + "min_seconds = 0.015", FakeTarget(noise=0.0))
-    found = manifest(tmp_path)
-    assert found.plan.rounds == 9
+    ran(tmp_path, text + "untraced = false", target)
+    cpus = {(False, (0, 1)), (True, (1,))}
+    assert {(tuple(job.clear) != (), tuple(job.variant.affinity)) for job in target.jobs} == cpus
+    assert [job.traced for job in target.jobs] == [True] * (2 * 6)
 
 
 def test_a_variant_that_always_fails_adds_no_rounds(tmp_path: Path) -> None:
@@ -182,10 +158,9 @@ def test_a_variant_that_always_fails_adds_no_rounds(tmp_path: Path) -> None:
 
 
 def test_processes_rest_between_each_other(tmp_path: Path) -> None:
-    """Once fewer than there are processes."""
+    """Rest once fewer than there are processes."""
     rests: list[float] = []
-    file = written(tmp_path, PAIR + "cooldown_seconds = 3")
-    run(file, out=tmp_path / "out", means=fake(FakeTarget(), rests.append))
+    ran(tmp_path, PAIR + "cooldown_seconds = 3", sleep=rests.append)
     assert rests == [3.0] * (2 * 2 * 6 - 1)
 
 
@@ -209,34 +184,26 @@ class HotTarget(FakeTarget):
 
 
 def test_a_hot_machine_is_waited_for(tmp_path: Path) -> None:
-    """Until it is below the limit."""
+    """Wait until it is below the limit; nothing waits, and a note says so, where no temperature can be read."""
     rests: list[float] = []
-    file = written(tmp_path, PAIR + "max_temperature = 65")
-    run(file, out=tmp_path / "out", means=fake(HotTarget(), rests.append))
+    ran(tmp_path, HOT, HotTarget(), rests.append)
     assert len(rests) >= 2 * 2 * 6 - 1
+    (tmp_path / "unknown").mkdir()
+    assert ran(tmp_path / "unknown", HOT, HotTarget(hottest=None)).notes == [f"tiny-local: {NO_TEMPERATURE}"]
 
 
 def test_a_machine_that_stays_hot_ends_the_run_with_what_it_has(tmp_path: Path) -> None:
-    """After a quarter of an hour; the first repetition is kept, and the run can be finished."""
-    file = written(tmp_path, PAIR + "max_temperature = 65")
-    done = run(file, out=tmp_path / "out", means=fake(HotTarget(cools=0.0)))
+    """Keep the first repetition after a quarter of an hour; the run can be finished."""
+    done = ran(tmp_path, HOT, HotTarget(cools=0.0))
     assert "still above 65" in (done.experiments[0].error or "")
     assert len(manifest(tmp_path).repetitions) == 1
-    done = run(file, out=tmp_path / "out", resume=True, means=fake(FakeTarget()))
+    ran(tmp_path, HOT, resume=True)
     assert manifest(tmp_path).status is Status.COMPLETE
-
-
-def test_a_machine_without_a_thermometer_is_said(tmp_path: Path) -> None:
-    """Nothing waits, and a note tells why."""
-    file = written(tmp_path, PAIR + "max_temperature = 65")
-    done = run(file, out=tmp_path / "out", means=fake(HotTarget(hottest=None)))
-    assert done.notes == [f"tiny-local: {NO_TEMPERATURE}"]
 
 
 def test_only_what_is_named_runs(tmp_path: Path) -> None:
     """A variant by its name, with the comparisons that are left; an experiment by its own."""
     (result,) = ran(tmp_path, CHAIN, only=["full", "no-avx512"]).experiments
-    assert result.content is not None
     assert [v.name for v in result.content.manifest.variants] == ["full", "no-avx512"]
     assert [(c.baseline.label, c.candidate.label) for c in result.comparisons] == [("no-avx512", "full")]
     with pytest.raises(UsageError) as caught:
@@ -245,45 +212,38 @@ def test_only_what_is_named_runs(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("only", ["--only alpha beta --quiet", "--quiet --only alpha,beta", "--only alpha --only beta"])
-def test_several_names_may_follow_the_option(only: str, tmp_path: Path) -> None:
-    """As the kit takes them, with commas between, or each with an option of its own."""
-    kit = kit_config(tmp_path)
+def test_several_names_may_follow_the_option(only: str, here: Path, run: Run) -> None:
+    """Take them as the kit does, with commas between, or each with an option of its own."""
+    kit = kit_config(here)
     kit["experiments"].append(kit["experiments"][0] | {"name": "gamma"})
-    done = opscope("run", runner_file(tmp_path, kit), *only.split(), cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
-    assert [variant.name for variant in manifest(tmp_path, "tiny-runner").variants] == ["alpha", "beta"]
+    code, said = run("run", runner_file(here, kit), *only.split())
+    assert code == 0, said
+    assert [variant.name for variant in manifest(here, "tiny-runner").variants] == ["alpha", "beta"]
 
 
 def test_what_is_there_is_not_run_over(tmp_path: Path) -> None:
-    """Nothing at all runs then."""
+    """Run nothing at all then; a file with more rounds and --resume adds them."""
     ran(tmp_path, PAIR)
     target = FakeTarget()
     with pytest.raises(BundleError, match=HOLDS_A_BUNDLE) as caught:
         ran(tmp_path, PAIR, target)
     assert "--resume" in (caught.value.hint or "")
     assert target.jobs == []
+    ran(tmp_path, PAIR.replace("rounds = 6", "rounds = 8"), target, resume=True)
+    assert (len(target.jobs), manifest(tmp_path).plan.rounds) == (2 * 2 * 2, 8)
 
 
 def test_a_run_is_finished_without_repeating(tmp_path: Path) -> None:
-    """Only what failed runs again, and experiments that had not begun begin."""
-    written(tmp_path, "", models=("one", "two"))
-    text = PAIR.replace('model = "tiny.pte"', 'models = ["one.pte", "two.pte"]')
+    """Make a bundle of every model; only what failed runs again, and experiments that had not begun begin."""
+    text = two_models(tmp_path)
     ran(tmp_path, text, FakeTarget(fail=lambda number: CRASH if number in (3, 7) else None))
     shutil.rmtree(tmp_path / "out/two-local")
     target = FakeTarget()
     done = ran(tmp_path, text, target, resume=True)
     assert len(target.jobs) == 2 + 24
-    assert [result.error for result in done.experiments] == [None, None]
+    assert [(result.name, result.error) for result in done.experiments] == [("one-local", None), ("two-local", None)]
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["one-local", "two-local"]
     assert manifest(tmp_path, "one-local").status is Status.COMPLETE
-
-
-def test_more_rounds_can_be_asked_of_a_finished_run(tmp_path: Path) -> None:
-    """A file with more rounds and --resume adds them."""
-    ran(tmp_path, PAIR)
-    target = FakeTarget()
-    ran(tmp_path, PAIR.replace("rounds = 6", "rounds = 8"), target, resume=True)
-    assert len(target.jobs) == 2 * 2 * 2
-    assert manifest(tmp_path).plan.rounds == 8
 
 
 @pytest.mark.parametrize(
@@ -304,63 +264,48 @@ def test_a_run_is_not_finished_as_another(old: str, new: str, said: str, tmp_pat
     """Rounds of two experiments are never mixed."""
     ran(tmp_path, PAIR)
     (result,) = ran(tmp_path, PAIR.replace(old, new), resume=True).experiments
-    assert said in (result.error or "")
-    assert result.exit_code == BundleError.exit_code
+    assert (said in (result.error or ""), result.exit_code) == (True, BundleError.exit_code), result.error
 
 
 def test_reports_are_written_anew(tmp_path: Path) -> None:
-    """Of what is there; what is not is said."""
-    written(tmp_path, "", models=("one", "two"))
-    text = PAIR.replace('model = "tiny.pte"', 'models = ["one.pte", "two.pte"]')
+    """Write those of what is there, and say what is not."""
+    text = two_models(tmp_path)
     ran(tmp_path, text, only=["one-local"])
     report = tmp_path / "out/one-local/report.md"
     before = report.read_text()
     report.unlink()
     target = FakeTarget()
     done = ran(tmp_path, text, target, analysis_only=True)
-    assert report.read_text() == before
-    assert target.jobs == []
+    assert (report.read_text(), target.jobs) == (before, [])
     assert [result.name for result in done.experiments] == ["one-local"]
     assert done.notes == [f"two-local: there is no bundle in {tmp_path / 'out'}"]
 
 
-def test_nothing_to_analyse_is_an_error(tmp_path: Path) -> None:
-    """Not an empty result."""
-    with pytest.raises(NotFoundError, match="no experiment of the file has a bundle"):
-        ran(tmp_path, PAIR, analysis_only=True)
-
-
 def test_one_experiment_that_fails_leaves_the_others(tmp_path: Path) -> None:
-    """It is told with its reason and its code."""
-    written(tmp_path, "", models=("one", "two"))
-    text = PAIR.replace('model = "tiny.pte"', 'models = ["one.pte", "two.pte"]')
-    done = ran(tmp_path, text, FakeTarget(fail=lambda number: CRASH if number <= 2 else None))
-    assert "SIGSEGV" in (done.experiments[0].error or "")
-    assert done.experiments[0].exit_code == RunError.exit_code
-    assert done.experiments[1].content is not None
+    """Tell its reason and its code."""
+    target = FakeTarget(fail=lambda number: CRASH if number <= 2 else None)
+    failed, whole = ran(tmp_path, two_models(tmp_path), target).experiments
+    assert ("SIGSEGV" in (failed.error or ""), failed.exit_code) == (True, RunError.exit_code)
+    assert whole.content is not None
 
 
-def test_a_feature_of_another_cpu_is_refused_before_anything_runs(tmp_path: Path) -> None:
-    """The file may be for another machine: its groups are known, this CPU has none of them."""
+@pytest.mark.parametrize(
+    ("text", "error", "said"),
+    [
+        (PAIR + 'ablate = ["sme2"]', FeatureError, "sme2 is a feature of aarch64"),
+        (PAIR.replace('model = "tiny.pte"', 'models = ["tiny.pte", "tony.pte"]'), NotFoundError, "tony.pte"),
+    ],
+    ids=["a feature of another CPU", "the second model is missing"],
+)
+def test_what_cannot_run_is_refused_before_anything_runs(
+    text: str, error: type[Exception], said: str, tmp_path: Path
+) -> None:
+    """Name what is wrong with a file for another machine, or with its last model, at no cost of time."""
     target = FakeTarget()
-    with pytest.raises(FeatureError, match="sme2 is a feature of aarch64"):
-        ran(tmp_path, PAIR + 'ablate = ["sme2"]', target)
-    assert target.jobs == []
-
-
-def test_a_model_that_is_not_there_is_told_before_another_runs(tmp_path: Path) -> None:
-    """A slip in the second model does not cost the time of the first."""
-    target = FakeTarget()
-    with pytest.raises(NotFoundError):
-        ran(tmp_path, PAIR.replace('model = "tiny.pte"', 'models = ["tiny.pte", "tony.pte"]'), target)
-    assert target.jobs == []
-    assert not (tmp_path / "out").exists()
-
-
-def test_the_file_is_kept_in_the_bundle(tmp_path: Path) -> None:
-    """What was asked for can be read beside what came out."""
-    ran(tmp_path, PAIR)
-    assert (tmp_path / "out/tiny-local/config.toml").read_text() == PAIR
+    with pytest.raises(error) as caught:
+        ran(tmp_path, text, target)
+    assert said in str(caught.value)
+    assert (target.jobs, (tmp_path / "out").exists()) == ([], False)
 
 
 def runner_file(directory: Path, kit: dict[str, Any], script: str = GOOD) -> Path:
@@ -384,18 +329,23 @@ def kit_config(directory: Path, **more: Any) -> dict[str, Any]:
     return config | {"experiments": experiments, "analysis": pairs} | more
 
 
-def test_the_kits_file_runs_as_it_is(tmp_path: Path) -> None:
-    """Each experiment in processes of its runner, interleaved, in a bundle in the kit's output directory."""
-    done = run(runner_file(tmp_path, kit_config(tmp_path)))
-    (result,) = done.experiments
-    assert result.error is None
-    assert result.content is not None
-    found = manifest(tmp_path, "tiny-runner")
+def test_the_kits_file_runs_as_it_is(here: Path, run: Run) -> None:
+    """Interleave processes of the runner of each experiment, in a bundle in the kit's output directory.
+
+    The command says where the report is, and writes JSON that obeys its schema.
+    """
+    code, said = run("run", runner_file(here, kit_config(here)), "--json", "run.json")
+    assert (code, f"report: {here / 'out/tiny-runner/report.html'}" in said) == (0, True), said
+    told = json.loads((here / "run.json").read_text())
+    jsonschema.validate(told, msgspec.json.schema(RunReport))
+    assert told["schema"] == "opscope.run/2"
+    found = manifest(here, "tiny-runner")
     assert [(v.name, v.role) for v in found.variants] == [("alpha", Role.BASELINE), ("beta", Role.CANDIDATE)]
     assert (found.status, len(found.repetitions), found.plan.timed_order) == (Status.COMPLETE, 4, [])
-    assert str(tmp_path / "on") in found.target.address
+    assert str(here / "on") in found.target.address
     assert {r.inferences for r in found.repetitions} == {3}
-    assert [(c.baseline.label, c.candidate.label) for c in result.content.comparisons] == [("alpha", "beta")]
+    comparisons = api.content(here / "out/tiny-runner").comparisons
+    assert [(c.baseline.label, c.candidate.label) for c in comparisons] == [("alpha", "beta")]
 
 
 def test_the_kits_trace_run_leaves_a_list_of_kernels(tmp_path: Path) -> None:
@@ -404,7 +354,7 @@ def test_the_kits_trace_run_leaves_a_list_of_kernels(tmp_path: Path) -> None:
     config = kit_config(tmp_path)
     config["experiments"][1] |= {"mode": "xnntrace"}
     config["analysis"] = {"compare_pairs": []}
-    done = run(runner_file(tmp_path, config, f"print({line!r}, flush=True); {GOOD}"))
+    done = api.run(runner_file(tmp_path, config, f"print({line!r}, flush=True); {GOOD}"))
     (evidence,) = done.evidence
     assert (evidence.experiment, evidence.variant, evidence.kernels) == ("tiny-xnntrace", "beta", 1)
     assert evidence.failure is None
@@ -412,52 +362,25 @@ def test_the_kits_trace_run_leaves_a_list_of_kernels(tmp_path: Path) -> None:
     assert [v.name for v in manifest(tmp_path, "tiny-runner").variants] == ["alpha"]
 
 
-def test_what_the_kit_left_is_reported(tmp_path: Path) -> None:
-    """``--analysis-only`` on a directory that the kit itself filled: nothing is run, its runners need not be there."""
-    write_run(tmp_path / "out", pairs=[pair("alpha", "beta")])
-    done = run(runner_file(tmp_path, kit_config(tmp_path)), analysis_only=True)
-    assert done.experiments[0].content is not None
-    assert (tmp_path / "out/opscope/report.html").exists()
-
-
 def test_a_runner_that_is_not_there_is_told_before_anything_runs(tmp_path: Path) -> None:
     """With its path."""
     file = runner_file(tmp_path, kit_config(tmp_path))
     (tmp_path / "on").unlink()
     with pytest.raises(NotFoundError, match=NO_RUNNER):
-        run(file)
+        api.run(file)
     assert not (tmp_path / "out").exists()
 
 
-def opscope(*arguments: str | Path, cwd: Path) -> subprocess.CompletedProcess[str]:
-    """Run the command as a user does."""
-    command = [sys.executable, "-m", "opscope", *(str(argument) for argument in arguments)]
-    return subprocess.run(command, capture_output=True, text=True, check=False, cwd=cwd)
-
-
-def test_the_commands_answer_as_a_user_sees_it(tmp_path: Path) -> None:
-    """The kit's file on pretended runners: a summary, JSON that obeys its schema, and a report where it says."""
-    file = runner_file(tmp_path, kit_config(tmp_path))
-    done = opscope("run", file, "--json", "run.json", cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
-    assert f"report: {tmp_path / 'out/tiny-runner/report.html'}" in done.stdout
-    found = json.loads((tmp_path / "run.json").read_text())
-    jsonschema.validate(found, msgspec.json.schema(RunReport))
-    assert found["schema"] == "opscope.run/2"
-
-
-def test_what_is_missing_is_told_by_the_exit_code(tmp_path: Path) -> None:
-    """A runner that crashes in one variant: the other is reported, and the code says incomplete."""
-    file = runner_file(tmp_path, kit_config(tmp_path))
-    write_runner(tmp_path, "os.abort()", name="off")
-    done = opscope("run", file, cwd=tmp_path)
-    assert done.returncode == 11
-    assert "SIGABRT" in done.stderr
-    write_runner(tmp_path, "os.abort()", name="on")
-    shutil.rmtree(tmp_path / "out")
-    done = opscope("run", file, cwd=tmp_path)
-    assert done.returncode == 7
-    assert NOTHING_MEASURED in done.stderr
+def test_what_is_missing_is_told_by_the_exit_code(here: Path, run: Run) -> None:
+    """Report the other variant where the runner of one crashes, with the code for incomplete."""
+    file = runner_file(here, kit_config(here))
+    write_runner(here, "os.abort()", name="off")
+    code, said = run("run", file)
+    assert (code, "SIGABRT" in said) == (11, True)
+    write_runner(here, "os.abort()", name="on")
+    shutil.rmtree(here / "out")
+    code, said = run("run", file)
+    assert (code, NOTHING_MEASURED in said) == (7, True)
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL])
@@ -476,30 +399,29 @@ def test_a_run_that_was_ended_can_be_finished(number: int, tmp_path: Path) -> No
     assert number == signal.SIGKILL or f"opscope run {file} --resume" in errors
     kept = Bundle.open(out).manifest.repetitions
     assert 1 <= len(kept) < 4
-    assert opscope("run", file, "--resume", "--quiet", cwd=tmp_path).returncode == 0
+    assert ended_here("run", file, "--resume", "--quiet") == 0
     found = Bundle.open(out).manifest
     assert (found.status, len(found.repetitions)) == (Status.COMPLETE, 4)
     assert found.repetitions[: len(kept)] == kept
 
 
 @pytest.mark.parametrize("target", ["local", "native", "runner"])
-def test_init_writes_a_template_once(target: str, tmp_path: Path) -> None:
-    """And never over something."""
-    done = opscope("init", "--target", target, "--out", "new/some.toml", cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
-    assert (tmp_path / "new/some.toml").read_text() == template(target)
-    done = opscope("init", "--target", target, "--out", "new/some.toml", cwd=tmp_path)
-    assert done.returncode == 8
-    assert "already" in done.stderr
-    assert opscope("init", "--target", target, "--out", "-", cwd=tmp_path).stdout == template(target)
+def test_init_writes_a_template_once(target: str, here: Path, run: Run) -> None:
+    """Never write over something."""
+    words = ("init", "--target", target, "--out")
+    assert run(*words, "new/some.toml")[0] == 0
+    assert (here / "new/some.toml").read_text() == template(target)
+    code, said = run(*words, "new/some.toml")
+    assert (code, "already" in said) == (8, True)
+    assert run(*words, "-") == (0, template(target))
 
 
-def test_init_writes_devices(tmp_path: Path) -> None:
-    """A file that is right as it is, with what was named."""
+def test_init_writes_devices(here: Path, run: Run) -> None:
+    """Write a file that is right as it is, with what was named."""
     words = ["--device", "pixel8=adb:123", "--device", "rpi.5=ssh:pi@rpi5?dir=/data"]
-    done = opscope("init", *words, "--out", "lab.toml", cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
-    found = read_experiments(tmp_path / "lab.toml").experiments
+    code, said = run("init", *words, "--out", "lab.toml")
+    assert code == 0, said
+    found = read_experiments(here / "lab.toml").experiments
     assert [(one.device, one.target) for one in found] == [("pixel8", "adb:123"), ("rpi.5", "ssh:pi@rpi5?dir=/data")]
 
 
@@ -523,22 +445,22 @@ def test_init_writes_devices(tmp_path: Path) -> None:
         ("init --target moon", 2, "no template"),
     ],
 )
-def test_wrong_input_gets_a_message_and_a_code(arguments: str, code: int, said: str, tmp_path: Path) -> None:
-    """No traceback, and nothing left behind."""
-    written(tmp_path, PAIR)
-    (tmp_path / "wrong.toml").write_text('model = "tiny.pte"\nrounds = 0')
-    (tmp_path / "named.toml").write_text('model = "tiny.pte"\ndevices = ["rpi5"]')
-    (tmp_path / "missing.toml").write_text('model = "none.pte"')
-    before = sorted(tmp_path.rglob("*"))
-    done = opscope(*arguments.split(), cwd=tmp_path)
-    assert done.returncode == code, done.stderr
-    assert said in done.stderr
-    assert "Traceback" not in done.stderr
-    assert sorted(tmp_path.rglob("*")) == before
+def test_wrong_input_gets_a_message_and_a_code(
+    arguments: str, code: int, said: str, here: Path, command: Command
+) -> None:
+    """Leave nothing behind."""
+    written(here, PAIR)
+    (here / "wrong.toml").write_text('model = "tiny.pte"\nrounds = 0')
+    (here / "named.toml").write_text('model = "tiny.pte"\ndevices = ["rpi5"]')
+    (here / "missing.toml").write_text('model = "none.pte"')
+    before = sorted(here.rglob("*"))
+    done = command(*arguments.split())
+    assert (done.returncode, said in done.stderr) == (code, True), done.stderr
+    assert sorted(here.rglob("*")) == before
 
 
 @pytest.mark.runtime
-def test_a_file_runs_on_the_real_runtime(toy_program: Path, tmp_path: Path) -> None:
+def test_a_file_runs_on_the_real_runtime(toy_program: Path, here: Path, run: Run) -> None:
     """Two variants in two rounds, reported; run again with --resume there is nothing left to do."""
     text = f"""
     model = {json.dumps(str(toy_program))}
@@ -549,12 +471,12 @@ def test_a_file_runs_on_the_real_runtime(toy_program: Path, tmp_path: Path) -> N
     ceilings = false
     affinity = [0]
     """
-    (tmp_path / "toy.toml").write_text(text)
-    done = opscope("run", "toy.toml", cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
-    assert "inconclusive: add rounds" in done.stdout or "no ratio: " in done.stdout  # where the machine is busy
-    (path,) = (tmp_path / "opscope-out/toy").iterdir()
+    (here / "toy.toml").write_text(text)
+    code, said = run("run", "toy.toml")
+    assert code == 0, said
+    assert "inconclusive: add rounds" in said or "no ratio: " in said  # where the machine is busy
+    (path,) = (here / "opscope-out/toy").iterdir()
     found = Bundle.open(path).manifest
     assert (found.status, len(found.repetitions)) == (Status.COMPLETE, 4)
-    assert opscope("run", "toy.toml", "--resume", "--quiet", cwd=tmp_path).returncode == 0
+    assert run("run", "toy.toml", "--resume", "--quiet")[0] == 0
     assert Bundle.open(path).manifest.repetitions == found.repetitions

@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from traces import etdump
 from waiting import HANG
+
+TRACE = Path(__file__).parents[1] / "data" / "toy_cnn.etdump"
 
 _DROPPED = """
 import os, signal, sys, time
@@ -54,29 +55,19 @@ Disposed()
     assert "ZeroDivisionError" in done.stderr
 
 
-@pytest.fixture(scope="module")
-def trace(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A trace of one operator."""
-    path = tmp_path_factory.mktemp("signals") / "trace.etdump"
-    path.write_bytes(etdump("\n    Method::execute 100\n      OPERATOR_CALL @0 90\n        native_call_add.out 80\n"))
-    return path
-
-
 @pytest.mark.parametrize(
     ("words", "without_errors", "without_results"),
     [
-        (["analyze", "TRACE"], 0, 9),
-        (["analyze", "TRACE", "--json", "-"], 0, 9),
+        (["analyze", str(TRACE)], 0, 9),
+        (["analyze", str(TRACE), "--json", "-"], 0, 9),
         (["--help"], 0, 9),
         (["analyze", "nowhere"], 3, 3),
         (["doctor", "--nosuch"], 2, 2),
     ],
 )
-def test_a_reader_that_went_away_is_no_regression(
-    words: list[str], without_errors: int, without_results: int, trace: Path
-) -> None:
+def test_a_reader_that_went_away_is_no_regression(words: list[str], without_errors: int, without_results: int) -> None:
     """Exit code 1 is a regression's; without a reader of messages a command does the same as with one."""
-    command = [sys.executable, "-m", "opscope", *(str(trace) if word == "TRACE" else word for word in words)]
+    command = [sys.executable, "-m", "opscope", *words]
     reading, gone = os.pipe()
     os.close(reading)
     try:

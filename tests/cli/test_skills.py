@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
+from ended import Command
 from opscope.api import install_skills, skills
 from opscope.core.errors import BundleError, NotFoundError, OverwriteError, StorageError, TraceFormatError
 from opscope.workflows.agent_skills import parsed
@@ -27,78 +26,53 @@ NAMES = {
 }
 
 
-def opscope(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
-    """Run the command as a user does."""
-    command = [sys.executable, "-m", "opscope", "skills", *(str(argument) for argument in arguments)]
-    return subprocess.run(command, capture_output=True, text=True, check=False)
-
-
-def test_every_skill_is_listed_in_the_order_of_a_first_project() -> None:
+def test_every_skill_is_listed_in_the_order_of_a_first_project(command: Command) -> None:
     """Setting up comes first, a gate last; each line says when to use it."""
-    done = opscope("list")
+    done = command("skills", "list")
     names = [line.split()[0] for line in done.stdout.splitlines()]
     assert set(names) == NAMES
     assert (names[0], names[-1]) == ("opscope-setup-workspace", "opscope-gate-in-ci")
     assert all("Use " in line for line in done.stdout.splitlines())
 
 
-def test_skills_are_installed_as_the_open_format_wants_them(tmp_path: Path) -> None:
-    """A directory of the skill's name with SKILL.md in it; what was written is named."""
+def test_skills_are_installed_as_the_open_format_wants_them(command: Command, tmp_path: Path) -> None:
+    """Write SKILL.md into a directory of the skill's name, and name what was written; a second time is no change."""
     place = tmp_path / ".agents" / "skills"
-    done = opscope("install", place)
+    done = command("skills", "install", place)
     assert done.returncode == 0, done.stderr
-    assert {path.parent.name for path in place.glob("*/SKILL.md")} == NAMES
     assert done.stdout.splitlines()[0] == str(place / "opscope-setup-workspace" / "SKILL.md")
-    for path in place.glob("*/SKILL.md"):
-        assert parsed(path.read_text()).name == path.parent.name
+    names = {path.parent.name: parsed(path.read_text()).name for path in place.glob("*/SKILL.md")}
+    assert names == {name: name for name in NAMES}
+    assert install_skills(place) == install_skills(place)
+    assert command("skills", "install", tmp_path / "one", "opscope-gate-in-ci", "--quiet").stdout == ""
+    assert [path.name for path in (tmp_path / "one").iterdir()] == ["opscope-gate-in-ci"]
 
 
-def test_installing_twice_changes_nothing(tmp_path: Path) -> None:
-    """Files that are there as they are stay."""
-    assert install_skills(tmp_path) == install_skills(tmp_path)
+def test_a_changed_skill_is_not_overwritten(command: Command, tmp_path: Path) -> None:
+    """Keep the user's own changes, and write no other file, unless --overwrite replaces them.
 
-
-def test_only_the_named_skills_are_installed(tmp_path: Path) -> None:
-    """One name, one directory."""
-    assert opscope("install", tmp_path, "opscope-gate-in-ci", "--quiet").stdout == ""
-    assert [path.name for path in tmp_path.iterdir()] == ["opscope-gate-in-ci"]
-
-
-def test_a_changed_skill_is_not_overwritten(tmp_path: Path) -> None:
-    """The user's own changes stay, and no other file is written; --overwrite replaces them."""
+    A file that is no skill of ours is never replaced.
+    """
     mine = tmp_path / "opscope-gate-in-ci" / "SKILL.md"
     mine.parent.mkdir()
     changed = next(skill.text for skill in skills() if skill.name == "opscope-gate-in-ci") + "mine"
+    for text, more, code in ((changed, [], BundleError.exit_code), ("mine", ["--overwrite"], OverwriteError.exit_code)):
+        mine.write_text(text)
+        done = command("skills", "install", tmp_path, *more)
+        assert (done.returncode, mine.read_text()) == (code, text)
+        assert [path.name for path in tmp_path.iterdir()] == ["opscope-gate-in-ci"]
+        assert more or "--overwrite" in done.stderr
     mine.write_text(changed)
-    done = opscope("install", tmp_path)
-    assert done.returncode == BundleError.exit_code
-    assert "differs" in done.stderr
-    assert "--overwrite" in done.stderr
-    assert [path.name for path in tmp_path.iterdir()] == ["opscope-gate-in-ci"]
-    assert opscope("install", tmp_path, "--overwrite").returncode == 0
+    assert command("skills", "install", tmp_path, "--overwrite").returncode == 0
     assert mine.read_text() != changed
 
 
-def test_a_file_that_is_no_skill_of_ours_is_never_overwritten(tmp_path: Path) -> None:
-    """Not with --overwrite either, and no other file is written."""
-    mine = tmp_path / "opscope-gate-in-ci" / "SKILL.md"
-    mine.parent.mkdir()
-    mine.write_text("mine")
-    done = opscope("install", tmp_path, "--overwrite")
-    assert (done.returncode, mine.read_text()) == (OverwriteError.exit_code, "mine")
-    assert [path.name for path in tmp_path.iterdir()] == ["opscope-gate-in-ci"]
-
-
 def test_an_unknown_skill_is_told_with_near_names(tmp_path: Path) -> None:
-    """Nothing is written."""
+    """Write nothing then, nor where a file stands in place of the directory."""
     with pytest.raises(NotFoundError, match="unknown skill 'opscope-gate'") as raised:
         install_skills(tmp_path, ["opscope-gate"])
     assert "opscope-gate-in-ci" in str(raised.value.hint)
     assert list(tmp_path.iterdir()) == []
-
-
-def test_a_file_in_the_way_is_told(tmp_path: Path) -> None:
-    """A file where the directory should be."""
     (tmp_path / "skills").write_text("")
     with pytest.raises(StorageError):
         install_skills(tmp_path / "skills")

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
+import re
 from pathlib import Path
 
 import pytest
 
-from command_line import opscope
-from fakes import FakeClock, FakeTarget
-from opscope.api import Settings, profile
+from ended import Command
 from opscope.reports.document.console import styled
 from programs import write_tiny_program
 from pseudo_terminal import on_terminal
@@ -36,16 +32,6 @@ def trace(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-@pytest.fixture(scope="module")
-def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A finished bundle of six rounds."""
-    directory = tmp_path_factory.mktemp("terminal")
-    program = write_tiny_program(directory)
-    settings = Settings(rounds=6, runs=2)
-    profile(str(program), settings=settings, out=directory / "out", target=FakeTarget(), clock=FakeClock())
-    return directory / "out"
-
-
 @pytest.mark.parametrize(("columns", "whole"), [(80, False), (120, False), (160, True)])
 def test_a_table_uses_the_columns_that_there_are(trace: Path, columns: int, whole: bool) -> None:
     """A name is cut in the middle where it does not fit, both ends seen; no line is wider than the terminal."""
@@ -57,33 +43,31 @@ def test_a_table_uses_the_columns_that_there_are(trace: Path, columns: int, whol
     assert max(map(len, done.lines)) <= columns
 
 
-def test_a_pipe_has_whole_names_and_lines(trace: Path, bundle: Path) -> None:
-    """Nothing is cut or wrapped, whatever width the shell's variable tells, and no line ends in blanks."""
-    done = subprocess.run(
-        [sys.executable, "-m", "opscope", "analyze", str(trace)],
-        capture_output=True,
-        text=True,
-        check=False,
-        env={**os.environ, "COLUMNS": "40"},
+def test_a_pipe_has_whole_names_and_lines(
+    command: Command, trace: Path, bundle: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Cut and wrap nothing, whatever width the shell's variable tells; no line ends in blanks.
+
+    One blank line stands between tables, none at the start or the end. Names stay whole where colour is forced.
+    """
+    monkeypatch.setenv("COLUMNS", "40")
+    analysed, compared, kernels = (
+        command(*words).stdout
+        for words in (("analyze", trace), ("compare", f"{bundle}#baseline", bundle), ("kernels", bundle))
     )
-    assert LONG in done.stdout
-    assert "\x1b" not in done.stdout
-    compared = opscope("compare", f"{bundle}#baseline", bundle).stdout
+    assert LONG in analysed
+    assert "\x1b" not in analysed
     assert any(len(line) > 80 for line in compared.splitlines())
-    assert all(line == line.rstrip() for line in (done.stdout + compared).splitlines())
-
-
-def test_one_blank_line_between_tables(trace: Path, bundle: Path) -> None:
-    """None is doubled, none is at the start or the end."""
-    for words in (("analyze", trace), ("compare", f"{bundle}#baseline", bundle), ("kernels", bundle)):
-        done = opscope(*words)
-        assert "\n\n\n" not in done.stdout
-        assert not done.stdout.startswith("\n")
-        assert not done.stdout.endswith("\n\n")
-    lines = opscope("analyze", trace).stdout.splitlines()
+    assert all(line == line.rstrip() for line in (analysed + compared).splitlines())
+    for text in (analysed, compared, kernels):
+        assert not re.search(r"\n\n\n|\A\n|\n\n\Z", text)
+    lines = analysed.splitlines()
     heads = [number for number, line in enumerate(lines) if line.startswith(("category ", "operator "))]
-    assert len(heads) == 2
-    assert all(lines[number - 1] == "" for number in heads)
+    assert [lines[number - 1] for number in heads] == ["", ""]
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    coloured = command("analyze", trace).stdout
+    assert "\x1b[1m" in coloured
+    assert LONG in coloured
 
 
 @pytest.mark.parametrize(
@@ -107,7 +91,7 @@ def test_one_blank_line_between_tables(trace: Path, bundle: Path) -> None:
     ],
 )
 def test_who_gets_styles(variables: dict[str, str], terminal: bool, expected: bool) -> None:
-    """NO_COLOR first, then what asks for colour, then what a terminal can do."""
+    """Obey NO_COLOR first, then what asks for colour, then what a terminal can do."""
     assert styled(variables, terminal=terminal) is expected
 
 
@@ -120,54 +104,38 @@ def test_styles_on_a_terminal(trace: Path, variables: dict[str, str], expected: 
     assert ("\x1b" in on_terminal("analyze", trace, **variables).raw) is expected
 
 
-def test_forced_colour_in_a_pipe(trace: Path) -> None:
-    """Styles, and still whole names."""
-    done = subprocess.run(
-        [sys.executable, "-m", "opscope", "analyze", str(trace)],
-        capture_output=True,
-        text=True,
-        check=False,
-        env={**os.environ, "FORCE_COLOR": "1"},
-    )
-    assert "\x1b[1m" in done.stdout
-    assert LONG in done.stdout
-
-
-def lines_of(done: subprocess.CompletedProcess[str]) -> list[str]:
+def lines_of(errors: str) -> list[str]:
     """What was said on standard error, notes apart, which other runs on the machine may cause."""
-    return [line for line in done.stderr.splitlines() if not line.startswith(("note:", "report:"))]
+    return [line for line in errors.splitlines() if not line.startswith(("note:", "report:"))]
 
 
-def test_a_pipe_hears_one_line_a_stage(tmp_path: Path) -> None:
-    """Not one a repetition; a failure is said; nothing with --quiet, and results stay on standard output."""
+def test_a_pipe_hears_one_line_a_stage(command: Command, tmp_path: Path) -> None:
+    """Write no line a repetition, but one for a failure, and none with --quiet."""
     program = write_tiny_program(tmp_path)
     runner = tmp_path / "runner"
     runner.write_text("#!/bin/sh\nexit 3\n")
     runner.chmod(0o755)
     words = ("profile", program, "--target", f"runner:{runner}", "--rounds", "2")
-    done = opscope(*words, "--out", tmp_path / "one")
-    told = lines_of(done)
+    told = lines_of(command(*words, "--out", tmp_path / "one").stderr)
     assert told[0] == "running 4 processes"
     assert all("failed: " in line for line in told[1:3])
-    assert told[3:-2] == ["analysing"]
-    assert told[-2].startswith("error: ")
-    assert "running" not in opscope(*words, "--out", tmp_path / "two", "--quiet").stderr
+    assert (told[3:-2], told[-2].partition(": ")[0]) == (["analysing"], "error")
+    assert "running" not in command(*words, "--out", tmp_path / "two", "--quiet").stderr
 
 
 @pytest.mark.runtime
 @pytest.mark.filterwarnings("ignore")  # torch warns of itself
-def test_the_stages_of_a_real_run(toy_program: Path, tmp_path: Path) -> None:
-    """In a pipe a line each, in their order; without a compiler one line says what that means for the figures."""
-    words = [sys.executable, "-m", "opscope", "profile", str(toy_program), "--rounds", "2", "--runs", "2"]
-    variables = {**os.environ, "CXX": str(tmp_path / "no-compiler")}
-    done = subprocess.run(
-        [*words, "--out", str(tmp_path / "out")], capture_output=True, text=True, check=False, env=variables
-    )
+def test_the_stages_of_a_real_run(
+    command: Command, toy_program: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Write a line each in a pipe, in their order; without a compiler one line says what that means for the figures."""
+    monkeypatch.setenv("CXX", str(tmp_path / "no-compiler"))
+    done = command("profile", toy_program, "--rounds", "2", "--runs", "2", "--out", tmp_path / "out")
     assert done.returncode == 0, done.stderr
-    assert [line.partition(" ")[0] for line in lines_of(done)] == ["running", "measuring", "analysing", "writing"]
-    note = [line for line in done.stderr.splitlines() if "cannot build the native runner" in line]
-    assert len(note) == 1
-    assert "memory and start-up include Python and torch" in note[0]
+    stages = [line.partition(" ")[0] for line in lines_of(done.stderr)]
+    assert stages == ["running", "measuring", "analysing", "writing"]
+    (note,) = [line for line in done.stderr.splitlines() if "cannot build the native runner" in line]
+    assert "memory and start-up include Python and torch" in note
     assert "cannot build the native runner" in (tmp_path / "out" / "report.md").read_text()
 
 

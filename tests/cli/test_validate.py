@@ -4,32 +4,16 @@ from __future__ import annotations
 
 import json
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from bundle_damage import ANALYSIS, HashingTarget, delete, manifest, put
+from ended import Command
 from fakes import FakeClock
 from opscope.api import Settings, profile
 from programs import write_tiny_program
 from pseudo_terminal import on_terminal
-
-CODE = """
-import sys
-from opscope.cli.main import main
-try:
-    main()
-finally:
-    assert not {"torch", "executorch", "pandas"} & set(sys.modules)
-"""
-
-
-def opscope(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
-    """Run the command in its own process, which must load neither torch nor executorch."""
-    command = [sys.executable, "-c", CODE, "validate", *(str(argument) for argument in arguments)]
-    return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
 @pytest.fixture(scope="module")
@@ -51,9 +35,9 @@ def damaged(sound: Path, tmp_path: Path) -> Path:
     return bundle
 
 
-def test_a_good_bundle_exits_with_0(sound: Path, tmp_path: Path) -> None:
-    """One line a check, the answer first; the JSON beside it."""
-    done = opscope(sound, "--like", sound, "--json", tmp_path / "found.json")
+def test_a_good_bundle_exits_with_0(command: Command, sound: Path, tmp_path: Path) -> None:
+    """Print one line a check, the answer first, and write the JSON beside it."""
+    done = command("validate", sound, "--like", sound, "--json", tmp_path / "found.json")
     assert (done.returncode, done.stderr) == (0, "")
     lines = done.stdout.splitlines()
     assert "valid: 23 checks passed" in lines
@@ -62,28 +46,30 @@ def test_a_good_bundle_exits_with_0(sound: Path, tmp_path: Path) -> None:
     assert json.loads((tmp_path / "found.json").read_text())["valid"] is True
 
 
-def test_what_failed_comes_first_and_the_code_is_15(damaged: Path) -> None:
-    """With file, place and figures, and what to do; the same in one line on standard error."""
-    done = opscope(damaged)
+def test_what_failed_comes_first_and_the_code_is_15(command: Command, damaged: Path) -> None:
+    """Tell file, place and figures, and what to do; standard error has the same in one line."""
+    done = command("validate", damaged)
     assert done.returncode == 15
     text = " ".join(done.stdout.split())
-    assert "not valid: 2 of 21 checks failed: files, analyses" in text
-    assert "report.md: is missing; every run that succeeds writes it" in text
-    assert "failed files 1 problem in 1 file" in text
+    for words in (
+        "not valid: 2 of 21 checks failed: files, analyses",
+        "report.md: is missing; every run that succeeds writes it",
+        "failed files 1 problem in 1 file",
+        f"{ANALYSIS} at latency.samples_ns[1]: states 5, it is",
+    ):
+        assert words in text
     assert text.count("Next: ") == 2
-    assert f"{ANALYSIS} at latency.samples_ns[1]: states 5, it is" in text
     assert text.index("failed analyses") < text.index("passed manifest")
     assert "not valid: 2 of 21 checks failed: files, analyses (report.md: is missing" in done.stderr
     assert "\nhint:  " in done.stderr
     assert "\x1b" not in done.stdout + done.stderr
 
 
-def test_results_for_programs_and_pull_requests(damaged: Path, tmp_path: Path) -> None:
-    """JSON alone on standard output; Markdown with a table of checks, then what failed with what to do."""
-    done = opscope(damaged, "--markdown", tmp_path / "found.md", "--json", "-")
-    found = json.loads(done.stdout)
-    assert done.returncode == 15
-    assert [check["name"] for check in found["checks"] if check["status"] == "failed"] == ["files", "analyses"]
+def test_results_for_programs_and_pull_requests(command: Command, damaged: Path, tmp_path: Path) -> None:
+    """Print JSON alone on standard output; Markdown has a table of checks, then what failed with what to do."""
+    done = command("validate", damaged, "--markdown", tmp_path / "found.md", "--json", "-")
+    failed = [check["name"] for check in json.loads(done.stdout)["checks"] if check["status"] == "failed"]
+    assert (done.returncode, failed) == (15, ["files", "analyses"])
     text = (tmp_path / "found.md").read_text()
     assert text.startswith("## Bundle ")
     assert "| failed | analyses | 1 problem in 1 file |" in text
@@ -100,11 +86,8 @@ def test_results_for_programs_and_pull_requests(damaged: Path, tmp_path: Path) -
     ],
 )
 def test_mistakes_have_their_codes(
-    arguments: list[str], code: int, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    command: Command, arguments: list[str], code: int, words: str, tmp_path: Path
 ) -> None:
-    """One error line and a hint, no traceback."""
-    monkeypatch.chdir(tmp_path)
-    done = opscope(*arguments)
-    assert done.returncode == code
-    assert words in done.stderr
-    assert "Traceback" not in done.stderr
+    """Tell a path that is absent, a directory of something else, and two outputs in one place apart."""
+    done = command("validate", *arguments, cwd=tmp_path)
+    assert (done.returncode, words in done.stderr) == (code, True), done.stderr

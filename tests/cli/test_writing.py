@@ -13,6 +13,9 @@ from pathlib import Path
 
 import pytest
 
+from ended import Command
+from waiting import HANG
+
 TRACE = Path(__file__).parents[1] / "data" / "toy_cnn.etdump"
 OPSCOPE = [sys.executable, "-m", "opscope"]
 PROCESS_SUBSTITUTION = pytest.mark.skipif(not shutil.which("bash"), reason="needs bash")
@@ -43,29 +46,33 @@ def test_standard_output_by_any_name_holds_json_alone(line: str, tmp_path: Path)
 
 @PROCESS_SUBSTITUTION
 def test_convert_writes_into_a_process_substitution(tmp_path: Path) -> None:
-    """What is there is a pipe, not an output that would be replaced."""
+    """Take what is there for a pipe, not for an output that would be replaced."""
     done = shell(f"opscope convert {TRACE} --to csv --out >(cat > copy.csv); wait $!", tmp_path)
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "copy.csv").read_text().startswith("process,run,")
 
 
+def test_an_output_without_a_name_is_a_mistake(command: Command) -> None:
+    """Refuse one that comes from a variable which is not set, unlike no option."""
+    done = command("analyze", TRACE, "--json", "")
+    assert (done.returncode, "the output file name is empty" in done.stderr) == (2, True)
+
+
 @pytest.mark.parametrize("option", ["--json", "--junit", "--markdown"])
-def test_a_fifo_gets_the_result_and_stays_a_fifo(option: str, tmp_path: Path) -> None:
-    """Every output of the gate goes through the one writer."""
+def test_a_fifo_gets_the_result_and_stays_a_fifo(command: Command, option: str, tmp_path: Path) -> None:
+    """Write every output of the gate through the one writer."""
     fifo, read = tmp_path / "fifo", []
     os.mkfifo(fifo)
     reader = threading.Thread(target=lambda: read.append(fifo.read_bytes()), daemon=True)
     reader.start()
-    command = [*OPSCOPE, "check", TRACE, "--against", TRACE, "--force", "-q", option, fifo]
-    assert subprocess.run(command, check=False).returncode == 14
-    reader.join(timeout=20)
-    assert read
+    assert command("check", TRACE, "--against", TRACE, "--force", "-q", option, fifo).returncode == 14
+    reader.join(timeout=HANG)
     assert read[0].startswith({"--json": b"{", "--junit": b"<?xml", "--markdown": b"#"}[option])
     assert fifo.is_fifo()
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root may replace a device")
-def test_a_device_is_never_replaced(tmp_path: Path) -> None:
+def test_a_device_is_never_replaced(command: Command, tmp_path: Path) -> None:
     """A node like /dev/null, which root could replace by a file."""
     node = tmp_path / "null"
     try:
@@ -73,7 +80,7 @@ def test_a_device_is_never_replaced(tmp_path: Path) -> None:
         node.write_bytes(b"")
     except PermissionError:
         pytest.skip("no device can be made or opened here")
-    assert subprocess.run([*OPSCOPE, "analyze", TRACE, "-q", "--json", node], check=False).returncode == 0
+    assert command("analyze", TRACE, "-q", "--json", node).returncode == 0
     assert stat.S_ISCHR(node.stat().st_mode)
 
 
@@ -87,12 +94,3 @@ def test_a_full_disk_behind_standard_output_is_told(arguments: list[str]) -> Non
         )
     assert done.returncode == 9
     assert done.stderr.startswith("error: standard output: cannot be written: no space left on the file system\nhint:")
-
-
-def test_an_output_without_a_name_is_a_mistake(tmp_path: Path) -> None:
-    """As from a variable that is not set: not the same as no option."""
-    done = subprocess.run(
-        [*OPSCOPE, "analyze", str(TRACE), "--json", ""], cwd=tmp_path, capture_output=True, check=False
-    )
-    assert done.returncode == 2
-    assert b"the output file name is empty" in done.stderr

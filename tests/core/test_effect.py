@@ -15,7 +15,6 @@ from opscope.core.stats.effect import (
     adjust_for_many,
     paired_effects,
     unpaired_effects,
-    unpaired_interval,
 )
 
 MIRRORED = {
@@ -371,13 +370,3 @@ def test_correction_keeps_the_order_and_never_helps(p_values):
     assert all(before * (1 - 1e-12) <= after <= 1 for before, after in zip(p_values, adjusted, strict=True))
     by_size = [after for _, after in sorted(zip(p_values, adjusted, strict=True))]
     assert by_size == sorted(by_size)
-
-
-@pytest.mark.parametrize("rows", [2, 9, 64, 65])
-def test_the_interval_alone_is_that_of_the_effect(rows: int) -> None:
-    """Also where the draws are too many to be kept; and there is none for a single process."""
-    generator = np.random.default_rng(rows)
-    first, second = generator.normal(10, 1, rows), generator.normal(11, 1, 7)
-    found = unpaired_effects(first[:, None], second[:, None])[0]
-    assert unpaired_interval(first, second) == (found.low, found.high)
-    assert unpaired_interval(first[:1], second) is None

@@ -13,14 +13,16 @@ from typing import TYPE_CHECKING
 import pytest
 
 from opscope.core.errors import StorageError
-from opscope.core.files import refusal, write_atomically, write_new
+from opscope.core.files import refusal
+from opscope.core.writing import write_atomically, write_new
+from waiting import HANG
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 ROOT = os.geteuid() == 0
 needs_root = pytest.mark.skipif(not ROOT, reason="makes device nodes, mounts or becomes another user")
-WRITE = "import sys; from pathlib import Path; from opscope.core.files import write_atomically as w; "
+WRITE = "import sys; from pathlib import Path; from opscope.core.writing import write_atomically as w; "
 NOBODY = 65534
 
 
@@ -146,7 +148,7 @@ def test_a_fifo_is_written_to(tmp_path: Path, write: object) -> None:
     os.mkfifo(fifo)
     thread, read = read_in_the_background(fifo)
     write(fifo, b"new" * 100_000)
-    thread.join(timeout=10)
+    thread.join(timeout=HANG)
     assert read == [b"new" * 100_000]
     assert fifo.is_fifo()
 
@@ -235,7 +237,7 @@ def as_nobody(path: Path) -> str:
     script = f"""
 from pathlib import Path
 from opscope.core.errors import StorageError, with_hint
-from opscope.core.files import write_atomically
+from opscope.core.writing import write_atomically
 try:
     write_atomically(Path({str(path)!r}), b'new')
 except StorageError as error:
@@ -283,7 +285,7 @@ mount -o remount,{options} {tmp_path}
 exec {sys.executable} -c "
 from pathlib import Path
 from opscope.core.errors import OpscopeError
-from opscope.core.files import write_atomically
+from opscope.core.writing import write_atomically
 for name in ('file', 'new'):
     try:
         write_atomically(Path('{tmp_path}') / name, bytes({size}))

@@ -32,10 +32,10 @@ from opscope.core.system.memory import (
 from opscope.npu.readers.files import read_tiles
 from opscope.readers.compressed import mapped_file
 from opscope.readers.outputs import read_arrays
-from opscope.readers.recordings import read_recording
 from opscope.readers.registry import read_trace
 from texts import BEYOND_MEMORY, NO_REGULAR_FILE, UNUSABLE_SIZE
 from traces import etdump
+from waiting import HANG
 
 TRACE = """
     Method::execute 100000
@@ -45,7 +45,6 @@ TRACE = """
 READERS = {
     "trace": read_trace,
     "tiles": read_tiles,
-    "recording": read_recording,
     "arrays": read_arrays,
     "mapped": mapped_file,
     "bytes": file_bytes,
@@ -197,15 +196,15 @@ def test_threads_that_read_at_once_share_one_limit() -> None:
 
     def read() -> None:
         with limited("file"):
-            inside.wait(10)
-            inside.wait(10)
+            inside.wait(HANG)
+            inside.wait(HANG)
 
     threads = [threading.Thread(target=read) for _ in range(2)]
     for thread in threads:
         thread.start()
-    inside.wait(10)
+    inside.wait(HANG)
     assert memory_limit() == LEAST
-    inside.wait(10)
+    inside.wait(HANG)
     for thread in threads:
         thread.join()
     assert resource.getrlimit(resource.RLIMIT_DATA) == before

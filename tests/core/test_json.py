@@ -10,7 +10,6 @@ from pathlib import Path
 PACKAGE = Path(__file__).parents[2] / "src" / "opscope"
 CHILDREN = {
     "runtimes/executorch/export/child.py",
-    "runtimes/ceilings/process.py",
     "runtimes/child.py",
 }
 """Processes of one thread."""

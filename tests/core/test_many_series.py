@@ -11,10 +11,8 @@ from opscope.core.stats.distributions import normal_cdf, t_cdf
 from opscope.core.stats.many_series import (
     CONFIRMING,
     SHORTEST,
-    common_courses,
     judge_newest,
     levels,
-    newest_runs,
     noise_tail,
     normal_distance,
 )
@@ -123,20 +121,6 @@ def test_little_is_known_of_few_runs() -> None:
     logs = np.random.default_rng(0).normal(0, 0.01, (2, 10))
     logs[0, -1] += math.log(1.1)
     assert judge_newest(logs).corrected[0] > 1 / 60
-
-
-def test_what_a_group_has_in_common_is_the_median_of_its_night() -> None:
-    """Two groups of three and four series, of which the second is 4 % slower; one of two series has no course."""
-    logs = normal(9, scatter=0.001)
-    logs[3:7, -1] += math.log(1.04)
-    found = levels(logs)
-    groups = np.array([0, 0, 0, 1, 1, 1, 1, 2, 2])
-    nights = np.broadcast_to(np.arange(RUNS), logs.shape)
-    courses = common_courses(found, newest_runs(logs, found), nights, groups)
-    assert np.expm1(courses.logs[:2, -1]) == pytest.approx([0.0, 0.04], abs=0.003)
-    assert courses.newest.tolist() == [3, 4, 0]
-    assert np.isnan(courses.logs[2]).all()
-    assert courses.nights[0].tolist() == list(range(RUNS))
 
 
 def test_series_that_are_barely_long_enough_are_judged_without_knowing_the_tails() -> None:

@@ -12,6 +12,7 @@ import pytest
 from opscope.core.system.stop import StopRequest, check_stop, on_stop, pause, waiting
 from opscope.hosts.process import run_process
 from opscope.hosts.shell import ResponseLines
+from waiting import HANG
 
 _LONG = 600.0
 
@@ -33,7 +34,7 @@ def stopped(wait: Callable[[], object], request: StopRequest | None = None) -> b
     thread.start()
     begun.wait()
     request.ask()
-    thread.join(60)
+    thread.join(HANG)
     return ended == [True]
 
 

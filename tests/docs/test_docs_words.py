@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from documents import OUTPUT, ROOT, Block, blocks, details, documents
+from documents import OUTPUT, ROOT, Block, blocks, documents
 
 SOURCE = ROOT / "src" / "opscope"
 RECORDED = ROOT / "docs" / "recorded"
@@ -82,7 +82,7 @@ def problems(text: str, names: frozenset[str] = NAMES) -> list[str]:
 
 
 def _examples() -> list[tuple[str, Block]]:
-    shown = [(document, block) for document in [*documents(), *details()] for block in blocks(document)]
+    shown = [(document, block) for document in documents() for block in blocks(document)]
     return [
         (f"{document.relative_to(ROOT)}:{block.line}", block)
         for document, block in shown

@@ -26,13 +26,13 @@ def printed(command: list[str], **variables: str) -> str:
     return done.stdout
 
 
-@pytest.mark.skipif(shutil.which("mandoc") is None, reason="needs mandoc")
+@pytest.mark.skipif(shutil.which("mandoc") is None, reason="needs mandoc: apt install mandoc")
 def test_mandoc_finds_nothing_wrong() -> None:
     """Neither an error nor a warning."""
     assert printed(["mandoc", "-T", "lint", "-W", "warning", str(PAGE)]) == ""
 
 
-@pytest.mark.skipif(shutil.which("man") is None, reason="needs man")
+@pytest.mark.skipif(shutil.which("man") is None, reason="needs man: apt install man-db")
 def test_man_shows_every_option_of_every_command() -> None:
     """In the words of the help, hidden options too; roff takes nothing of it for itself."""
     shown = printed(["man", "--warnings", "--local-file", str(PAGE)], MANWIDTH="1000", LC_ALL="C.UTF-8", MANROFFOPT="")

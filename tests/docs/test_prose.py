@@ -27,19 +27,6 @@ def test_nothing_that_users_read_has_a_listed_phrasing(prose: ModuleType) -> Non
     assert [str(slip) for slip in prose.slips(prose.program_texts(), "texts")] == []
 
 
-def test_no_sentence_of_the_program_is_too_long(prose: ModuleType) -> None:
-    """Of findings, advice, errors, hints, help and reports."""
-    assert list(prose.long_sentences(prose.program_texts())) == []
-
-
-def test_a_sentence_that_is_too_long_is_named(prose: ModuleType) -> None:
-    """A semicolon ends one, a colon does not; what code fills in is one word, whatever its name."""
-    half = " ".join(["word"] * 13)
-    given = [prose.Text(FILE, line, text) for line, text in enumerate((f"{half}; {half}", f"{half}: {half}", "{a b}"))]
-    (told,) = prose.long_sentences(iter(given))
-    assert told.startswith("docs/prose.py:1: 26 words, 25 at most: word")
-
-
 def test_the_name_of_what_is_filled_in_is_no_phrasing(prose: ModuleType) -> None:
     """A reader does not see it."""
     given = [prose.Text(FILE, 1, text) for text in ("with {beside}", "it stands beside it")]
@@ -75,20 +62,3 @@ def test_strings_are_read_and_docstrings_are_not(prose: ModuleType, tmp_path: Pa
         (tmp_path / folder / "module.py").write_text(code)
         texts = [one.text for one in prose._strings(tmp_path / folder / "module.py") if " " in one.text]
         assert sorted(texts) == sorted(found)
-
-
-def test_no_page_is_too_long(prose: ModuleType) -> None:
-    """How-to pages, concepts, and all that a user may meet together."""
-    assert list(prose.too_long()) == []
-
-
-def test_a_page_that_is_too_long_is_named(prose: ModuleType, tmp_path: Path) -> None:
-    """By its kind; what is for developers has no limit and does not count."""
-    for name, words in (("how-to/a", 601), ("how-to/b", 600), ("concepts/c", 800), ("design/d", 60_000)):
-        page = tmp_path / f"{name}.md"
-        page.parent.mkdir(exist_ok=True)
-        page.write_text("word " * words)
-    (told,) = prose.too_long(tmp_path)
-    assert told.startswith("docs/how-to/a.md: 601 words, 600 at most")
-    (tmp_path / "index.md").write_text("word " * 58_000)
-    assert list(prose.too_long(tmp_path))[1:] == ["docs: 60,001 words for users, 60,000 at most"]

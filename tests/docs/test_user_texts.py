@@ -89,11 +89,12 @@ def test_docstrings_of_commands_and_rules_are_texts(user_texts: ModuleType) -> N
     assert found(user_texts, rule) == [("slow", "Slow operators.")]
 
 
-def test_the_written_files_are_those_of_the_source(user_texts: ModuleType) -> None:
-    """``docs/build.py`` writes them; none is left of a part that is gone."""
-    pages = user_texts.pages()
-    assert {path: (ROOT / path).read_text("utf-8") for path in pages} == pages
-    assert sorted(path.name for path in (ROOT / "texts").iterdir()) == sorted(path.name for path in pages)
+def test_the_texts_are_written_where_a_reviewer_says(user_texts: ModuleType, tmp_path: Path) -> None:
+    """One file for each room, with the texts of that room."""
+    assert user_texts.main([str(tmp_path / "texts")]) == 0
+    written = {path.stem: path.read_text("utf-8") for path in (tmp_path / "texts").iterdir()}
+    assert written == user_texts.texts_by_room()
+    assert written["cli"].startswith("cli")
 
 
 def test_ids_are_unique(user_texts: ModuleType) -> None:

@@ -11,10 +11,10 @@ import msgspec
 import pytest
 
 from many_bundles import Made, Mint
-from opscope.api import add_to_store, check_fleet, compact_store, query_store, verify_store
+from opscope.api import add_to_store, check_fleet, query_store
 from opscope.bundle.manifest import Manifest, Phone
-from opscope.fleet.analysis.common_moves import MoveKind
-from opscope.fleet.reports.common_moves import move_text
+from opscope.fleet.analysis.causes import CauseKind
+from opscope.fleet.reports.causes import cause_text
 from opscope.fleet.reports.fleet_gate import fleet_text
 from opscope.fleet.store import rows, schema
 from opscope.fleet.store.rows import BundleLabels
@@ -95,10 +95,10 @@ def test_the_cause_is_named(cause: str, mint: Mint, tmp_path: Path) -> None:
                 manifest = usual(msgspec.json.decode(file.read_bytes(), type=Manifest))
                 file.write_bytes(msgspec.json.encode(change(manifest) if moved else manifest))
                 paths.append(path)
-        add_to_store(paths, store, given=BundleLabels(device=device, backfill=True))
-    (move,) = check_fleet(f"2026-01-{NIGHTS}", store).evidence.moves
-    assert (move.kind, move.name, move.moved) == (MoveKind.DEVICE, DEVICES[0], 2 * len(MODELS))
-    assert told in move_text(move)
+        add_to_store(paths, store, given=BundleLabels(device=device))
+    (move,) = check_fleet(f"2026-01-{NIGHTS}", store).evidence.causes
+    assert (move.kind, move.name, move.changed) == (CauseKind.DEVICE, DEVICES[0], 2 * len(MODELS))
+    assert told in cause_text(move)
 
 
 def stored(mint: Mint, tmp_path: Path, changes: list[Change]) -> Path:
@@ -108,7 +108,7 @@ def stored(mint: Mint, tmp_path: Path, changes: list[Change]) -> Path:
         file = path / "manifest.json"
         manifest = change(msgspec.json.decode(file.read_bytes(), type=Manifest))
         file.write_bytes(msgspec.json.encode(manifest))
-        add_to_store([path], tmp_path / "store", given=BundleLabels(backfill=True))
+        add_to_store([path], tmp_path / "store")
     return tmp_path / "store"
 
 
@@ -134,8 +134,8 @@ def test_a_device_that_vanished_is_told(mint: Mint, tmp_path: Path) -> None:
 def test_columns_are_added_to_a_store_that_is_there(
     mint: Mint, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Rows from before have null there; nothing else changes for queries, for what verifies and compacts."""
-    store, own = tmp_path / "store", rows._run
+    """Rows from before have null there; nothing else changes for queries."""
+    store, own = tmp_path / "store", rows._run_cells
     add_to_store([mint.make(tmp_path / "1", Made(1))], store)
 
     runs = schema.TABLES["runs"]
@@ -143,16 +143,12 @@ def test_columns_are_added_to_a_store_that_is_there(
     for tables in (schema.TABLES, schema.EVERY):
         monkeypatch.setitem(tables, "runs", more)
     monkeypatch.setitem(schema.STORED, "later", schema.Type.TEXT)
-    monkeypatch.setattr(rows, "_run", lambda *asked: (*own(*asked), "7"))
+    monkeypatch.setattr(rows, "_run_cells", lambda *asked: (*own(*asked), "7"))
     asked = "SELECT later, latency_ns > 0 FROM runs ORDER BY ALL"
     assert query_store(asked, store).rows == [(None, True)] * 2
-    assert verify_store(store).faults == []
     add_to_store([mint.make(tmp_path / "2", Made(2))], store)
-    for _ in range(2):
-        assert query_store(asked, store).rows == [("7", True)] * 2 + [(None, True)] * 2
-        assert query_store("SELECT count(DISTINCT bundle) FROM operators", store).rows == [(2,)]
-        assert (verify_store(store).faults, verify_store(store).leftovers) == ([], [])
-        compact_store(store)
+    assert query_store(asked, store).rows == [("7", True)] * 2 + [(None, True)] * 2
+    assert query_store("SELECT count(DISTINCT bundle) FROM operators", store).rows == [(2,)]
 
 
 def test_an_environment_tells_the_machine() -> None:

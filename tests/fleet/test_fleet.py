@@ -8,13 +8,16 @@ from pathlib import Path
 import pytest
 
 from many_bundles import Made, Mint
+from nightly_fleet import eventful_fleet, store_nights
 from opscope.api import add_to_store, fleet_report, stored_fleet
 from opscope.core.errors import NotFoundError, UsageError
 from opscope.core.outputs import MARKDOWN_MARK
-from opscope.fleet.analysis.fleet import SortTime, dominant, fleet, rankings
-from opscope.fleet.analysis.parts import FleetRun
-from opscope.fleet.reports.fleet import fleet_html, fleet_markdown, speedup_shade
+from opscope.fleet.analysis.fleet import Fleet, FleetRun, SortTime, find_dominant, with_times_best
+from opscope.fleet.reports.fleet import MOST_COLUMNS, distance_map, fleet_document, speedup_map
 from opscope.fleet.store.rows import BundleLabels
+from opscope.reports.document.blocks import MapCell
+from opscope.reports.document.html import html_document
+from opscope.reports.document.markdown import markdown_document
 
 
 def run(device: str, model: str = "toy", variant: str = "accelerated", **given: object) -> FleetRun:
@@ -30,8 +33,16 @@ def run(device: str, model: str = "toy", variant: str = "accelerated", **given: 
         "ci95": None,
         "verdict": None if variant == "baseline" else "faster",
         "grade": "good",
+        "placed": "2026-01-30T05:00:00",
     }
     return FleetRun(device=device, model=model, variant=variant, **(usual | given))  # type: ignore[arg-type]
+
+
+def fleet(runs: list[FleetRun], sorts: list[SortTime] | None = None, store: str = "store") -> Fleet:
+    """A fleet of some runs, without changes."""
+    names = [sorted({getattr(one, name) for one in runs}) for name in ("model", "device", "variant")]
+    found = find_dominant(runs, sorts or [])
+    return Fleet(store, *names, with_times_best(runs), len(runs), "2026-01-16T05:00:00", [], [], found, len(runs))
 
 
 @pytest.fixture(scope="module")
@@ -54,9 +65,8 @@ def test_each_configuration_counts_with_its_newest_run(store: Path) -> None:
         ["accelerated"],
     )
     assert len(found.runs) == 8
-    first, other = (found.run("d0, Linux x86_64", model, "accelerated") for model in found.models)
-    assert first is not None
-    assert other is not None
+    kept = [run for run in found.runs if (run.device, run.variant) == ("d0, Linux x86_64", "accelerated")]
+    first, other = (next(run for run in kept if run.model == model) for model in found.models)
     assert (first.runs, other.runs) == (2, 1)
     assert first.latency_ns == pytest.approx((other.latency_ns or 0) * 7 / 2, rel=1e-6)
 
@@ -69,19 +79,6 @@ def test_a_filter_chooses_runs(store: Path) -> None:
         stored_fleet(store, where="model=m9")
 
 
-def test_devices_are_ranked_by_model_and_way_of_timing() -> None:
-    """Slowest first; a latency with tracing is not a match for one without, and one device is not a ranking."""
-    runs = [
-        run("a", latency_ns=1e6),
-        run("b", latency_ns=3e6),
-        run("c", latency_ns=9e6, arm="traced"),
-        run("a", "alone"),
-        run("d", latency_ns=None),
-    ]
-    (found,) = rankings(runs)
-    assert (found.devices, found.ratio) == ([("b", 3e6), ("a", 1e6)], 3.0)
-
-
 def test_what_dominates_is_a_mean_over_configurations() -> None:
     """A sort that is in one of two configurations counts half; where it is largest is said."""
     runs = [run("a"), run("b")]
@@ -91,27 +88,10 @@ def test_what_dominates_is_a_mean_over_configurations() -> None:
         SortTime("b-toy", "accelerated", "Softmax", "Other", "portable", 0.7),
         SortTime("b-toy", "baseline", "Softmax", "Other", "portable", 0.9),
     ]
-    first, second = dominant(runs, sorts)
+    first, second = find_dominant(runs, sorts)
     assert (first.operator, first.share, first.present, first.first) == ("Convolution", 0.4, 2, 1)
     assert first.where == "toy on a, accelerated"
     assert (second.operator, second.share, second.highest, second.first) == ("Softmax", 0.35, 0.7, 1)
-
-
-@pytest.mark.parametrize(
-    ("speedup", "verdict", "shade"),
-    [
-        (1.0, "faster", 0),
-        (2.0, "faster", 2),
-        (16.0, "faster", 5),
-        (0.5, "slower", -2),
-        (2.0, "no_difference", 0),
-        (2.0, "undecidable", 0),
-        (None, None, 0),
-    ],
-)
-def test_only_what_was_shown_has_a_colour(speedup: float | None, verdict: str | None, shade: int) -> None:
-    """By the logarithm of the speedup, up to four times on either side."""
-    assert speedup_shade(run("a", speedup=speedup, verdict=verdict)) == shade
 
 
 def test_the_report_has_a_page_markdown_and_json(store: Path, tmp_path: Path) -> None:
@@ -121,29 +101,11 @@ def test_the_report_has_a_page_markdown_and_json(store: Path, tmp_path: Path) ->
     for path in written[:2]:
         text = path.read_text()
         assert all(name in text for name in ("m0", "m1", "d0", "d1"))
-    assert json.loads(written[2].read_text())["schema"] == "opscope.fleet/1"
+    assert json.loads(written[2].read_text())["schema"] == "opscope.fleet/2"
     assert "default-src &#39;none&#39;" in written[0].read_text()
     with pytest.raises(UsageError):
         fleet_report(tmp_path / "other", store, ["pdf"])
     assert not (tmp_path / "other").exists()
-
-
-def test_names_stay_text() -> None:
-    """Devices, models, variants and operators that look like markup."""
-    trap = "<img src=x onerror=alert(1)>|`x`"
-    runs = [run(f"{trap}{n}", trap, trap, role="accelerated", bundle="x") for n in range(2)]
-    found = fleet(trap, runs, [SortTime("x", trap, trap, trap, trap, 0.5)])
-    assert "<img" not in fleet_html(found)
-    assert " style=" not in fleet_html(found)
-    unescaped = (
-        fleet_markdown(found)
-        .removesuffix(f"{MARKDOWN_MARK}\n")
-        .replace("\\<", "")
-        .replace("\\`", "")
-        .replace("\\|", "")
-    )
-    assert "<" not in unescaped
-    assert "`" not in unescaped
 
 
 def test_two_devices_of_one_kind_are_told_apart_by_their_names(tmp_path: Path) -> None:
@@ -153,3 +115,63 @@ def test_two_devices_of_one_kind_are_told_apart_by_their_names(tmp_path: Path) -
         bundle = mint.make(tmp_path / f"{number}", Made(number, hours=number))
         add_to_store([bundle], tmp_path / "store", given=BundleLabels(device=name))
     assert stored_fleet(tmp_path / "store").devices == ["left board", "right board"]
+
+
+def test_names_stay_text() -> None:
+    """Devices, models, variants and operators that look like markup."""
+    trap = "<img src=x onerror=alert(1)>|`x`"
+    runs = [run(f"{trap}{n}", trap, trap, role="accelerated", bundle="x") for n in range(2)]
+    document = fleet_document(fleet(runs, [SortTime("x", trap, trap, trap, trap, 0.5)], trap))
+    page = html_document(document, styles=("fleet.css",))
+    assert "<img" not in page
+    assert " style=" not in page
+    text = markdown_document(document).removesuffix(f"{MARKDOWN_MARK}\n")
+    for escaped in ("\\<", "\\`", "\\|"):
+        text = text.replace(escaped, "")
+    assert "<" not in text
+    assert "`" not in text
+
+
+@pytest.mark.parametrize(
+    ("speedup", "verdict", "cell"),
+    [
+        (2.0, "faster", MapCell("2.00", 2)),
+        (16.0, "faster", MapCell("16", 5)),
+        (0.5, "slower", MapCell("0.50", -2)),
+        (1.1, "no difference", MapCell("1.10?")),
+        (2.0, "undecidable", MapCell("2.00?")),
+        (None, None, MapCell("-")),
+    ],
+)
+def test_only_what_was_shown_has_a_colour(speedup: float | None, verdict: str | None, cell: MapCell) -> None:
+    """By the logarithm of the speedup, up to four times on either side; a question mark where none was shown."""
+    runs = [run("phone", variant="sme2", speedup=speedup, verdict=verdict), run("phone", variant="i8mm")]
+    assert speedup_map(fleet(runs), "sme2").rows == [("toy", [cell])]
+
+
+def test_distances_are_from_the_fastest_device() -> None:
+    """The fastest is named; a latency with tracing is never beside one without."""
+    others = [run("three", latency_ns=64e6), run("four", latency_ns=1.0, arm="traced")]
+    runs = [run("one"), run("two", latency_ns=4e6), *others]
+    assert dict(distance_map(fleet(runs)).rows) == {
+        "one": [MapCell("best", 2)],
+        "two": [MapCell("4.0", -2)],
+        "three": [MapCell("64", -5)],
+    }
+
+
+def test_a_map_is_bounded() -> None:
+    """What has no room is counted."""
+    shown = distance_map(fleet([run(f"d{n:03}", f"m{m:03}") for n in range(70) for m in range(80)]))
+    assert (len(shown.columns), shown.left_out) == (MOST_COLUMNS, (0, 10))
+
+
+def test_the_page_of_an_eventful_fleet_says_nothing_twice(tmp_path: Path) -> None:
+    """Forty models on ten devices: changes stand in tables, and no sentence is said of each series."""
+    store_nights(tmp_path / "store", eventful_fleet(40, 10, 20, seed=4))
+    written = fleet_report(tmp_path / "out", tmp_path / "store")
+    lines = [line for line in written[1].read_text().splitlines() if line and not line.startswith("|")]
+    assert len(lines) == len(set(lines))
+    found = json.loads(written[2].read_text())
+    assert len(found["changes"]) > 20
+    assert all(path.stat().st_size < 3_000_000 for path in written[:1])

@@ -14,23 +14,26 @@ import pytest
 
 from many_bundles import Made, Mint
 from opscope.api import add_to_store, check_history, stored_history
-from opscope.core.errors import MismatchError, NotFoundError, UsageError
+from opscope.core.errors import MismatchError, NotFoundError, RegressionError, UsageError
 from opscope.core.stats.effect import FEWEST, Verdict, predict
-from opscope.fleet.analysis.history import (
+from opscope.fleet.analysis.history_gate import current_level
+from opscope.fleet.analysis.series import (
     FigureUnit,
+    History,
     Metric,
     Order,
     Point,
+    Series,
     Subject,
-    history,
-    in_order,
-    series,
+    arrange_points,
+    keep_since,
+    make_history,
     version_key,
 )
-from opscope.fleet.analysis.history_gate import current_level
+from opscope.fleet.history import check_new_changes
 from opscope.fleet.reports.history import history_html, history_summary
+from opscope.fleet.selection import parse_filter
 from opscope.fleet.store.rows import BundleLabels
-from opscope.fleet.stored_runs import run_filter
 from texts import OPERATORS_SLOWER
 
 BIN = Path(sys.executable).parent / "opscope"
@@ -43,9 +46,26 @@ def points(values: list[float], labels: list[str] | None = None) -> list[Point]:
     """One point an hour."""
     named = labels or [f"day {number:03d}" for number in range(len(values))]
     return [
-        Point(f"{n:064x}", f"2026-01-01T{n:04d}", label, v, f"2026-01-01T{n:04d}")
+        Point(f"{n:064x}", f"2026-01-01T{n:04d}", label, v, f"2026-01-{1 + n // 24:02d}T{n % 24:02d}:00:00")
         for n, (v, label) in enumerate(zip(values, named, strict=True))
     ]
+
+
+def series(points: list[Point], metric: Metric = LATENCY) -> Series:
+    """The only series of a history."""
+    (found,) = make_history("store", metric, Order.DATE, [(SUBJECT, points)], 0).series
+    return found
+
+
+def nights(*levels: float, each: int = 15) -> History:
+    """Nights of July 2026 on, so many of each level, with a scatter of 0.5 %."""
+    values = np.repeat(levels, each) * np.exp(np.random.default_rng(1).normal(0, 0.005, each * len(levels)))
+    dates = [f"2026-{7 + night // 28:02d}-{night % 28 + 1:02d}" for night in range(len(values))]
+    made = [
+        Point(f"{night:064x}", f"{date}T03:00:00", date, float(value), f"{date}T03:00:00")
+        for night, (date, value) in enumerate(zip(dates, values, strict=True))
+    ]
+    return make_history("store", LATENCY, Order.DATE, [(SUBJECT, made)], 0)
 
 
 @pytest.fixture(scope="module")
@@ -70,36 +90,25 @@ def store(mint: Mint, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_step_is_found_where_it_is() -> None:
     """20 runs, then 15 that take 10 % longer: one change, between its neighbours, with an interval that holds 10 %."""
     values = [100.0 * NOISE[n % 10] for n in range(20)] + [110.0 * NOISE[n % 10] for n in range(15)]
-    (change,) = series(SUBJECT, points(values), LATENCY).changes
-    assert (change.index, change.before, change.label, change.runs) == (20, "day 019", "day 020", (20, 15))
+    (change,) = series(points(values)).changes
+    assert (change.first, change.before, change.label, change.runs) == (20, "day 019", "day 020", (20, 15))
     assert change.ratio == pytest.approx(1.1, abs=0.005)
     assert change.ci95 is not None
     assert change.ci95[0] < 1.1 < change.ci95[1]
     assert not change.better
 
 
-def test_scatter_is_no_change_and_few_runs_are_not_judged() -> None:
-    """A series without a step has none; of eleven runs nothing is said, and why."""
-    steady = [100.0 * NOISE[n % 10] for n in range(35)]
-    assert series(SUBJECT, points(steady), LATENCY).changes == []
-    few = series(SUBJECT, points([100.0] * 6 + [200.0] * 5), LATENCY)
-    assert (few.changes, few.not_judged) == (
-        [],
-        "11 runs: at least 12 are needed to tell a level change from noise",
-    )
-
-
 @pytest.mark.parametrize(("higher", "better"), [(False, True), (True, False)])
 def test_whether_a_change_is_good_depends_on_the_figure(higher: bool, better: bool) -> None:
     """Half the latency is better, half the speedup is worse."""
     values = [2.0 * NOISE[n % 10] for n in range(12)] + [1.0 * NOISE[n % 10] for n in range(12)]
-    (change,) = series(SUBJECT, points(values), Metric("x", FigureUnit.RATIO, higher)).changes
+    (change,) = series(points(values), Metric("x", FigureUnit.RATIO, higher)).changes
     assert change.better is better
 
 
 def test_zeros_are_not_judged() -> None:
     """A category that takes no time has no ratio."""
-    assert series(SUBJECT, points([0.0] * 20), LATENCY).not_judged == "some values are zero, so ratios are meaningless"
+    assert series(points([0.0] * 20)).not_judged == "some values are zero, so ratios are meaningless"
 
 
 def test_versions_stand_in_order_of_their_numbers() -> None:
@@ -107,42 +116,20 @@ def test_versions_stand_in_order_of_their_numbers() -> None:
     words = ["1.10.0", "1.9.2", "1.10.0rc1", "2.0", "1.9.10", "not known"]
     assert sorted(words, key=version_key) == ["not known", "1.9.2", "1.9.10", "1.10.0rc1", "1.10.0", "2.0"]
     mixed = points([1.0, 2.0, 3.0], ["1.10", "1.9", "1.10"])
-    assert [point.value for point in in_order(mixed, Order.VERSION)] == [2.0, 1.0, 3.0]
+    assert [point.value for point in arrange_points(mixed, Order.VERSION)] == [2.0, 1.0, 3.0]
 
 
 def test_commits_stand_in_order_of_their_first_runs() -> None:
     """A run of an old commit joins the others of that commit."""
     mixed = points([1.0, 2.0, 3.0], ["beef", "cafe", "beef"])
-    assert [point.value for point in in_order(mixed, Order.COMMIT)] == [1.0, 3.0, 2.0]
-
-
-def test_a_clock_that_is_wrong_does_not_reorder_a_history(mint: Mint, tmp_path: Path) -> None:
-    """Nights in the order in which they were added, though the board began one in 1970 and one next year."""
-    store = tmp_path / "store"
-    hours = [0.0, 24.0, -490_000.0, 9_000.0, 96.0]
-    for number, when in enumerate(hours):
-        add_to_store([mint.make(tmp_path / f"{number}", Made(number, hours=when, factor=1.0 + number))], store)
-    (found,) = stored_history("latency", store, where="variant=accelerated").series
-    assert [point.created[:4] for point in found.points] == ["2026", "2026", "1970", "2027", "2026"]
-    assert [round(point.value / found.points[0].value) for point in found.points] == [1, 2, 3, 4, 5]
-
-
-def test_runs_that_are_added_together_stand_by_their_own_clocks(mint: Mint, tmp_path: Path) -> None:
-    """Also old runs that are filled in later, which stand before those that were there."""
-    store = tmp_path / "store"
-    made = [mint.make(tmp_path / f"{number}", Made(number, hours=-number)) for number in range(4)]
-    add_to_store(made[:2], store)
-    add_to_store(made[2:], store, given=BundleLabels(backfill=True))
-    (found,) = stored_history("latency", store, where="variant=accelerated").series
-    times = [point.created for point in found.points]
-    assert (len(times), times) == (4, sorted(times))
+    assert [point.value for point in arrange_points(mixed, Order.COMMIT)] == [1.0, 3.0, 2.0]
 
 
 def test_series_that_differ_in_anything_are_apart() -> None:
     """Another device is another series, and its runs do not look like a change."""
     other = msgspec.structs.replace(SUBJECT, device="another")
-    mixed = [(SUBJECT if n % 2 else other, p) for n, p in enumerate(points([1.0, 2.0] * 20))]
-    found = history("store", LATENCY, Order.DATE, mixed, 0)
+    mixed = points([1.0, 2.0] * 20)
+    found = make_history("store", LATENCY, Order.DATE, [(SUBJECT, mixed[1::2]), (other, mixed[::2])], 0)
     assert [(one.subject.device, one.level, one.changes) for one in found.series] == [
         ("a phone", 2.0, []),
         ("another", 1.0, []),
@@ -185,7 +172,7 @@ def test_only_the_current_level_counts() -> None:
 )
 def test_a_filter_is_a_list_of_keys(text: str, conditions: int, last: int | None) -> None:
     """A comma belongs to a value unless a key follows."""
-    found = run_filter(text)
+    found = parse_filter(text)
     assert (len(found.conditions), found.last) == (conditions, last)
     assert "Test CPU, Linux x86_64" in found.values or "device" not in text
 
@@ -193,14 +180,14 @@ def test_a_filter_is_a_list_of_keys(text: str, conditions: int, last: int | None
 @pytest.mark.parametrize("text", ["2026-01-31T12:00:00Z", "2026-01-31T14:00:00+02:00", "2026-01-31 12:00"])
 def test_a_date_in_a_filter_may_have_a_zone(text: str) -> None:
     """It is compared with the times in a store, which are UTC; Z is understood by Python 3.10 too."""
-    assert run_filter(f"since={text}").values == (datetime(2026, 1, 31, 12),)  # noqa: DTZ001 - as tables hold it
+    assert parse_filter(f"since={text}").values == (datetime(2026, 1, 31, 12),)  # noqa: DTZ001 - as tables hold it
 
 
 @pytest.mark.parametrize("text", ["modle=toy", "model", "last=none", "since=yesterday", "threads=0"])
 def test_a_wrong_filter_is_named(text: str) -> None:
     """With what may stand there."""
     with pytest.raises(UsageError) as caught:
-        run_filter(text)
+        parse_filter(text)
     assert caught.value.hint
 
 
@@ -268,12 +255,12 @@ def test_the_command_prints_a_line_and_writes_a_page(store: Path, tmp_path: Path
         check=True,
     )
     assert "▁" in done.stdout
-    assert "worse" in done.stdout
-    assert "between 1.9.0 and" in " ".join(done.stdout.split())
+    assert "+20" in done.stdout
+    assert "1.10.0" in done.stdout
     page = (tmp_path / "h.html").read_text()
     assert "default-src &#39;none&#39;" in page
     assert "<svg" in page
-    assert json.loads((tmp_path / "h.json").read_text())["schema"] == "opscope.history/1"
+    assert json.loads((tmp_path / "h.json").read_text())["schema"] == "opscope.history/2"
 
 
 def test_names_stay_text_on_the_page_and_on_the_terminal() -> None:
@@ -282,7 +269,7 @@ def test_names_stay_text_on_the_page_and_on_the_terminal() -> None:
     subject = msgspec.structs.replace(SUBJECT, model=trap, device=trap)
     values = [1e6 * NOISE[n % 10] * (2 if n > 14 else 1) for n in range(30)]
     labelled = points(values, [trap if n > 14 else "old" for n in range(30)])
-    found = history(trap, Metric(trap, FigureUnit.TIME), Order.COMMIT, [(subject, p) for p in labelled], 3)
+    found = make_history(trap, Metric(trap, FigureUnit.TIME), Order.COMMIT, [(subject, labelled)], 3)
     page = history_html(found)
     assert "<script>" not in page
     assert "\x1b" not in page
@@ -344,3 +331,40 @@ def test_a_history_takes_no_budget(store: Path) -> None:
     done = subprocess.run([str(BIN), *map(str, command)], capture_output=True, text=True, check=False)
     assert done.returncode == 2
     assert "--force" in done.stderr
+
+
+def test_a_drift_is_a_change() -> None:
+    """It has one place less than a step: any of its runs."""
+    (found,) = nights(*np.linspace(100, 110, 30), each=1).series
+    assert [(change.kind, change.better) for change in found.changes] == [("drift", False)]
+
+
+@pytest.mark.parametrize(("values", "changes", "judged"), [(35, 0, True), (8, 0, True), (7, 0, False)])
+def test_scatter_is_no_change(values: int, changes: int, judged: bool) -> None:
+    """A series without a step has none; of seven runs nothing is said, and why."""
+    found = series(points([100.0 * NOISE[n % 10] for n in range(values)]))
+    assert (len(found.changes), found.not_judged is None) == (changes, judged)
+
+
+def test_older_changes_are_left_out_and_all_runs_stay() -> None:
+    """A step of July and one of August: since August there is one, at the same level; it ends a job."""
+    whole = nights(100, 105, 112, each=20)
+    late = keep_since(whole, "2026-08-01T00:00:00")
+    assert [one.label for one in whole.series[0].changes] == ["2026-07-21", "2026-08-13"]
+    assert [one.label for one in late.series[0].changes] == ["2026-08-13"]
+    assert late.series[0].level == whole.series[0].level
+    with pytest.raises(RegressionError, match="1 change for the worse"):
+        check_new_changes(late)
+    check_new_changes(keep_since(whole, "2026-09-15T00:00:00"))
+    check_new_changes(nights(100, 90))
+
+
+def test_runs_stand_where_they_began(mint: Mint, tmp_path: Path) -> None:
+    """Also old runs that are added later."""
+    store = tmp_path / "store"
+    made = [mint.make(tmp_path / f"{number}", Made(number, hours=-number)) for number in range(4)]
+    add_to_store(made[:2], store)
+    add_to_store(made[2:], store)
+    (found,) = stored_history("latency", store, where="variant=accelerated").series
+    times = [point.created for point in found.points]
+    assert (len(times), times) == (4, sorted(times))

@@ -7,23 +7,23 @@ from typing import Any
 import pytest
 
 from opscope.core.errors import UsageError
-from opscope.fleet.stored_runs import filter_text, run_filter
+from opscope.fleet.selection import parse_filter, selection_text
 
 
 def test_values_by_key_mean_what_the_text_means() -> None:
     """In their order; numbers too."""
     asked = {"device": "Pixel 8", "since": "2026-01-01", "threads": 4, "last": 30}
     text = "device=Pixel 8,since=2026-01-01,threads=4,last=30"
-    assert filter_text(asked) == filter_text(text) == text
-    assert run_filter(filter_text(asked)) == run_filter(text)
-    assert filter_text({}) == ""
+    assert selection_text(asked) == selection_text(text) == text
+    assert parse_filter(selection_text(asked)) == parse_filter(text)
+    assert selection_text({}) == ""
 
 
 def test_a_comma_in_a_value_stays_in_it() -> None:
     """As in the text, unless a key follows it, which cannot be told apart."""
-    assert run_filter(filter_text({"device": "Pixel, the old one", "last": 3})).values == ("Pixel, the old one",)
+    assert parse_filter(selection_text({"device": "Pixel, the old one", "last": 3})).values == ("Pixel, the old one",)
     with pytest.raises(UsageError, match="cannot be told from two filters"):
-        filter_text({"device": "Pixel,model=other"})
+        selection_text({"device": "Pixel,model=other"})
 
 
 @pytest.mark.parametrize(
@@ -39,12 +39,12 @@ def test_a_comma_in_a_value_stays_in_it() -> None:
 def test_what_is_no_filter_is_told_with_what_to_write(where: Any, hint: str) -> None:
     """Instead of an error of Python's from somewhere inside."""
     with pytest.raises(UsageError) as raised:
-        filter_text(where)
+        selection_text(where)
     assert raised.value.hint == hint
 
 
 def test_an_unknown_key_is_told_as_in_the_text() -> None:
     """With the keys that are near."""
     with pytest.raises(UsageError) as raised:
-        run_filter(filter_text({"devise": "x"}))
+        parse_filter(selection_text({"devise": "x"}))
     assert "device" in (raised.value.hint or "")

@@ -10,7 +10,6 @@ import pytest
 from fakes import FakeClock, PhasesTarget
 from opscope.analysis.compare.compare import ComparedSide
 from opscope.analysis.gate.decision import Outcome
-from opscope.analysis.latency.methods import MethodTime
 from opscope.api import (
     Settings,
     add_to_store,
@@ -25,7 +24,6 @@ from opscope.api import (
 from opscope.bundle.bundle import Bundle
 from opscope.core.stats.effect import Verdict
 from opscope.fleet.analysis.history_gate import Predecessors, history_gate
-from opscope.fleet.metrics import store_metrics
 from opscope.fleet.store.rows import BundleLabels
 from opscope.reports.combined.combined import combined_markdown
 from opscope.reports.formats.ci import junit_xml
@@ -56,7 +54,7 @@ def bundles(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
 def store(bundles: list[Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
     """All of them, each where it began."""
     path = tmp_path_factory.mktemp("store") / "store"
-    add_to_store(bundles, path, given=BundleLabels("a phone", backfill=True))
+    add_to_store(bundles, path, given=BundleLabels("a phone"))
     return path
 
 
@@ -70,8 +68,7 @@ def test_a_run_has_a_row_for_each_method(bundles: list[Path], store: Path) -> No
         store,
     ).rows
     assert [row[0] for row in rows] == ["prefill", "decode"]
-    methods: dict[str, MethodTime] = {one.method: one for one in analysis.methods}
-    assert [row[1] for row in rows] == [methods[row[0]].latency.median_ns for row in rows]
+    assert [row[1] for row in rows] == [analysis.headline_of(row[0]) for row in rows]
     assert [row[2] for row in rows] == [0.2, 0.8]
     assert sum(row[3] for row in rows) == pytest.approx(1)
     ends = {one.method: one.end_to_end for one in content.comparisons[0].methods}
@@ -84,7 +81,7 @@ def test_a_history_follows_each_method(store: Path) -> None:
         found = {(one.subject.variant, one.subject.method): one for one in stored_history(metric, store).series}
         assert found.keys() == {(v, m) for v in ("accelerated", "baseline") for m in ("prefill", "decode")}
         assert [len(one.points) for one in found.values()] == [NIGHTS] * 4
-        stepped = [key[1] for key, one in found.items() if one.steps_and_drifts()]
+        stepped = [key[1] for key, one in found.items() if one.changes]
         assert stepped == ["prefill", "prefill"]
     assert {one.subject.method for one in stored_history("load", store).series} == {None}
     chosen = stored_history("latency", store, where="method=decode,variant=accelerated")
@@ -94,7 +91,7 @@ def test_a_history_follows_each_method(store: Path) -> None:
 def test_a_run_is_judged_by_the_history_of_each_method(bundles: list[Path], tmp_path: Path) -> None:
     """A slower prefill is a regression, though most calls are decode; operators are those of the method."""
     store = tmp_path / "store"
-    add_to_store(bundles[:8], store, given=BundleLabels(backfill=True))
+    add_to_store(bundles[:8], store, given=BundleLabels())
     good, slow = (check_history(bundles[number], "store:", store=store) for number in (8, 9))
     assert [(one.method, one.outcome) for one in good.criteria] == [
         ("prefill", Outcome.PASSED),
@@ -114,7 +111,7 @@ def test_a_method_without_a_history_is_no_pass(bundles: list[Path]) -> None:
     (analysis,) = [
         one.analysis for one in content_of(Bundle.open(bundles[8])).variants if one.variant.name == "accelerated"
     ]
-    own = analysis.by_method["decode"][0].median_ns
+    own = analysis.headline_of("decode")
     before = Predecessors([own * (1 + 0.001 * number) for number in range(8)], list("abcdefgh"), {}, 0)
     side = ComparedSide(label="history", path="store:", headline_ns=own)
     decision = history_gate(analysis, 6, (side, side), {"decode": before}, threshold=0.03, model="two")
@@ -128,7 +125,7 @@ def test_a_method_without_a_history_is_no_pass(bundles: list[Path]) -> None:
 
 
 def test_a_fleet_follows_each_method(store: Path) -> None:
-    """Which series is slower, and its operators; the newest runs side by side; what monitoring reads."""
+    """Which series is slower, and its operators; the newest runs side by side."""
     found = check_fleet("2026-01-10", store)
     slower = [(one.subject.variant, one.subject.method) for one in found.evidence.slower]
     assert sorted(slower) == [("accelerated", "prefill"), ("baseline", "prefill")]
@@ -140,11 +137,6 @@ def test_a_fleet_follows_each_method(store: Path) -> None:
         "baseline, prefill",
     ]
     assert fleet.dominant[0].present == 2
-    text = store_metrics(store=store).decode()
-    assert 'variant="accelerated",method="prefill"' in text
-    loads = [line for line in text.splitlines() if line.startswith("opscope_load_seconds{")]
-    assert len(loads) == 2
-    assert not any(",method=" in line for line in loads)
 
 
 def test_bundles_side_by_side_have_a_line_for_each_method(bundles: list[Path]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 import subprocess
 import sys
@@ -13,12 +14,12 @@ import pytest
 
 from dask_cluster import ADDRESS, READY, Cluster, Process
 from many_bundles import Mint, fleet
-from opscope.api import add_to_store, store_entries, verify_store
+from opscope.api import add_to_store, query_store, store_entries
 from opscope.bundle.bundle import Bundle
 from opscope.bundle.manifest import Status
 from opscope.core.errors import ClusterError, UsageError
 from opscope.fleet.store.schema import TABLES
-from opscope.workflows.measure.parallel.workers import Where, calls
+from opscope.workflows.measure.parallel.workers import Where, run_calls
 from programs import write_tiny_program
 from runners import GOOD, write_runner
 from stored_rows import stored_rows
@@ -77,6 +78,24 @@ def configuration(directory: Path, *devices: str, script: str = GOOD) -> Path:
 def command(*words: object) -> subprocess.Popen[str]:
     """The command, started."""
     return subprocess.Popen([str(BIN), *map(str, words)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+_KILL_WORKER = """
+import signal
+if {condition}:
+    worker = pathlib.Path({directory!r}, os.environ["WORKER"])
+    number = int(worker.read_text())
+    worker.with_suffix(".killed").touch()
+    os.kill(number, signal.SIGKILL)
+time.sleep(0.3)
+"""
+
+
+def add_mortal_workers(cluster: Cluster, directory: Path, count: int, resources: str) -> None:
+    """Start workers whose processes runners can kill: their numbers stand in files."""
+    for number in range(count):
+        worker = cluster.add_worker(resources, ["--no-nanny"], {"WORKER": f"worker{number}"})
+        (directory / f"worker{number}").write_text(str(worker.process.pid))
 
 
 def test_workers_store_what_this_process_stores(cluster: Cluster, bundles: Path, tmp_path: Path) -> None:
@@ -148,21 +167,19 @@ def test_the_commands_of_the_page_do_what_it_says(tmp_path: Path) -> None:
 
 
 def test_a_killed_worker_is_replaced_and_a_lost_scheduler_takes_nothing(tmp_path: Path) -> None:
-    """Of two workers that own a device one is killed while it runs: the other one does it again.
+    """Of two workers one is killed by the first runner that it starts: the other one runs its experiment again.
 
-    Then the scheduler is killed: exit code 16, what came before stays, and the same command with --resume completes it.
+    Then the scheduler is killed: exit code 17, what came before stays, and the same command with --resume completes it.
     """
-    mark = f"pathlib.Path({str(tmp_path)!r}, f'by-{{os.getppid()}}').touch(); time.sleep(0.3)"
-    file = configuration(tmp_path, "one", "two", script=f"{mark}; {GOOD}")
-    with Cluster(2, ["device:one=1", "device:one=1 device:two=1"], ["--no-nanny"]) as cluster:
-        words = ["run", file, "--out", tmp_path / "out", "--scheduler", cluster.address]
-        done = command(*words)
-        first = cluster.workers[0].process.pid
-        while done.poll() is None and not (tmp_path / f"by-{first}").exists():
-            time.sleep(0.01)
-        cluster.workers[0].kill()
+    once = f"not list(pathlib.Path({str(tmp_path)!r}).glob('*.killed'))"
+    script = _KILL_WORKER.format(condition=once, directory=str(tmp_path)) + GOOD
+    file = configuration(tmp_path, "one", "two", script=script)
+    with Cluster(0) as cluster:
+        add_mortal_workers(cluster, tmp_path, 2, "device:one=1 device:two=1")
+        done = command("run", file, "--out", tmp_path / "out", "--scheduler", cluster.address)
         errors = done.communicate()[1]
         assert (done.returncode, "failed" in errors, "error" in errors) == (0, False, False), errors
+        assert re.search(r"note: +tcp://\S+ died in tiny-runner-(one|two)", errors), errors
         assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["tiny-runner-one", "tiny-runner-two"]
 
         more = command("run", file, "--out", tmp_path / "more", "--scheduler", cluster.address)
@@ -180,6 +197,23 @@ def test_a_killed_worker_is_replaced_and_a_lost_scheduler_takes_nothing(tmp_path
         errors = again.communicate()[1]
         assert (again.returncode, "failed" in errors, "error" in errors) == (0, False, False), errors
     assert len(list((tmp_path / "more").iterdir())) == 2
+
+
+def test_an_experiment_in_which_two_workers_die_is_an_error_that_names_them(tmp_path: Path) -> None:
+    """Its runner kills the worker that started it; the third worker that owns the device is left alone."""
+    script = _KILL_WORKER.format(condition=True, directory=str(tmp_path))
+    file = configuration(tmp_path, "one", script=script)
+    write_runner(tmp_path, script, name="off")
+    with Cluster(0) as cluster:
+        add_mortal_workers(cluster, tmp_path, 3, "device:one=1")
+        done = command("run", file, "--out", tmp_path / "out", "--scheduler", cluster.address)
+        _, errors = done.communicate()
+        killed = {path.stem for path in tmp_path.glob("*.killed")}
+    assert done.returncode == ClusterError.exit_code, errors
+    assert len(killed) == 2
+    named = re.search(r"(tcp://\S+) and (tcp://\S+) died in tiny-runner-one", " ".join(errors.split()))
+    assert named, errors
+    assert named[1] != named[2]
 
 
 def test_a_worker_killed_while_bundles_are_added_loses_none(bundles: Path, tmp_path: Path) -> None:
@@ -210,7 +244,7 @@ def test_a_scheduler_lost_while_bundles_are_added_takes_nothing(bundles: Path, t
         cluster.scheduler.kill()
         _, errors = done.communicate()
     assert done.returncode == ClusterError.exit_code, errors
-    assert verify_store(tmp_path / "s").faults == []
+    query_store("SELECT count(*) FROM operators", tmp_path / "s")
     add_to_store([bundles], tmp_path / "s")
     assert len(store_entries(tmp_path / "s")) == 9
 
@@ -238,6 +272,6 @@ def test_no_scheduler_is_said_before_anything_is_done(bundles: Path, tmp_path: P
     with pytest.raises(ClusterError, match="no scheduler responds"):
         add_to_store([bundles], tmp_path / "store", where=Where("tcp://127.0.0.1:9"))
     with pytest.raises(ClusterError, match="no scheduler responds"):
-        list(calls(Where("what://ever"), str, [1]))
+        list(run_calls(Where("what://ever"), str, [1]))
     with pytest.raises(UsageError, match="set the number"):
-        list(calls(Where("tcp://127.0.0.1:9", jobs=2), str, [1]))
+        list(run_calls(Where("tcp://127.0.0.1:9", jobs=2), str, [1]))

@@ -7,22 +7,18 @@ on a phone.
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
 from adb_bench import adb_server, needs_adb, plugged
-from opscope.core.errors import BusyError, DeviceError, MissingDependencyError, UsageError
+from adb_endpoint import Endpoint
+from opscope.core.errors import BusyError, DeviceError, MissingDependencyError, OpscopeError, UsageError
 from opscope.hosts.adb.adb import AdbShell
 from opscope.hosts.adb.device import AdbLock
 from texts import NO_ANSWER
 from waiting import HANG
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from adb_endpoint import Endpoint
 
 pytestmark = needs_adb
 TMP = "/data/local/tmp"
@@ -55,19 +51,17 @@ def test_words_arrive_as_they_are_and_the_exit_code_comes_back(features: str, tm
 
 
 def test_output_is_not_changed(device: Endpoint) -> None:
-    """Bytes that are no text, and a missing or doubled last line end, come back; errors come apart."""
-    told = AdbShell(device.address).run(["sh", "-c", "printf 'a\\377\\n\\n'; echo oh >&2; printf b"], HANG)
+    """Bytes that are no text and line ends come back, errors apart; of lines like our last only the last counts."""
+    shell = AdbShell(device.address)
+    told = shell.run(["sh", "-c", "printf 'a\\377\\n\\n'; echo oh >&2; printf b"], HANG)
     assert (told.stdout, told.stderr) == (b"a\xff\n\nb", b"oh\n")
-
-
-def test_a_command_that_prints_our_last_line_does_not_end_itself(device: Endpoint) -> None:
-    """Only the very last line counts."""
-    told = AdbShell(device.address).run(["sh", "-c", "echo; echo opscope-ended 0; exit 3"], HANG)
-    assert told.returncode == 3
+    assert shell.run(["sh", "-c", "echo; echo opscope-ended 0; exit 3"], HANG).returncode == 3
+    with pytest.raises(DeviceError, match=NO_ANSWER):
+        shell.run(["sleep", "20"], 0.3)
 
 
 def test_files_go_there_and_come_back(device: Endpoint, tmp_path: Path) -> None:
-    """With their permissions, into a directory that is made for them."""
+    """With their permissions, into a directory that is made for them; a name that programs could misread is refused."""
     content = os.urandom(300_000)
     script, blob = tmp_path / "run.sh", tmp_path / "blob"
     script.write_text("#!/bin/sh\n")
@@ -79,18 +73,10 @@ def test_files_go_there_and_come_back(device: Endpoint, tmp_path: Path) -> None:
     (tmp_path / "back").mkdir()
     shell.pull(f"{TMP}/new/place", ["blob"], tmp_path / "back")
     assert (tmp_path / "back" / "blob").read_bytes() == content
-
-
-def test_a_file_that_is_not_there_cannot_be_pulled(device: Endpoint, tmp_path: Path) -> None:
-    """It is said which one."""
     with pytest.raises(DeviceError, match="nothing-here"):
-        AdbShell(device.address).pull(TMP, ["nothing-here"], tmp_path)
-
-
-def test_a_directory_that_programs_could_misread_is_refused(device: Endpoint, tmp_path: Path) -> None:
-    """Before anything is sent."""
+        shell.pull(TMP, ["nothing-here"], tmp_path)
     with pytest.raises(UsageError, match="cannot be a directory"):
-        AdbShell(device.address).push([tmp_path / "f"], "/data/local/tmp/a; rm -r b")
+        shell.push([blob], "/data/local/tmp/a; rm -r b")
 
 
 @pytest.mark.parametrize(
@@ -114,7 +100,7 @@ def test_a_device_that_does_not_store_a_file_says_why(
 
 
 def test_a_device_that_is_unplugged_in_the_middle_of_a_command_is_noticed(device: Endpoint) -> None:
-    """The client of adb itself ends with code 0 then."""
+    """The client of adb itself ends with code 0 then; over the network there is more to look at."""
     shell = AdbShell(device.address)
     device.unplug_at = lambda command: "sleep" in command
     with pytest.raises(DeviceError, match="lost during") as caught:
@@ -122,6 +108,9 @@ def test_a_device_that_is_unplugged_in_the_middle_of_a_command_is_noticed(device
     assert "--resume" in (caught.value.hint or "")
     with pytest.raises(DeviceError, match=r"offline|no such device"):
         shell.run(["true"], HANG)
+    with pytest.raises(DeviceError, match="is unreachable over the network") as caught:
+        AdbShell(device.address)
+    assert "address and port" in (caught.value.hint or "")
 
 
 @pytest.mark.parametrize("event", ["plug", "reboot"])
@@ -134,65 +123,39 @@ def test_a_device_that_comes_back_is_waited_for(event: str, device: Endpoint) ->
     assert shell.wait(HANG)
 
 
-def test_a_process_is_heard_line_by_line_and_ends_with_its_input(device: Endpoint) -> None:
-    """So a command of ours that reads its input ends when we do."""
-    process = AdbShell(device.address).spawn(["sh", "-c", "echo one; echo; echo two; cat; exit 4"])
+def test_a_process_is_heard_line_by_line_and_ends_with_its_input_or_is_lost_with_its_device(device: Endpoint) -> None:
+    """So a command of ours that reads its input ends when we do; one that is lost has no exit code."""
+    shell = AdbShell(device.address)
+    process = shell.spawn(["sh", "-c", "echo one; echo; echo two; cat; exit 4"])
     assert [process.read_line(HANG) for _ in range(3)] == ["one", "", "two"]
     assert process.alive()
     assert process.wait(0.01) is None
     process.end()
     assert process.wait(HANG) == 4
     assert process.read_line(0.01) is None
-
-
-def test_a_process_whose_device_goes_is_lost(device: Endpoint) -> None:
-    """It has no exit code."""
-    process = AdbShell(device.address).spawn(["sh", "-c", "echo up; cat"])
-    assert process.read_line(HANG) == "up"
+    lost = shell.spawn(["sh", "-c", "echo up; cat"])
+    assert lost.read_line(HANG) == "up"
     device.unplug()
     with pytest.raises(DeviceError, match="lost"):
-        process.wait(HANG)
-    process.end()
+        lost.wait(HANG)
+    lost.end()
 
 
-def test_no_device() -> None:
-    """It is said what to plug in, and how to name one on the network."""
-    with pytest.raises(DeviceError, match="there is no Android device") as caught:
-        AdbShell()
-    assert "adb:HOST:PORT" in (caught.value.hint or "")
-
-
-def test_one_device_needs_no_name(device: Endpoint) -> None:
-    """The only one there is."""
+def test_of_several_devices_one_must_be_named(
+    device: Endpoint, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All are listed with their states; the environment may name one, as adb itself allows it."""
     AdbShell(device.address)
-    assert AdbShell().describe().address == device.address
-
-
-def test_of_several_devices_one_must_be_named(device: Endpoint, tmp_path: Path) -> None:
-    """All are listed with their states."""
+    assert AdbShell().describe().address == device.address, "the only one needs no name"
     with plugged(tmp_path / "other") as other:
-        AdbShell(device.address)
         AdbShell(other.address)
         with pytest.raises(DeviceError, match="there are 2 Android devices") as caught:
             AdbShell()
         assert f"{device.address} (device)" in caught.value.problem
         assert f"{other.address} (device)" in caught.value.problem
         assert "adb:SERIAL" in (caught.value.hint or "")
-
-
-def test_the_environment_can_name_the_device(device: Endpoint, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As adb itself allows it."""
-    with plugged(tmp_path / "other") as other:
-        AdbShell(device.address)
         monkeypatch.setenv("ANDROID_SERIAL", other.address)
         assert AdbShell().describe().address == other.address
-
-
-def test_a_serial_number_that_is_not_there() -> None:
-    """The answer of adb, and where to look."""
-    with pytest.raises(DeviceError, match="no such device") as caught:
-        AdbShell("ABC123")
-    assert "adb devices" in (caught.value.hint or "")
 
 
 def test_a_device_that_has_not_allowed_this_computer(tmp_path: Path) -> None:
@@ -215,26 +178,22 @@ def test_a_device_that_is_offline(tmp_path: Path) -> None:
     assert "adb reconnect offline" in (caught.value.hint or "")
 
 
-def test_an_address_where_nobody_listens(device: Endpoint) -> None:
-    """Over the network there is more to look at."""
-    device.unplug()
-    with pytest.raises(DeviceError, match="is unreachable over the network") as caught:
-        AdbShell(device.address)
-    assert "address and port" in (caught.value.hint or "")
-
-
-def test_without_adb() -> None:
-    """How to install it."""
-    with pytest.raises(MissingDependencyError, match="adb is not installed") as caught:
-        AdbShell("x", command=("no-such-adb",))
-    assert "apt install adb" in (caught.value.hint or "")
-
-
-def test_a_device_that_does_not_answer_in_time(device: Endpoint) -> None:
-    """It is not waited for longer than asked."""
-    shell = AdbShell(device.address)
-    with pytest.raises(DeviceError, match=NO_ANSWER):
-        shell.run(["sleep", "20"], 0.3)
+@pytest.mark.parametrize(
+    ("arguments", "error", "problem", "hint"),
+    [
+        (("x", ("no-such-adb",)), MissingDependencyError, "adb is not installed", "apt install adb"),
+        ((), DeviceError, "there is no Android device", "adb:HOST:PORT"),
+        (("ABC123",), DeviceError, "no such device", "adb devices"),
+    ],
+    ids=["no-adb", "no-device", "no-such-serial"],
+)
+def test_where_there_is_nothing_to_talk_to(
+    arguments: tuple[object, ...], error: type[OpscopeError], problem: str, hint: str
+) -> None:
+    """It is said what to install, what to plug in or where to look."""
+    with pytest.raises(error, match=problem) as caught:
+        AdbShell(*arguments)
+    assert hint in (caught.value.hint or "")
 
 
 def test_runs_stand_in_line_for_a_device(device: Endpoint) -> None:

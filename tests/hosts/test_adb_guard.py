@@ -10,22 +10,18 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
 from adb_bench import adb_server, needs_adb, plugged
-from opscope.core.errors import DeviceError, UsageError
-from opscope.hosts.adb.adb import NAMES, PROFILES, AdbShell, power_named
+from adb_endpoint import Endpoint
+from opscope.core.errors import DeviceError
+from opscope.hosts.adb.adb import NAMES, AdbShell, power_named
 from opscope.hosts.adb.device import Hold, owner_text
 from opscope.hosts.device import MARK, OWN
 from waiting import HANG, eventually
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from adb_endpoint import Endpoint
 
 pytestmark = needs_adb
 DIRECTORY = "/data/local/tmp/opscope"
@@ -61,53 +57,30 @@ def device(tmp_path: Path) -> Iterator[Endpoint]:
         yield endpoint
 
 
-def settings(device: Endpoint) -> dict[str, str | None]:
-    """What the profiles touch, as it is now."""
+def _settings(device: Endpoint) -> dict[str, str | None]:
     return {name: device.phone.setting(name) for name in NAMES}
 
 
-def hold(device: Endpoint, power: str | None = "boost", owner: str | None = None) -> Hold:
+def _hold(device: Endpoint, power: str | None = "boost", owner: str | None = None) -> Hold:
     """The device, held with a profile, by somebody else each time unless an owner is named."""
     who = owner or f"{owner_text()}, {time.monotonic_ns()}"
-    return Hold(AdbShell(device.address), DIRECTORY, who, PROFILES[power] if power else None)
+    return Hold(AdbShell(device.address), DIRECTORY, who, power_named(power) if power else None)
 
 
-def test_settings_are_made_and_put_back(device: Endpoint) -> None:
-    """Values as they were; a setting that was not set is not set again."""
-    held = hold(device)
-    assert settings(device) == BOOST
-    assert held.saved == FOUND
+@pytest.mark.parametrize(
+    ("power", "made"),
+    [("boost", BOOST), ("app-developer", dict.fromkeys(BOOST, "1") | {"low_power": "0"}), (None, FOUND)],
+    ids=["boost", "app-developer", "none"],
+)
+def test_settings_are_made_and_put_back(power: str | None, made: dict[str, str | None], device: Endpoint) -> None:
+    """Values as they were; a setting that was not set is not set again, and without a profile nothing is touched."""
+    held = _hold(device, power)
+    assert _settings(device) == made
+    assert held.saved == (FOUND if power else {})
+    commands = [command for command in device.phone.commands if "opscope-guard" not in command]
+    assert not any("settings put" in command for command in commands)
     held.end()
-    assert settings(device) == FOUND
-
-
-def test_the_app_developer_profile(device: Endpoint) -> None:
-    """The values of the kit's second profile."""
-    held = hold(device, "app-developer")
-    assert settings(device) == {
-        "low_power": "0",
-        "stay_on_while_plugged_in": "1",
-        "window_animation_scale": "1",
-        "transition_animation_scale": "1",
-        "animator_duration_scale": "1",
-    }
-    held.end()
-    assert settings(device) == FOUND
-
-
-def test_without_a_profile_nothing_is_touched(device: Endpoint) -> None:
-    """The device is held all the same."""
-    held = hold(device, None)
-    assert settings(device) == FOUND
-    assert not any("settings put" in command for command in device.phone.commands if "opscope-guard" not in command)
-    held.end()
-
-
-def test_an_unknown_profile() -> None:
-    """The known ones are named."""
-    with pytest.raises(UsageError, match="no power profile 'bost'") as caught:
-        power_named("bost")
-    assert "boost" in (caught.value.hint or "")
+    assert _settings(device) == FOUND
 
 
 _HOLDER = """
@@ -127,74 +100,73 @@ def test_settings_are_put_back_when_this_process_is_ended(number: signal.Signals
     with subprocess.Popen(
         [sys.executable, "-c", _HOLDER, device.address, DIRECTORY], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
     ) as holder:
-        assert holder.stdout is not None
         assert holder.stdout.readline() == b"held\n"
-        assert settings(device) == BOOST
+        assert _settings(device) == BOOST
         os.kill(holder.pid, number)
-    assert eventually(lambda: settings(device) == FOUND)
-    hold(device, None).end()
+    assert eventually(lambda: _settings(device) == FOUND)
+    _hold(device, None).end()
 
 
 def test_settings_are_put_back_when_the_cable_is_pulled(device: Endpoint) -> None:
     """The guard ignores the SIGHUP that adbd sends, and finds its input closed."""
-    held = hold(device)
+    held = _hold(device)
     device.unplug()
-    assert eventually(lambda: settings(device) == FOUND)
+    assert eventually(lambda: _settings(device) == FOUND)
     assert eventually(lambda: not held.alive())
     held.end()
 
 
 def test_after_a_reboot_the_next_hold_puts_settings_back(device: Endpoint) -> None:
     """Nothing on the device could; the file that tells what they were has stayed."""
-    gone = hold(device)
+    gone = _hold(device)
     device.reboot()
-    assert settings(device) == BOOST
+    assert _settings(device) == BOOST
     assert AdbShell(device.address).wait(HANG)
-    held = hold(device, None)
-    assert settings(device) == FOUND == held.restored
+    held = _hold(device, None)
+    assert _settings(device) == FOUND == held.restored
     held.end()
     gone.end()
-    last = hold(device, None)
+    last = _hold(device, None)
     last.end()
     assert last.restored == {}
 
 
 def test_a_crash_on_the_device_while_settings_are_made_loses_none(device: Endpoint) -> None:
     """They are written down before the first one is changed, and only the first values count."""
-    gone = hold(device)
+    gone = _hold(device)
     pid = int((device.phone.tmp / "opscope/owner").read_text().split()[0])
     os.kill(pid, signal.SIGKILL)
     gone.end()
-    held = hold(device, "app-developer")
+    held = _hold(device, "app-developer")
     assert held.restored == FOUND == held.saved
     held.end()
-    assert settings(device) == FOUND
+    assert _settings(device) == FOUND
 
 
 def test_a_device_that_another_host_holds(device: Endpoint) -> None:
     """It is said who, and how to end it; that ends it properly."""
-    first = hold(device)
+    first = _hold(device)
     with pytest.raises(DeviceError, match=r"in use by \w+@") as caught:
-        hold(device)
-    assert settings(device) == BOOST
+        _hold(device)
+    assert _settings(device) == BOOST
     hint = caught.value.hint or ""
     command = hint[hint.index("adb -s") : hint.rindex("`")].split()
     subprocess.run(command, check=True, capture_output=True)
-    assert eventually(lambda: settings(device) == FOUND)
-    second = hold(device, None)
+    assert eventually(lambda: _settings(device) == FOUND)
+    second = _hold(device, None)
     second.end()
     first.end()
 
 
 def test_a_hold_of_our_own_that_was_lost_is_taken_over(device: Endpoint) -> None:
     """When a network fails the phone may hear of it much later than we do; what it found first is what is put back."""
-    lost = hold(device, owner="ada@desk (process 7)")
-    again = hold(device, owner="ada@desk (process 7)")
+    lost = _hold(device, owner="ada@desk (process 7)")
+    again = _hold(device, owner="ada@desk (process 7)")
     assert eventually(lambda: not lost.alive())
     assert again.saved == FOUND
-    assert settings(device) == BOOST
+    assert _settings(device) == BOOST
     again.end()
-    assert settings(device) == FOUND
+    assert _settings(device) == FOUND
     lost.end()
 
 
@@ -202,33 +174,33 @@ def test_a_device_that_is_too_old(device: Endpoint) -> None:
     """It lacks a tool that Android has had since version 7."""
     (device.phone.directory / "system/bin/flock").unlink()
     with pytest.raises(DeviceError, match="flock does not work here") as caught:
-        hold(device)
+        _hold(device)
     assert "Android 8" in (caught.value.hint or "")
-    assert settings(device) == FOUND
+    assert _settings(device) == FOUND
 
 
 def test_a_device_that_refuses_to_change_settings(device: Endpoint) -> None:
     """Some makers guard them; nothing stays half changed, and the device is free."""
     (device.phone.directory / "settings.denied").touch()
     with pytest.raises(DeviceError, match="refused to change low_power") as caught:
-        hold(device)
+        _hold(device)
     assert "USB debugging (Security settings)" in (caught.value.hint or "")
     (device.phone.directory / "settings.denied").unlink()
-    assert settings(device) == FOUND
-    hold(device, None).end()
+    assert _settings(device) == FOUND
+    _hold(device, None).end()
 
 
 def test_settings_that_cannot_be_put_back_are_not_forgotten(device: Endpoint) -> None:
     """It is said how to do it by hand, and the next hold tries again."""
-    held = hold(device)
+    held = _hold(device)
     (device.phone.directory / "settings.denied").touch()
     with pytest.raises(DeviceError, match="low_power could not be restored") as caught:
         held.end()
     assert "settings put global low_power 1" in (caught.value.hint or "")
     with pytest.raises(DeviceError, match="could not be restored"):
-        hold(device, None)
+        _hold(device, None)
     (device.phone.directory / "settings.denied").unlink()
-    last = hold(device, None)
+    last = _hold(device, None)
     last.end()
     assert last.restored == FOUND
 
@@ -246,7 +218,7 @@ def test_a_device_that_cannot_be_written_to(options: str, problem: str, device: 
             for name in (MARK, "lock"):
                 (device.phone.tmp / OWN / name).touch()
         with pytest.raises(DeviceError, match=problem):
-            hold(device)
-        assert settings(device) == FOUND
+            _hold(device)
+        assert _settings(device) == FOUND
     finally:
         subprocess.run(["umount", str(device.phone.tmp)], check=True)

@@ -11,7 +11,7 @@ from opscope.hosts.adb.adb import AdbShell
 from opscope.hosts.adb.device import AdbDevice
 
 
-class LostShell(AdbShell):
+class _LostShell(AdbShell):
     """A way to a device that does not come back."""
 
     def __init__(self) -> None:
@@ -19,22 +19,20 @@ class LostShell(AdbShell):
         self.waits: list[float] = []
 
     def wait(self, timeout: float) -> bool:
-        """Keep how long it was waited for."""
         self.waits.append(timeout)
         return False
 
 
-def gone() -> NoReturn:
-    """What a question to a lost device ends with."""
+def _gone() -> NoReturn:
     raise DeviceError("gone")
 
 
 def test_a_device_that_did_not_come_back_is_not_waited_for_again() -> None:
     """With all patience at first, then without; each failure is told."""
-    shell = LostShell()
+    shell = _LostShell()
     device = AdbDevice(shell, patience=60.0)
     for _ in range(2):
         with pytest.raises(DeviceError):
-            device._patiently(gone)
+            device._patiently(_gone)
     assert shell.waits == [60.0, 0.0]
     assert device._patiently(lambda: "an answer") == "an answer"

@@ -13,16 +13,14 @@ from opscope.hosts.device import Device
 from opscope.hosts.shell import LocalShell
 
 
-class Board(LocalShell):
+class _Board(LocalShell):
     """This machine, to which files are copied as to another one."""
 
     def push(self, files: Sequence[Path], directory: str) -> None:
-        """Copy files there."""
         for file in files:
             shutil.copy(file, directory)
 
     def pull(self, directory: str, names: Sequence[str], into: Path) -> None:
-        """Copy files back."""
         self.push([Path(directory, name) for name in names], str(into))
 
 
@@ -35,11 +33,11 @@ def files(tmp_path: Path) -> dict[str, Path]:
 
 def test_files_are_kept_by_their_content(files: dict[str, Path], tmp_path: Path) -> None:
     """Under their names; other content has a place of its own, and the same is not sent again."""
-    device = Device(Board(), str(tmp_path))
+    device = Device(_Board(), str(tmp_path))
     kept = device.provide("runners", files)
     assert Path(kept["runner"]).read_text() == "program"
     Path(kept["runner"]).write_text("as it was sent")
-    assert Device(Board(), str(tmp_path)).provide("runners", files) == kept
+    assert Device(_Board(), str(tmp_path)).provide("runners", files) == kept
     assert Path(kept["runner"]).read_text() == "as it was sent"
     files["runner"].write_text("another")
     assert Path(device.provide("runners", files)["runner"]).read_text() == "another"
@@ -50,7 +48,7 @@ def test_files_may_lie_below_the_directory(files: dict[str, Path], tmp_path: Pat
     for name in ("weights/first.bin", "weights/more/first.bin"):
         files[name] = tmp_path / name.replace("/", "-")
         files[name].write_text(name)
-    kept = Device(Board(), str(tmp_path)).provide("programs", files)
+    kept = Device(_Board(), str(tmp_path)).provide("programs", files)
     home = Path(kept["runner"]).parent
     for name, file in files.items():
         assert kept[name] == str(home / name)
@@ -59,7 +57,7 @@ def test_files_may_lie_below_the_directory(files: dict[str, Path], tmp_path: Pat
 
 def test_files_that_cannot_be_kept_are_said_with_the_room(files: dict[str, Path], tmp_path: Path) -> None:
     """It may be why; here something else stands in the way, and the device's words say so."""
-    device = Device(Board(), str(tmp_path))
+    device = Device(_Board(), str(tmp_path))
     Path(device.base, "runners").touch()
     with pytest.raises(DeviceError, match=rf"keep files in {device.base} on the device, \d+ MiB free: .*runners"):
         device.provide("runners", files)

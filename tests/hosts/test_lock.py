@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import getpass
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -37,26 +38,23 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return lock
 
 
-def lock() -> DeviceLock:
-    """The lock of this machine, for one run more."""
+def _lock() -> DeviceLock:
     return DeviceLock(LocalShell())
 
 
-class Time:
+class _Time:
     """A clock that only sleeping moves, and what happens while somebody sleeps."""
 
     def __init__(self, **events: object) -> None:
         self.now, self.events, self.said = 0.0, events, []
 
     def sleep(self, seconds: float) -> None:
-        """Move on."""
         self.now += max(seconds, 0.01)
         for at in list(self.events):
             if self.now >= float(at.removeprefix("at")):
                 self.events.pop(at)()
 
     def request(self, mode: str) -> LockRequest:
-        """A request that lives in this time."""
         return LockRequest(mode, 60.0, self.said.append, lambda: self.now, self.sleep)
 
 
@@ -71,10 +69,10 @@ def test_a_free_machine_is_held_and_left_free(place: Path) -> None:
 
 def test_a_second_run_is_refused_with_fail() -> None:
     """The message names who measures; the exit code is that of a device that cannot be used."""
-    first = lock()
+    first = _lock()
     first.take()
     with pytest.raises(BusyError, match=f"in use by .*process {os.getpid()}, since 20") as caught:
-        hold_machine(lock(), LockRequest("fail"))
+        hold_machine(_lock(), LockRequest("fail"))
     assert (caught.value.exit_code, caught.value.where) == (16, "this machine")
     assert WAIT_FOR_THE_RUN in str(caught.value.hint)
     first.release()
@@ -82,26 +80,25 @@ def test_a_second_run_is_refused_with_fail() -> None:
 
 def test_a_second_run_waits_until_the_first_ends() -> None:
     """It then holds the machine alone, and its record says for whom it waited and how long."""
-    first, second = lock(), lock()
+    first, second = _lock(), _lock()
     first.take()
-    course = Time(at3=first.release)
-    hold = hold_machine(second, course.request("wait"))
-    record = hold.record()
-    assert record.held
-    assert record.beside == []
+    course = _Time(at3=first.release)
+    record = hold_machine(second, course.request("wait")).record()
+    assert (record.held, record.beside) == (True, [])
     assert 3.0 <= record.waited_seconds < 5.0
     assert f"process {os.getpid()}" in str(record.waited_for)
     assert [said.partition(": waiting")[2] for said in course.said] == [", for at most 60 s"]
     second.release()
 
 
-def test_after_a_minute_it_measures_beside_and_both_know() -> None:
+@pytest.mark.parametrize(("mode", "seconds", "messages"), [("wait", 60.0, 2), ("warn", 0.0, 1)], ids=["wait", "warn"])
+def test_after_a_minute_or_at_once_it_measures_beside_and_both_know(mode: str, seconds: float, messages: int) -> None:
     """The first run is told, too: its figures were disturbed as much."""
-    first, second, course = lock(), lock(), Time()
+    first, second, course = _lock(), _lock(), _Time()
     alone = hold_machine(first, LockRequest("wait"))
-    beside = hold_machine(second, course.request("wait"))
-    assert (beside.held, beside.record().waited_seconds) == (False, 60.0)
-    assert course.said[-1].startswith("measuring alongside ")
+    beside = hold_machine(second, course.request(mode))
+    assert (beside.held, beside.record().waited_seconds) == (False, seconds)
+    assert (len(course.said), course.said[-1].split()[:2]) == (messages, ["measuring", "alongside"])
     assert len(beside.record().beside) == len(alone.record().beside) == 1
     assert alone.record().held
     second.release()
@@ -109,21 +106,10 @@ def test_after_a_minute_it_measures_beside_and_both_know() -> None:
     first.release()
 
 
-def test_warn_measures_beside_at_once() -> None:
-    """Nothing is waited for."""
-    first, second, course = lock(), lock(), Time()
-    first.take()
-    record = hold_machine(second, course.request("warn")).record()
-    assert (record.held, record.waited_seconds, len(record.beside)) == (False, 0.0, 1)
-    assert len(course.said) == 1
-    first.release()
-    second.release()
-
-
 def test_of_three_runs_each_knows_the_two_others() -> None:
     """Also the two that hold nothing."""
-    every = [lock() for _ in range(3)]
-    holds = [hold_machine(one, Time().request("warn")) for one in every]
+    every = [_lock() for _ in range(3)]
+    holds = [hold_machine(one, _Time().request("warn")) for one in every]
     assert [(hold.held, len(hold.record().beside)) for hold in holds] == [(True, 2), (False, 2), (False, 2)]
     for one in every:
         one.release()
@@ -131,13 +117,13 @@ def test_of_three_runs_each_knows_the_two_others() -> None:
 
 def test_a_run_that_measures_beside_keeps_the_machine_from_a_third() -> None:
     """Also when the first one has gone: who comes then is not alone, and either waits or says so."""
-    first, second, third = lock(), lock(), lock()
+    first, second, third = _lock(), _lock(), _lock()
     first.take()
-    hold_machine(second, Time().request("warn"))
+    hold_machine(second, _Time().request("warn"))
     first.release()
     with pytest.raises(BusyError):
         third.take()
-    record = hold_machine(third, Time().request("warn")).record()
+    record = hold_machine(third, _Time().request("warn")).record()
     assert (record.held, len(record.beside)) == (True, 1)
     second.release()
     third.release()
@@ -169,27 +155,18 @@ time.sleep(60)
 @pytest.mark.parametrize("mode", ["wait", "warn"])
 def test_a_run_that_is_killed_keeps_nobody_out(mode: str) -> None:
     """Whether it held the machine or measured beside: SIGKILL leaves nothing that lasts."""
-    first = lock()
+    first = _lock()
     if mode == "warn":
         first.take()
     with subprocess.Popen([sys.executable, "-c", _HOLDER, mode], stdout=subprocess.PIPE) as process:
-        assert process.stdout is not None
         assert process.stdout.readline() == b"here\n"
         with pytest.raises(BusyError):
-            lock().take()
+            _lock().take()
         process.send_signal(signal.SIGKILL)
     first.release()
-    assert eventually(_is_free)
-
-
-def _is_free() -> bool:
-    again = lock()
-    try:
-        again.take()
-    except BusyError:
-        return False
+    again = _lock()
+    assert hold_machine(again, LockRequest("wait", HANG)).held
     again.release()
-    return True
 
 
 def test_a_mark_of_a_process_that_is_gone_counts_for_nothing(place: Path) -> None:
@@ -198,7 +175,7 @@ def test_a_mark_of_a_process_that_is_gone_counts_for_nothing(place: Path) -> Non
     gone.wait()
     for number in (gone.pid, os.getpid()):
         place.with_name(f"{place.name}.guest.{number}").symlink_to("an-earlier-boot by somebody")
-    held = lock()
+    held = _lock()
     held.take()
     assert held.beside() == []
     assert [path.name for path in place.parent.iterdir()] == [place.name]
@@ -208,23 +185,21 @@ def test_a_mark_of_a_process_that_is_gone_counts_for_nothing(place: Path) -> Non
 @pytest.fixture
 def board(tmp_path: Path, place: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[sshd.Sshd]:
     """This machine as another one sees it: a server of ssh with the same lock."""
-    server = sshd.Sshd(tmp_path / "sshd", {"OPSCOPE_LOCK": str(place)})
-    monkeypatch.setenv(VARIABLE, server.options)
-    yield server
-    server.stop()
+    with sshd.running(tmp_path / "sshd", {"OPSCOPE_LOCK": str(place)}) as server:
+        monkeypatch.setenv(VARIABLE, server.options)
+        yield server
 
 
-def device(server: sshd.Sshd) -> Device:
-    """The device, for one host more."""
+def _device(server: sshd.Sshd) -> Device:
     place = parse_address(server.address)
     return Device(SshShell(place), place.directory)
 
 
 def test_a_run_here_and_one_that_comes_by_ssh_exclude_each_other(board: sshd.Sshd) -> None:
     """The machine that is measured is the same, whoever leads to it."""
-    with ThisMachine(HERE).reserved(LockRequest("wait")), pytest.raises(BusyError), device(board).reserved():
+    with ThisMachine(HERE).reserved(LockRequest("wait")), pytest.raises(BusyError), _device(board).reserved():
         pass
-    with device(board).reserved(LockRequest("wait")) as there:
+    with _device(board).reserved(LockRequest("wait")) as there:
         assert there.held
         with pytest.raises(BusyError), ThisMachine(HERE).reserved(LockRequest("fail")):
             pass
@@ -232,7 +207,7 @@ def test_a_run_here_and_one_that_comes_by_ssh_exclude_each_other(board: sshd.Ssh
 
 def test_two_hosts_beside_each_other_have_directories_of_their_own(board: sshd.Sshd) -> None:
     """One that begins or ends removes nothing of the other."""
-    first, second, base = device(board), device(board), board.home / OWN
+    first, second, base = _device(board), _device(board), board.home / OWN
     with first.reserved(LockRequest("wait")) as alone:
         (base / "work").mkdir()
         (base / "work" / "mine").touch()
@@ -245,53 +220,49 @@ def test_two_hosts_beside_each_other_have_directories_of_their_own(board: sshd.S
     assert list(base.glob("work*")) == []
 
 
-class Waiting:
+class _Waiting:
     """A run in a thread that waits for the machine, and then holds it until it is told to go on."""
 
     def __init__(self, name: str, order: list[str]) -> None:
         self.said: list[str] = []
-        self.lock, self._go = lock(), threading.Event()
+        self._go = threading.Event()
         self._thread = threading.Thread(target=self._run, args=(name, order), daemon=True)
         self._thread.start()
 
     def _run(self, name: str, order: list[str]) -> None:
         request = LockRequest("wait", HANG, self.said.append, sleep=lambda seconds: time.sleep(min(seconds, 0.05)))
-        hold_machine(self.lock, request)
+        hold_machine(lock := _lock(), request)
         order.append(name)
         self._go.wait(HANG)
-        self.lock.release()
+        lock.release()
 
     def end(self) -> None:
-        """Let the machine go."""
         self._go.set()
         self._thread.join(HANG)
 
 
 def test_those_who_wait_have_their_turn_in_the_order_in_which_they_came(place: Path) -> None:
     """Each is told how many stand before it; one that comes without waiting takes nothing from them."""
-    holder, order = lock(), list[str]()
+    holder, order, names = _lock(), list[str](), ["first", "second", "third"]
     holder.take()
     runs = []
-    for name in ("first", "second", "third"):
-        runs.append(Waiting(name, order))
+    for number, name in enumerate(names):
+        runs.append(_Waiting(name, order))
         assert eventually(lambda: bool(runs[-1].said)), "it is told at once"
-    assert "ahead" not in runs[0].said[0]
-    assert ", 1 run ahead in the queue: waiting" in runs[1].said[0]
-    assert ", 2 runs ahead in the queue: waiting" in runs[2].said[0]
+        assert re.findall(r"(\d+) runs? ahead in the queue", runs[-1].said[0]) == ([str(number)] if number else [])
     holder.release()
     assert eventually(lambda: order == ["first"])
     for number, run in enumerate(runs):
         with pytest.raises(BusyError):
-            hold_machine(lock(), LockRequest("fail"))
+            hold_machine(_lock(), LockRequest("fail"))
         run.end()
-        reached = ["first", "second", "third"][: number + 2]
-        assert eventually(functools.partial(order.__eq__, reached))
+        assert eventually(functools.partial(order.__eq__, names[: number + 2]))
     assert list(place.parent.iterdir()) == []
 
 
 def test_a_lock_that_is_free_is_kept_for_who_waits() -> None:
     """A run that came later finds the machine in use by the one that waits; that one takes it."""
-    waits, late = lock(), lock()
+    waits, late = _lock(), _lock()
     waits.queue()
     with pytest.raises(BusyError, match=f"process {os.getpid()}") as caught:
         late.take()
@@ -310,7 +281,6 @@ def test_a_place_in_the_queue_ends_with_its_run(place: Path) -> None:
         "lock = DeviceLock(LocalShell())\nlock.queue()\nprint('queued', flush=True)\ntime.sleep(1000)"
     )
     with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
         assert process.stdout.readline() == "queued\n"
         (ticket,) = place.parent.glob("*.ticket.*")
         process.kill()
@@ -320,7 +290,7 @@ def test_a_place_in_the_queue_ends_with_its_run(place: Path) -> None:
         path.symlink_to("nothing here")
     earlier = place.parent / f"{place.name}.ticket.1.{os.getpid()}"
     earlier.symlink_to("another-boot by nobody@nowhere, process 1, since yesterday")
-    late = lock()
+    late = _lock()
     assert eventually(lambda: not ticket.is_symlink())
     late.queue()
     late.take()
@@ -331,7 +301,7 @@ def test_a_place_in_the_queue_ends_with_its_run(place: Path) -> None:
 
 def test_a_limit_ends_the_wait_for_a_machine_that_must_be_had_alone() -> None:
     """As a device with a name: figures that were measured beside another run are of no use there."""
-    first, second, course = lock(), lock(), Time()
+    first, second, course = _lock(), _lock(), _Time()
     first.take()
     with pytest.raises(BusyError, match="in use by"):
         hold_machine(second, course.request("wait")._replace(seconds=5.0, alone=True))

@@ -6,8 +6,10 @@ import re
 import sys
 from pathlib import Path
 
+import pytest
+
 from opscope.core.system.capped_log import HEAD, TAIL, trim_log
-from opscope.hosts.process import log_tail, run_process
+from opscope.hosts.process import last_line, log_tail, run_process
 
 MUCH = """
 import sys
@@ -74,3 +76,23 @@ def test_a_log_of_another_machine_is_trimmed_to_the_same_limit(tmp_path: Path) -
     assert content.endswith(b"]\nlast\n")
     assert _LEFT_OUT.search(content)
     assert len(content) < HEAD + TAIL + 100
+
+
+@pytest.mark.parametrize(
+    ("printed", "said"),
+    [
+        ("one\ntwo\n\n", "two"),
+        ("\x1b[0;93mWARNING: words\x1b[m", "WARNING: words"),
+        ("\x1b[2J\x1b[1;31merror\x1b[0m", r"\x1b[2Jerror"),
+        ("\x1b]0;title\x07\N{RIGHT-TO-LEFT OVERRIDE}", r"\x1b]0;title\x07\u202e"),
+        (" \n", ""),
+    ],
+)
+def test_the_last_line_is_told_in_letters(printed: str, said: str, tmp_path: Path) -> None:
+    """Colours are left out, and what else a terminal would obey is escaped; in a log, bytes that are no text too."""
+    assert last_line(printed) == said
+    (tmp_path / "log.txt").write_bytes(b"begin\n" + printed.encode() + b"\n\x1b[2J\x9b31mfatal \xff")
+    assert (
+        log_tail(tmp_path / "log.txt")
+        == "; its last output: \\x1b[2J\N{REPLACEMENT CHARACTER}31mfatal \N{REPLACEMENT CHARACTER}"
+    )

@@ -24,8 +24,8 @@ def board(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[sshd.Sshd
         yield server
 
 
-def tree(directory: Path) -> dict[str, str | None]:
-    """All that is below a directory, by its path: the text of files."""
+def _tree(directory: Path) -> dict[str, str | None]:
+
     return {
         path.relative_to(directory).as_posix(): path.read_text() if path.is_file() else None
         for path in sorted(directory.rglob("*"))
@@ -33,32 +33,21 @@ def tree(directory: Path) -> dict[str, str | None]:
 
 
 def test_what_a_user_keeps_where_a_target_points_stays(board: sshd.Sshd) -> None:
-    """Directories with names like those of runs, too: `?dir=` names where opscope makes its own."""
-    for name in ("work/thesis", "work-1/data", "runtimes/mine"):
-        (board.home / name).parent.mkdir()
+    """Directories with names like those of runs, too; one of opscope's name that is somebody else's is refused."""
+    for name in ("work/thesis", "work-1/data", "runtimes/mine", f"taken/{OWN}/notes"):
+        (board.home / name).parent.mkdir(parents=True)
         (board.home / name).write_text("mine")
-    before = tree(board.home)
+    before = _tree(board.home)
     device = Device(SshShell(parse_address(board.address)), str(board.home))
     with device.reserved(LockRequest("fail")):
         assert device.guarded(["true"], f"{device.base}/{device._work}/0", 5.0)[0] == 0
-    after = tree(board.home)
-    assert {name: text for name, text in after.items() if not name.startswith(OWN)} == before
-    assert set(after) - set(before) == {OWN, f"{OWN}/{MARK}"}
-
-
-def test_a_directory_of_the_same_name_is_somebody_elses(board: sshd.Sshd) -> None:
-    """It is refused before anything is done there, and the message says what to do."""
-    (board.home / OWN).mkdir()
-    (board.home / OWN / "notes").write_text("mine")
-    before = tree(board.home)
-    device = Device(SshShell(parse_address(board.address)), str(board.home))
-    with (
-        pytest.raises(OverwriteError, match="opscope did not create it") as caught,
-        device.reserved(LockRequest("fail")),
-    ):
+    own = {OWN: None, f"{OWN}/{MARK}": (board.home / OWN / MARK).read_text()}
+    assert _tree(board.home) == before | own
+    taken = Device(SshShell(parse_address(board.address)), str(board.home / "taken"))
+    with pytest.raises(OverwriteError, match="did not create it") as caught, taken.reserved(LockRequest("fail")):
         pass
     assert "?dir=PATH" in str(caught.value.hint)
-    assert tree(board.home) == before
+    assert _tree(board.home) == before | own
 
 
 @pytest.mark.parametrize("there", ["file", "link to a directory", "dangling link", "directory with a link as mark"])
@@ -74,21 +63,11 @@ def test_what_is_no_directory_of_opscopes_is_refused(there: str, tmp_path: Path)
         (place / MARK).symlink_to(other / "notes")
     else:
         place.symlink_to(other if there == "link to a directory" else tmp_path / "nowhere")
-    before = tree(tmp_path)
+    before = _tree(tmp_path)
     with pytest.raises(OverwriteError):
         prepare(LocalShell(), str(place))
     assert remove(LocalShell(), str(place), ["*", "notes"]).returncode == 1
-    assert tree(tmp_path) == before
-
-
-def test_an_empty_directory_is_taken(tmp_path: Path) -> None:
-    """And preparing it again changes nothing."""
-    (tmp_path / OWN).mkdir()
-    prepare(LocalShell(), str(tmp_path / OWN))
-    before = tree(tmp_path)
-    prepare(LocalShell(), str(tmp_path / OWN))
-    assert list(before) == [OWN, f"{OWN}/{MARK}"]
-    assert tree(tmp_path) == before
+    assert _tree(tmp_path) == before
 
 
 @pytest.mark.parametrize("name", ["..", "../mine", "work/../../mine", "/mine"])
@@ -101,7 +80,7 @@ def test_nothing_outside_is_removed(name: str, tmp_path: Path) -> None:
     (tmp_path / OWN / "work-1").symlink_to(tmp_path / "mine")
     assert remove(LocalShell(), str(tmp_path / OWN), [name]).returncode == 1
     assert remove(LocalShell(), str(tmp_path / OWN), ["work", "work-*"]).returncode == 0
-    assert list(tree(tmp_path)) == ["mine", "mine/notes", OWN, f"{OWN}/{MARK}"]
+    assert list(_tree(tmp_path)) == ["mine", "mine/notes", OWN, f"{OWN}/{MARK}"]
 
 
 @pytest.mark.parametrize("planted", ["notes", "holder", ".hidden", "beside.1"])
@@ -114,7 +93,7 @@ def test_a_directory_that_is_no_lock_stays(planted: str, tmp_path: Path, monkeyp
     lock = DeviceLock(LocalShell())
     with pytest.raises(DeviceError, match="is not an opscope lock"):
         lock.take()
-    assert tree(tmp_path) == {"docs": None, f"docs/{planted}": "mine\n"}
+    assert _tree(tmp_path) == {"docs": None, f"docs/{planted}": "mine\n"}
 
 
 def test_nobody_can_plant_the_holders_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -30,11 +30,11 @@ from opscope.hosts.host import PRINTED, GuardedCommand, ProcessSettings
 from opscope.hosts.ssh import VARIABLE, SshAddress, SshShell, parse_address
 from opscope.machine import isa
 from opscope.program.ceilings import drift_sample
-from opscope.runtimes.executorch.runners.native import NativeTarget
 from opscope.runtimes.executorch.runners.python import python_on
 from opscope.runtimes.native.building import host_architecture
 from opscope.workflows.measure.running import read_experiments
-from texts import NO_ANSWER, WAIT_FOR_THE_RUN
+from processes import has_ended
+from texts import NO_ANSWER
 from waiting import eventually
 
 runtime = pytest.mark.runtime
@@ -62,74 +62,68 @@ def fragile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[sshd.Ss
         yield server
 
 
-def shell(server: sshd.Sshd) -> SshShell:
-    """The way to it."""
+def _shell(server: sshd.Sshd) -> SshShell:
     return SshShell(parse_address(server.address))
 
 
-def device(server: sshd.Sshd) -> Device:
-    """It as runs use it."""
-    return Device(shell(server), str(server.home))
+def _device(server: sshd.Sshd) -> Device:
+    return Device(_shell(server), str(server.home))
 
 
-def target(server: sshd.Sshd, directory: Path | None = None) -> NativeTarget:
-    """It as a place where models run; the runtime is built once for all tests."""
-    return native_over_ssh(server, directory)
-
-
-def gone(pid: int) -> bool:
-    """Whether a process has ended, a zombie included."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
-    except OSError:
-        return True
-
-
-@pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of 4 MiB."""
-    yield from mounted(tmp_path / "small", "size=4m")
-
-
-@pytest.fixture
-def read_only(tmp_path: Path) -> Iterator[Path]:
-    """A file system that cannot be written to."""
-    yield from mounted(tmp_path / "fixed", "ro")
-
-
-def mounted(place: Path, options: str) -> Iterator[Path]:
-    """A file system in memory; where none can be mounted the test is skipped."""
-    place.mkdir()
-    done = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", options, "tmpfs", str(place)], check=False, capture_output=True
-    )
+@pytest.fixture(params=[("size=4m", "", ". MiB free"), ("ro", "/o", "Read-only|Permission")], ids=["full", "read-only"])
+def unwritable(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[Path, str]]:
+    """A directory that takes no runtime, and what the device says of it; needs to mount a file system."""
+    options, below, words = request.param
+    mount = ["mount", "-t", "tmpfs", "-o", options, "tmpfs", str(tmp_path)]
+    done = subprocess.run(mount, check=False, capture_output=True)
     if done.returncode:
         pytest.skip(f"needs to mount a file system: {done.stderr.decode().strip()}")
-    yield place
-    subprocess.run(["umount", str(place)], check=True)
+    yield tmp_path / below.strip("/"), words
+    subprocess.run(["umount", str(tmp_path)], check=True)
 
 
 # ---- words, files and codes
 
 
-@pytest.mark.parametrize(
-    "words",
-    [
-        ["a b", "", "  ", "*", "~", "$HOME", "`id`", "$(id)"],
-        ["'", '"', "'\"'", "\\", "\\n", "\\\\", "%s", "!", "#x"],
-        ["-n", "--", "a;b", "a&b", "a|b", "<", ">", "é", "\t", "two\nlines"],
-    ],
-)
-def test_words_arrive_as_they_are(board: sshd.Sshd, words: list[str]) -> None:
-    """No shell on the way changes a word, joins two, or loses an empty one."""
-    done = shell(board).run(["printf", "%s\\0", *words], 20)
-    assert done.stdout.decode().split("\0")[:-1] == words
-
-
 @pytest.mark.parametrize("code", [0, 1, 42, 255])
 def test_exit_codes_are_those_of_the_command(board: sshd.Sshd, code: int) -> None:
     """255 is what ssh says of a lost connection, too: the two are told apart."""
-    assert shell(board).run(["sh", "-c", f"exit {code}"], 20).returncode == code
+    assert _shell(board).run(["sh", "-c", f"exit {code}"], 20).returncode == code
+
+
+def test_words_arrive_as_they_are(board: sshd.Sshd) -> None:
+    """No shell on the way changes a word, joins two, or loses an empty one."""
+    words = [
+        "a b",
+        "",
+        "  ",
+        "*",
+        "~",
+        "$HOME",
+        "`id`",
+        "$(id)",
+        "'",
+        '"',
+        "'\"'",
+        "\\",
+        "\\n",
+        "\\\\",
+        "%s",
+        "!",
+        "#x",
+        "-n",
+        "--",
+        "a;b",
+        "a&b",
+        "a|b",
+        "<",
+        ">",
+        "é",
+        "\t",
+        "two\nlines",
+    ]
+    done = _shell(board).run(["printf", "%s\\0", *words], 20)
+    assert done.stdout.decode().split("\0")[:-1] == words
 
 
 def test_what_a_login_shell_says_first_is_not_the_commands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -137,39 +131,31 @@ def test_what_a_login_shell_says_first_is_not_the_commands(tmp_path: Path, monke
     greeting = """ForceCommand echo Welcome; echo taken; eval "$SSH_ORIGINAL_COMMAND" """
     with sshd.running(tmp_path / "s", lines=(greeting,)) as server:
         monkeypatch.setenv(VARIABLE, server.options)
-        assert shell(server).run(["echo", "hello"], 20).stdout == b"hello\n"
-        with device(server).reserved():
+        assert _shell(server).run(["echo", "hello"], 20).stdout == b"hello\n"
+        with _device(server).reserved():
             assert (tmp_path / "s" / "lock").exists()
 
 
-def test_files_go_there_and_come_back(board: sshd.Sshd, tmp_path: Path) -> None:
-    """Every byte, and the right to be executed."""
+@pytest.mark.parametrize("lines", [(), ("Subsystem none /bin/false # no sftp",)], ids=["sftp", "no-sftp"])
+def test_files_go_there_and_come_back(lines: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every byte, and the right to be executed; small boards have no sftp, and scp's older protocol needs none."""
     content = bytes(range(256)) * 300
     (tmp_path / "a.bin").write_bytes(content)
     (tmp_path / "tool").write_text("#!/bin/sh\necho works\n")
     (tmp_path / "tool").chmod(0o755)
     (tmp_path / "back").mkdir()
-    way = shell(board)
-    way.push([tmp_path / "a.bin", tmp_path / "tool"], str(board.home))
-    assert way.run([f"{board.home}/tool"], 20).stdout == b"works\n"
-    way.pull(str(board.home), ["a.bin"], tmp_path / "back")
-    assert (tmp_path / "back" / "a.bin").read_bytes() == content
-
-
-def test_a_device_without_an_sftp_server_gets_files_all_the_same(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Small boards have none; scp's older protocol needs none."""
-    with sshd.running(tmp_path / "s", lines=("Subsystem none /bin/false # no sftp",)) as server:
+    with sshd.running(tmp_path / "s", lines=lines) as server:
         monkeypatch.setenv(VARIABLE, server.options)
-        (tmp_path / "a.bin").write_bytes(b"x" * 1000)
-        shell(server).push([tmp_path / "a.bin"], str(server.home))
-        assert (server.home / "a.bin").read_bytes() == b"x" * 1000
+        way = _shell(server)
+        way.push([tmp_path / "a.bin", tmp_path / "tool"], str(server.home))
+        assert way.run([f"{server.home}/tool"], 20).stdout == b"works\n"
+        way.pull(str(server.home), ["a.bin"], tmp_path / "back")
+    assert (tmp_path / "back" / "a.bin").read_bytes() == content
 
 
 def test_commands_share_one_connection_that_ends_with_us(fragile: sshd.Sshd) -> None:
     """Ten commands, one login; closing the shell ends it."""
-    way = shell(fragile)
+    way = _shell(fragile)
     for _ in range(10):
         way.run(["true"], 20)
     log = (fragile.home.parent / "sshd.log").read_text()
@@ -200,6 +186,7 @@ def test_a_port_that_accepts_and_says_nothing_is_given_up(monkeypatch: pytest.Mo
     assert not [command for command in _commands() if f"Port={port}" in command]
 
 
+@pytest.mark.nightly
 def test_an_ssh_that_does_not_end_is_ended_with_what_it_started(monkeypatch: pytest.MonkeyPatch) -> None:
     """A proxy command that hangs too, whatever ssh itself waits for."""
     proxy = "sleep 98765"
@@ -211,11 +198,12 @@ def test_an_ssh_that_does_not_end_is_ended_with_what_it_started(monkeypatch: pyt
     assert eventually(lambda: not any(proxy in command for command in _commands()))
 
 
+@pytest.mark.nightly
 def test_a_device_whose_commands_hang_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It lets us in and then says nothing; the shared connection ends with us all the same."""
     with sshd.running(tmp_path, lines=("ForceCommand sleep 30",)) as server:
         monkeypatch.setenv(VARIABLE, server.options)
-        way = shell(server)
+        way = _shell(server)
         with pytest.raises(DeviceError, match=f"{NO_ANSWER} 2 s"):
             way.run(["true"], 2)
         way.close()
@@ -225,38 +213,18 @@ def test_a_device_whose_commands_hang_is_given_up(tmp_path: Path, monkeypatch: p
 # ---- guarded commands
 
 
-def test_a_command_runs_in_a_directory_of_its_own(board: sshd.Sshd) -> None:
-    """What it prints is in the log, what it writes is told of, its code is kept."""
-    code, files = device(board).guarded(["sh", "-c", "echo hello; echo x >made.txt; exit 7"], f"{board.home}/w1", 20)
-    assert code == 7
-    assert sorted(files) == ["log.txt", "made.txt"]
-    assert (board.home / "w1" / "log.txt").read_text() == "hello\n"
-
-
-def test_a_command_that_a_signal_ended_says_so(board: sshd.Sshd) -> None:
-    """A negative code, as for a process of this machine."""
-    assert device(board).guarded(["sh", "-c", "kill -SEGV $$"], f"{board.home}/w2", 20)[0] == -11
-
-
 LINGERING = "sleep 600 & echo $! >child; echo $$ >own; sleep 600"
 
 
-def pids(directory: Path) -> list[int]:
-    """Processes that wrote down who they are."""
-    return [int((directory / name).read_text()) for name in ("own", "child")]
-
-
-def test_a_timeout_ends_the_process_with_all_it_started(board: sshd.Sshd) -> None:
-    """Neither the command nor its child is left on the device."""
-    code, _ = device(board).guarded(["sh", "-c", LINGERING], f"{board.home}/w3", 1)
-    assert code is None
-    assert all(eventually(lambda pid=pid: gone(pid)) for pid in pids(board.home / "w3"))
+def _lingering_ended(directory: Path) -> bool:
+    pids = [int((directory / name).read_text()) for name in ("own", "child")]
+    return all(eventually(lambda pid=pid: has_ended(pid)) for pid in pids)
 
 
 def test_a_process_gives_way_as_it_is_asked(board: sshd.Sshd, tmp_path: Path) -> None:
     """By nice(1) of the device."""
     for nice in (7, 0):
-        with device(board).started(GuardedCommand(["nice"], tmp_path, 60, process=ProcessSettings(nice))) as ended:
+        with _device(board).started(GuardedCommand(["nice"], tmp_path, 60, process=ProcessSettings(nice))) as ended:
             assert ended.code == 0
         assert (tmp_path / PRINTED).read_text() == f"{os.nice(0) + nice}\n"
 
@@ -267,15 +235,15 @@ def test_a_cut_connection_ends_the_process_with_all_it_started(fragile: sshd.Ssh
     cutter = threading.Thread(target=lambda: eventually((work / "own").exists) and fragile.cut())
     cutter.start()
     with pytest.raises(DeviceError, match=r"connection was lost|closed|reset") as caught:
-        device(fragile).guarded(["sh", "-c", LINGERING], str(work), 60)
+        _device(fragile).guarded(["sh", "-c", LINGERING], str(work), 60)
     cutter.join()
     assert "ssh board true" in str(caught.value.hint)
-    assert all(eventually(lambda pid=pid: gone(pid)) for pid in pids(work))
+    assert _lingering_ended(work)
 
 
 def test_names_of_files_that_lead_elsewhere_are_not_fetched(board: sshd.Sshd, tmp_path: Path) -> None:
     """A device is not trusted: only plain names are copied."""
-    used = device(board)
+    used = _device(board)
     (board.home / "plain").write_text("x")
     used.pull(str(board.home), ["../sshd.log", "a b", "-r", "*", "plain"], tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["plain"]
@@ -284,27 +252,12 @@ def test_names_of_files_that_lead_elsewhere_are_not_fetched(board: sshd.Sshd, tm
 # ---- one host at a time
 
 
-def test_a_second_host_is_told_who_holds_the_device(board: sshd.Sshd) -> None:
-    """Error, holder, what to do; after the first has gone the second may."""
-    first, second = device(board), device(board)
-    with first.reserved():
-        with (
-            pytest.raises(DeviceError, match=f"in use by .*process {os.getpid()}, since 20") as caught,
-            second.reserved(),
-        ):
-            pass
-        assert caught.value.exit_code == 16
-        assert WAIT_FOR_THE_RUN in str(caught.value.hint)
-    with second.reserved():
-        pass
-
-
 def test_the_lock_goes_with_the_connection_of_its_holder(fragile: sshd.Sshd) -> None:
     """A host that was switched off blocks nobody."""
-    with device(fragile).reserved():
+    with _device(fragile).reserved():
         fragile.cut()
         assert eventually(lambda: not (fragile.home.parent / "lock").exists())
-        with device(fragile).reserved():
+        with _device(fragile).reserved():
             pass
 
 
@@ -314,7 +267,7 @@ def test_a_lock_of_before_the_device_started_is_taken_over(board: sshd.Sshd) -> 
     for left in (f"{os.getpid()}\nanother-boot\nby someone\n", ""):
         lock.mkdir()
         (lock / "holder").write_text(left)
-        with device(board).reserved():
+        with _device(board).reserved():
             assert f"process {os.getpid()}, since" in (lock / "holder").read_text()
     assert not lock.exists()
 
@@ -322,46 +275,40 @@ def test_a_lock_of_before_the_device_started_is_taken_over(board: sshd.Sshd) -> 
 # ---- models
 
 
-def job(program: Path, clear: list[str] | None = None, timeout: float = 60.0) -> Job:
-    """A small job."""
-    return Job(str(program), run_as(clear or []), 3, 0, timeout_seconds=timeout)
+def _job(program: Path, clear: list[str] | None = None) -> Job:
+    return Job(str(program), run_as(clear or []), 3, 0, timeout_seconds=60.0)
 
 
+@pytest.mark.nightly
 @runtime
 def test_a_device_describes_itself(board: sshd.Sshd) -> None:
     """Architecture, cores, memory, system and runtime; and the state it is in."""
-    found = target(board).environment()
+    found = native_over_ssh(board).environment()
     assert (found.system, found.machine) == (os.uname().sysname, os.uname().machine)
     assert found.logical_cpus == os.cpu_count()
     assert found.memory_bytes
     assert found.features
     assert {"opscope", "executorch", "compiler", "os"} <= found.versions.keys()
-    assert target(board).conditions().load_average is not None
+    assert native_over_ssh(board).conditions().load_average is not None
 
 
 @runtime
 def test_the_same_is_computed_there_as_here(board: sshd.Sshd, toy_program: Path, tmp_path: Path) -> None:
-    """Inputs, outputs and trace cross the line whole; nothing is left in the working directory of the device."""
-    for name in ("there", "here"):
+    """Inputs, outputs and trace cross the line whole; the device keeps the runtime and the program, and no more."""
+    used = native_over_ssh(board)
+    here = native_target().execute(_job(toy_program), tmp_path)
+    kept = []
+    for name in ("there", "again"):
         (tmp_path / name).mkdir()
-    used = target(board)
-    with used.reserved():
-        there = used.execute(job(toy_program), tmp_path / "there")
-    here = native_target().execute(job(toy_program), tmp_path / "here")
-    assert there.failure is None
-    assert there.measurement.output_sha256 == here.measurement.output_sha256
-    assert sorted(path.name for path in (tmp_path / "there").iterdir()) == ["log.txt", "outputs.npz", "trace.etdump"]
-    assert not (board.home / OWN / "work").exists()
-
-
-@runtime
-def test_what_the_device_has_is_not_sent_again(board: sshd.Sshd, toy_program: Path, tmp_path: Path) -> None:
-    """Runtime and program are kept by their content."""
-    target(board).execute(job(toy_program), tmp_path)
-    before = {path: path.stat().st_ctime_ns for path in (board.home / OWN / "runtimes").rglob("*")}
-    target(board).execute(job(toy_program), tmp_path)
-    assert {path: path.stat().st_ctime_ns for path in (board.home / OWN / "runtimes").rglob("*")} == before
-    assert sum(path.stat().st_size for path in before) < 25_000_000
+        with used.reserved():
+            there = used.execute(_job(toy_program), tmp_path / name)
+        assert there.failure is None
+        assert there.measurement.output_sha256 == here.measurement.output_sha256
+        assert sorted(path.name for path in (tmp_path / name).iterdir()) == ["log.txt", "outputs.npz", "trace.etdump"]
+        assert not (board.home / OWN / "work").exists()
+        kept.append({path: path.stat().st_ctime_ns for path in (board.home / OWN / "runtimes").rglob("*")})
+    assert kept[0] == kept[1], "what the device has is not sent again"
+    assert sum(path.stat().st_size for path in kept[0]) < 25_000_000
 
 
 @runtime
@@ -369,37 +316,43 @@ def test_a_repetition_that_the_connection_cut_is_a_failure_and_the_next_one_runs
     fragile: sshd.Sshd, toy_program: Path, tmp_path: Path
 ) -> None:
     """The device answers again at once, so nothing else is lost."""
-    used = target(fragile)
+    used = native_over_ssh(fragile)
     cutter = threading.Thread(target=lambda: fragile.waits_for_run() and fragile.cut())
     with used.reserved():
-        assert used.execute(job(toy_program), tmp_path).failure is None
+        assert used.execute(_job(toy_program), tmp_path).failure is None
         cutter.start()
         lost = used.execute(Job(str(toy_program), run_as([]), 400_000, 0, 60.0, traced=False), tmp_path)
         cutter.join()
-        assert lost.failure is not None
         assert lost.failure.kind is FailureKind.DEVICE
-        assert used.execute(job(toy_program), tmp_path).failure is None
+        assert used.execute(_job(toy_program), tmp_path).failure is None
 
 
 # ---- the Python of the device
 
 
 @runtime
-def test_the_python_of_a_device_computes_the_same(board: sshd.Sshd, toy_program: Path, tmp_path: Path) -> None:
-    """With opscope sent along; features are switched off and proved off there, too."""
-    used = python_on(device(board), sys.executable)
-    probed = used.probe()
-    assert {"python", "executorch", "os"} <= used.environment().versions.keys()
+def test_the_python_of_a_device_computes_the_same_and_measures_ceilings_again(
+    board: sshd.Sshd, toy_program: Path, tmp_path: Path
+) -> None:
+    """With opscope sent along; features are switched off there, too, and the identity is that of the device."""
+    used = python_on(_device(board), sys.executable)
+    probed, versions = used.probe(), used.environment().versions
+    assert {"python", "executorch", "os"} <= versions.keys()
     fields = frozenset(probed.fields)
     clear = isa.cleared_fields(probed.arch, [isa.default_ablation(probed.arch, fields).name], fields)
     with used.reserved():
-        outcome = used.execute(job(toy_program, clear), tmp_path)
+        outcome = used.execute(_job(toy_program, clear), tmp_path)
+        identity = used.identity()
+        again = used.ceilings_again(drift_sample(round_ceilings()))
     assert outcome.failure is None
     assert outcome.measurement.mask.cleared == clear
     assert sorted(path.name for path in tmp_path.iterdir()) == ["log.txt", "outputs.npz", "trace.etdump"]
     (tmp_path / "here").mkdir()
-    here = native_target().execute(job(toy_program, clear), tmp_path / "here")
+    here = native_target().execute(_job(toy_program, clear), tmp_path / "here")
     assert here.measurement.output_sha256 == outcome.measurement.output_sha256
+    assert identity == used.identity()
+    assert (again.cleared, again.threads) == ([], 1)
+    assert {ceiling.working_set for ceiling in again.memory} == {1 << 15, 1 << 20}
 
 
 @runtime
@@ -416,23 +369,9 @@ def test_files_where_a_session_begins_are_not_executed(tmp_path: Path, monkeypat
     lines = (f"ForceCommand {session}", "Subsystem none /bin/false # no sftp")
     with sshd.running(tmp_path / "s", lines=lines) as server:
         monkeypatch.setenv(VARIABLE, server.options)
-        found = python_on(device(server), sys.executable).environment()
+        found = python_on(_device(server), sys.executable).environment()
     assert found.versions["executorch"]
     assert (tmp_path / "seen").exists()
-
-
-@runtime
-def test_the_python_of_a_device_measures_ceilings_again(board: sshd.Sshd) -> None:
-    """Those that were kept for it and no others; its identity is that of the device, not of this host's files."""
-    used = python_on(device(board), sys.executable)
-    with used.reserved():
-        identity = used.identity()
-        again = used.ceilings_again(drift_sample(round_ceilings()))
-    assert identity is not None
-    assert identity == used.identity()
-    assert (identity.executorch, identity.library) == (used.environment().versions["executorch"], "")
-    assert (again.cleared, again.threads) == ([], 1)
-    assert {ceiling.working_set for ceiling in again.memory} == {1 << 15, 1 << 20}
 
 
 def test_a_python_that_lacks_something_is_told_what(board: sshd.Sshd, tmp_path: Path) -> None:
@@ -441,26 +380,22 @@ def test_a_python_that_lacks_something_is_told_what(board: sshd.Sshd, tmp_path: 
     bare.write_text(f'#!/bin/sh\nexec {sys.executable} -S -E "$@"\n')
     bare.chmod(0o755)
     with pytest.raises(MissingDependencyError, match="cannot run models") as caught:
-        python_on(device(board), str(bare)).probe()
+        python_on(_device(board), str(bare)).probe()
     assert "pip install executorch" in str(caught.value.hint)
 
 
 # ---- devices that cannot be used
 
 
-def test_a_key_that_the_device_does_not_know_is_refused(fragile: sshd.Sshd) -> None:
-    """Permission denied, and how to be let in."""
+def test_a_device_that_does_not_let_us_in(fragile: sshd.Sshd) -> None:
+    """A key that it does not know, with how to be let in; then nobody listens."""
     (fragile.home.parent / "authorized_keys").write_text("")
     with pytest.raises(DeviceError, match=r"refused the login: .*Permission denied") as caught:
-        shell(fragile).run(["true"], 20)
+        _shell(fragile).run(["true"], 20)
     assert "ssh-copy-id board" in str(caught.value.hint)
-
-
-def test_a_device_that_is_off_is_said_to_be(fragile: sshd.Sshd) -> None:
-    """Nobody listens."""
     fragile.stop()
     with pytest.raises(DeviceError, match=r"is unreachable: .*refused"):
-        shell(fragile).run(["true"], 20)
+        _shell(fragile).run(["true"], 20)
 
 
 def told_machine(directory: Path, machine: str) -> dict[str, str]:
@@ -476,10 +411,11 @@ def test_an_architecture_without_a_runtime_is_refused(tmp_path: Path, monkeypatc
     with sshd.running(tmp_path / "s", told_machine(tmp_path / "bin", "armv7l")) as server:
         monkeypatch.setenv(VARIABLE, server.options)
         with pytest.raises(FeatureError, match="type armv7l"):
-            target(server).probe()
+            native_over_ssh(server).probe()
         assert list(server.home.rglob("*")) in ([], [server.home / OWN, server.home / OWN / MARK])
 
 
+@pytest.mark.nightly
 @runtime
 def test_a_device_that_cannot_run_what_was_sent_is_told_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It says it is of another architecture than it is: the loader cannot be executed there."""
@@ -488,19 +424,18 @@ def test_a_device_that_cannot_run_what_was_sent_is_told_apart(tmp_path: Path, mo
     with sshd.running(tmp_path / "s", told_machine(tmp_path / "bin", other)) as server:
         monkeypatch.setenv(VARIABLE, server.options)
         with pytest.raises(DeviceError, match=f"cannot run programs for {other}.*") as caught:
-            target(server).probe()
+            native_over_ssh(server).probe()
         assert "architecture" in str(caught.value.hint)
 
 
 @runtime
-def test_a_full_device_is_said_with_its_room(board: sshd.Sshd, small_disk: Path) -> None:
-    """The runtime does not fit: the place, the room, what to do; no half of it is left."""
-    with pytest.raises(
-        DeviceError, match=f"cannot keep files in {small_disk}/{OWN} on the device, . MiB free"
-    ) as caught:
-        target(board, small_disk).probe()
+def test_a_device_that_cannot_keep_the_runtime_says_why(board: sshd.Sshd, unwritable: tuple[Path, str]) -> None:
+    """The place, the room or the words of its system, what to do; no half of it is left."""
+    place, words = unwritable
+    with pytest.raises(DeviceError, match=f"cannot keep files in {place}/{OWN} on the device.*({words})") as caught:
+        native_over_ssh(board, place).probe()
     assert "?dir=PATH" in str(caught.value.hint)
-    assert not list((small_disk / OWN / "runtimes").iterdir())
+    assert not list(place.glob(f"{OWN}/runtimes/*"))
 
 
 @runtime
@@ -508,7 +443,7 @@ def test_a_device_that_fills_up_in_the_middle_fails_the_repetition(
     board: sshd.Sshd, toy_program: Path, tmp_path: Path
 ) -> None:
     """There is no room for the trace: the repetition is the device's failure, not one of this machine's disk."""
-    used = target(board)
+    used = native_over_ssh(board)
     used.probe()
     limited = board.home / "limited"
     limited.write_text('#!/bin/sh\nulimit -f 8\nexec "$@"\n')
@@ -516,18 +451,8 @@ def test_a_device_that_fills_up_in_the_middle_fails_the_repetition(
     real = used.jobs._runner._command
     used.jobs._runner._command = lambda: [str(limited), *real()]
     failure = used.execute(Job(str(toy_program), run_as([]), 300, 0, 60.0), tmp_path).failure
-    assert failure is not None
     assert failure.kind is FailureKind.DEVICE
     assert "cannot be written" in failure.message
-
-
-@runtime
-def test_a_read_only_device_is_said_to_be(board: sshd.Sshd, read_only: Path) -> None:
-    """With the words of its system."""
-    with pytest.raises(
-        DeviceError, match=f"cannot keep files in {read_only}/o/{OWN} on the device.*(Read-only|Permission)"
-    ):
-        target(board, read_only / "o").probe()
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,7 @@ corpus = pytest.importorskip("fuzz.corpus", reason="the fuzzer is not part of a 
 def run(*options: str) -> subprocess.CompletedProcess[str]:
     """The command line of the fuzzer, with the planted faults in reach."""
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT / "tests"), os.environ.get("PYTHONPATH", "")])}
-    command = [sys.executable, "-m", "fuzz.run", *options]
+    command = [sys.executable, "-m", "fuzz", *options]
     return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
 
 
@@ -31,7 +31,7 @@ def run(*options: str) -> subprocess.CompletedProcess[str]:
 @pytest.mark.parametrize("name", fuzzed.targets())
 def test_a_reader_refuses_damage_and_nothing_worse(name: str, tmp_path: Path) -> None:
     """A hundred inputs, with a fixed seed: no other exception, crash, hang, flood of memory, or wrong table."""
-    done = run("--target", name, "--seconds", "1", "--least", "101", "--seed", "1", "--findings", str(tmp_path))
+    done = run(name, "--seconds", "1", "--least", "101", "--seed", "1", "--findings", str(tmp_path))
     assert done.returncode == 0, done.stdout + done.stderr
     inputs = int(re.search(r"([\d,]+) inputs", done.stdout)[1].replace(",", ""))
     assert inputs > 100
@@ -58,7 +58,7 @@ def test_fuzzing_starts_from_valid_inputs(name: str) -> None:
 )
 def test_a_planted_fault_is_found_and_made_small(fault: str, expected: str, tmp_path: Path) -> None:
     """The run ends with 1, names the fault, and leaves the smallest input that shows it."""
-    done = run("--target", f"planted_faults:{fault}", "--seconds", "1", "--findings", str(tmp_path))
+    done = run(f"planted_faults:{fault}", "--seconds", "1", "--findings", str(tmp_path))
     assert (done.returncode, done.stderr) == (1, "") or fault == "crashes"
     assert re.search(expected, done.stdout), done.stdout + done.stderr
     inputs = [path for path in tmp_path.iterdir() if path.suffix != ".txt"]
@@ -68,7 +68,7 @@ def test_a_planted_fault_is_found_and_made_small(fault: str, expected: str, tmp_
 
 def test_a_sound_reader_has_no_finding(tmp_path: Path) -> None:
     """The run ends with 0 and writes nothing."""
-    done = run("--target", "planted_faults:sound", "--seconds", "1", "--findings", str(tmp_path / "findings"))
+    done = run("planted_faults:sound", "--seconds", "1", "--findings", str(tmp_path / "findings"))
     assert (done.returncode, done.stderr) == (0, "")
     assert not (tmp_path / "findings").exists()
 
@@ -77,10 +77,10 @@ def test_a_finding_is_read_again(tmp_path: Path) -> None:
     """With the exit code that tells whether it still fails."""
     damaged = tmp_path / "damaged"
     damaged.write_bytes(b"short")
-    again = run("--target", "planted_faults:raises", "--input", str(damaged))
+    again = run("planted_faults:raises", "--input", str(damaged))
     assert (again.returncode, again.stdout.startswith("failed KeyError")) == (1, True)
     damaged.write_bytes(b"another_input")
-    assert run("--target", "planted_faults:raises", "--input", str(damaged)).returncode == 0
+    assert run("planted_faults:raises", "--input", str(damaged)).returncode == 0
 
 
 def test_a_row_of_blanks_takes_time_that_fits_its_size(tmp_path: Path) -> None:
@@ -89,20 +89,20 @@ def test_a_row_of_blanks_takes_time_that_fits_its_size(tmp_path: Path) -> None:
     heading = next(number for number, line in enumerate(lines) if b"[node type]" in line or b"node type," in line)
     damaged = tmp_path / "damaged"
     damaged.write_bytes(b"".join([*lines[: heading + 1], b" " * (1 << 14) + b"x\n", *lines[heading + 1 :]]))
-    done = run("--target", "benchmark-text", "--input", str(damaged))
+    done = run("benchmark-text", "--input", str(damaged))
     assert (done.returncode, done.stdout.partition(" ")[0]) == (0, "refused")
 
 
 def test_an_unknown_target_is_refused() -> None:
     """The known ones are listed."""
-    done = run("--target", "etdumb", "--seconds", "1")
+    done = run("etdumb", "--seconds", "1")
     assert done.returncode != 0
     assert "etdump" in done.stderr
 
 
 def test_lines_that_an_input_reaches_are_seen(tmp_path: Path) -> None:
     """Otherwise nothing tells which damage leads on, and fuzzing is blind."""
-    done = run("--target", "etdump", "--seconds", "0", "--least", "30", "--findings", str(tmp_path))
+    done = run("etdump", "--seconds", "0", "--least", "30", "--findings", str(tmp_path))
     assert int(re.search(r"(\d+) lines covered", done.stdout)[1]) > 200
 
 

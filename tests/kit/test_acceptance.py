@@ -27,7 +27,6 @@ from opscope.reports.content.content import ReportContent
 from opscope.reports.report import html, markdown_report
 from texts import NO_MICROKERNEL
 from traces import etdump
-from whole_report import whole_report
 
 ROOT = Path(__file__).parents[2]
 CHECKLIST = (ROOT / "docs" / "design" / "published-documents.md").read_text(encoding="utf-8")
@@ -226,7 +225,7 @@ def test_it_says_that_it_is_a_reconstruction(fp16, text):
 
 def test_kernels_of_a_log_are_shown_and_not_called_run(fp16):
     """Those with SME2 in their names, and what the names in the trace say."""
-    section = whole_report(fp16).replace("\\", "").split("## Kernel Insights")[1].split("\n## ")[0]
+    section = markdown_report(fp16).replace("\\", "").split("## Kernel Insights")[1].split("\n## ")[0]
     assert "| xnn_pf16_igemm_minmax_ukernel_4x8__neonsme2 | SME2 |" in section
     assert "| xnn_f16_vlrelu_ukernel__neonfp16arith_u16 | NEON fp16 |" in section
     assert "it does not show which ran" in section
@@ -258,7 +257,7 @@ def test_what_a_name_without_packed_types_means_depends_on_the_machine(machine, 
     run = content(kit_files.write_run(tmp_path / "mac", pairs=[kit_files.pair("alpha", "beta")]))
     environment = msgspec.structs.replace(run.manifest.environment, machine=machine)
     shown = msgspec.structs.replace(run, manifest=msgspec.structs.replace(run.manifest, environment=environment))
-    section = whole_report(shown).split("## Kernel Insights")[1].split("\n## ")[0]
+    section = markdown_report(shown).split("## Kernel Insights")[1].split("\n## ")[0]
     assert told in section
     assert "SME family" not in section
     assert NO_MICROKERNEL in section

@@ -24,13 +24,13 @@ import pytest
 import aie_published
 import kit_files
 from aie_traces import json_text
+from beside import DOCUMENTS, reads_documents
 from command_line import ended_here
 
 ROOT = Path(__file__).parents[2]
 sys.path.append(str(ROOT / "docs"))
 import promises  # noqa: E402  (a script beside the pages)
 
-DOCUMENTS = ROOT.resolve().parent / "shared" / "seeds"
 ALL = [(document, kind, row) for document, kind, row in promises.promises().rows()]
 PLACEHOLDERS = {
     "<model>": "toy",
@@ -57,7 +57,7 @@ def filled(text: str) -> str:
     return text
 
 
-@pytest.mark.skipif(not DOCUMENTS.is_dir(), reason="the documents are not here")
+@reads_documents
 def test_rows_and_documents_agree() -> None:
     """Everything that a document quotes has its row, and every row is in its document."""
     texts = promises.texts(DOCUMENTS)

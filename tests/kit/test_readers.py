@@ -195,8 +195,8 @@ def test_a_run_is_read_in_both_layouts(tmp_path, nested):
     assert (run.model, run.executorch.sha, run.executorch.dirty) == (kit_files.MODEL, "0123abcd", True)
 
 
-def test_roles_come_from_the_comparisons_alone(tmp_path):
-    """Without them nobody has a role, whatever the names are; with them the config decides."""
+def test_roles_come_from_the_comparisons_else_from_names_with_on_and_off(tmp_path):
+    """The kit's template asks for no comparison; where a config asks, it decides."""
     directory = write_run(tmp_path / "mac")
     for name, other in (("alpha", "sme2_on"), ("beta", "sme2_off")):
         for file in ("manifest.json", "metrics.json"):
@@ -205,8 +205,9 @@ def test_roles_come_from_the_comparisons_alone(tmp_path):
         for path in (directory / other).iterdir():
             path.rename(path.with_name(path.name.replace(name, other)))
     run = read_kit(directory)
-    assert [(e.listed.experiment, e.role) for e in run.experiments] == [("sme2_on", None), ("sme2_off", None)]
-    assert codes(run) == ["kit_no_roles"]
+    roles = [(experiment.listed.experiment, experiment.role) for experiment in run.experiments]
+    assert roles == [("sme2_on", Role.CANDIDATE), ("sme2_off", Role.BASELINE)]
+    assert codes(run) == ["kit_roles_by_name"]
     asked = read_kit(write_run(tmp_path / "asked", pairs=[pair("beta", "alpha")]))
     assert [e.role for e in asked.experiments] == [Role.CANDIDATE, Role.BASELINE]
     assert [(p.baseline, p.candidate) for p in asked.comparisons] == [("beta_t1", "alpha_t1")]

@@ -12,9 +12,8 @@ from opscope.api import analyze, compare, content, read, report
 from opscope.bundle.manifest import Role
 from opscope.core.errors import NotFoundError, TraceFormatError
 from opscope.core.stats.effect import Verdict
-from opscope.reports.report import html
+from opscope.reports.report import html, markdown_report
 from texts import ALL_FEATURES_ON
-from whole_report import whole_report
 
 
 @pytest.fixture
@@ -149,7 +148,7 @@ def test_a_report_can_be_written_elsewhere(paired, tmp_path):
 def test_a_report_says_what_is_not_known(paired):
     """The machine, the features and the seed are in no file of the kit; nothing is claimed about them."""
     shown = content(paired)
-    for text in (whole_report(shown), html(shown)):
+    for text in (markdown_report(shown), html(shown)):
         assert "not known" in text
         assert "None" not in text
         assert ALL_FEATURES_ON not in text
@@ -162,7 +161,7 @@ def test_a_report_without_roles_compares_nothing(plain):
     """It lists the experiments and says that the baseline is not known."""
     shown = content(plain)
     assert (shown.comparisons, [r.variant.role for r in shown.variants]) == ([], [None, None])
-    assert "which of 2 variants is the baseline" in whole_report(shown)
+    assert "which of 2 variants is the baseline" in markdown_report(shown)
 
 
 def test_a_report_lists_what_failed(plain):
@@ -170,7 +169,7 @@ def test_a_report_lists_what_failed(plain):
     crash = {"experiment": "gone", "threads": 1, "status": "ok", "metrics": {"median_ms": float("nan")}}
     kit_files.write_json(plain / "metrics.json", {"results": [crash]})
     (plain / "beta/toy_fp32_beta_t1.etdump").write_text("dummy-etdump\n")
-    text = whole_report(content(plain))
+    text = markdown_report(content(plain))
     assert "round 0 of gone\\_t1 failed" in text
     assert "its median is not a number" in text
     assert "beta\\_t1 has no result" in text

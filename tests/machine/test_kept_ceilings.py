@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import multiprocessing
 from collections.abc import Callable
-from importlib.util import find_spec
 from pathlib import Path
 
 import msgspec
@@ -21,12 +20,11 @@ from opscope.api import Settings, profile
 from opscope.bundle.bundle import Bundle
 from opscope.bundle.manifest import Target, Variant
 from opscope.core.errors import DeviceError, RunError
-from opscope.machine.ceilings_cache import (
+from opscope.machine.ceilings.cache import (
     LARGEST_FILE,
     MOST_FILES,
     CeilingsCache,
     MachineIdentity,
-    fingerprint,
 )
 from opscope.machine.environment import cpu_revision
 from opscope.program.ceilings import (
@@ -39,11 +37,8 @@ from opscope.program.ceilings import (
     drift_sample,
     unmeasured,
 )
-from opscope.runtimes.ceilings.process import measuring_modules, probes_version
-from opscope.runtimes.executorch.runners.python import CEILINGS_CHILD, python_here
-from opscope.runtimes.litert.target import MODULES as LITERT
-from opscope.runtimes.onnxruntime.target import MODULES as ONNX
-from opscope.runtimes.openvino.target import MODULES as OPENVINO
+from opscope.runtimes.ceilings.process import probes_version
+from opscope.runtimes.executorch.runners.python import python_here
 from programs import write_tiny_program
 from texts import CONNECTION_LOST
 
@@ -113,7 +108,7 @@ def test_a_second_run_uses_the_ceilings_of_the_first_when_a_probe_agrees(runs: R
     assert second.drift is not None
     assert (second.drift.kept_since, second.drift.checked_at) == (first.measured_at, "2026-01-02T12:15:00+00:00")
     assert [(check.ceiling, check.ratio) for check in second.drift.checks] == [
-        ("f32 gemm", 1.0),
+        ("f32 with avx512f", 1.0),
         ("copy of 32.0 KiB", 1.0),
         ("copy of 1.00 MiB", 1.0),
     ]
@@ -132,12 +127,10 @@ def test_a_second_run_uses_the_ceilings_of_the_first_when_a_probe_agrees(runs: R
         {"hypervisor": True},
         {"usable_cpus": 1},
         {"fields": ["avx", "avx2"]},
-        {"executorch": "1.5.2"},
-        {"library": "1000 bytes of 2"},
     ],
 )
 def test_on_anything_else_ceilings_are_measured(runs: Runs, changes: dict[str, object]) -> None:
-    """Another processor, microcode, host, kernel, governor or library; what was kept before stays usable."""
+    """Another processor, microcode, host, kernel, or governor; what was kept before stays usable."""
     runs.run(target())
     other, same = target(**changes), target()
     runs.run(other)
@@ -160,13 +153,6 @@ def test_other_probes_are_other_ceilings() -> None:
     assert len(probes_version()) == 16
     own, other = (CeilingsCache(machine_identity(), probes).file([], 1) for probes in (probes_version(), "0" * 16))
     assert own != other
-
-
-def test_the_probes_are_those_of_every_runtime() -> None:
-    """Whether they are a module or a folder."""
-    children = [CEILINGS_CHILD, *(own.ceilings for own in (LITERT, ONNX, OPENVINO))]
-    files = {Path(str(find_spec(child).origin)) for child in children}
-    assert files < set(measuring_modules())
 
 
 def test_a_machine_that_became_slower_is_measured_anew(runs: Runs) -> None:
@@ -319,8 +305,6 @@ class Scattering(FakeTarget):
         for name in ("compute", "elements", "memory", "dispatch"):
             lists[name] = [
                 msgspec.structs.replace(ceiling, rate=Rate(ceiling.rate.best, ceiling.rate.best, 10, 0.5))
-                if ceiling.rate
-                else ceiling
                 for ceiling in getattr(round_ceilings(variant.cleared, variant.threads), name)
             ]
         return msgspec.structs.replace(round_ceilings(variant.cleared, variant.threads), **lists)
@@ -435,14 +419,6 @@ def test_both_directions_are_held_to_the_tolerance(speed: float, agrees: bool, e
     assert (drift.agrees, drift.exceeded) == (agrees, exceeded)
 
 
-def test_ceilings_of_an_earlier_opscope_still_open() -> None:
-    """A file without the new fields is one of measured ceilings."""
-    old = json.loads(msgspec.json.encode(round_ceilings()))
-    for field in ("cpu_share", "measured_at", "origin", "drift", "notes"):
-        del old[field]
-    assert msgspec.json.decode(json.dumps(old), type=Ceilings) == round_ceilings()
-
-
 @pytest.mark.parametrize(
     ("cpuinfo", "revision"),
     [
@@ -462,16 +438,6 @@ def test_the_revision_of_a_processor_is_read(cpuinfo: str, revision: str | None)
     assert cpu_revision(cpuinfo) == revision
 
 
-def test_another_build_of_the_library_is_told_by_its_file(tmp_path: Path) -> None:
-    """Size and time; a file that is not there is no error."""
-    library = tmp_path / "library.so"
-    assert fingerprint(library) == ""
-    library.write_bytes(b"1")
-    first = fingerprint(library)
-    library.write_bytes(b"12")
-    assert fingerprint(library) != first
-
-
 @pytest.mark.parametrize(
     "make",
     [
@@ -480,14 +446,13 @@ def test_another_build_of_the_library_is_told_by_its_file(tmp_path: Path) -> Non
     ],
 )
 def test_a_target_measures_the_same_ceilings_again(make: Callable[[], FakeTarget | python_here]) -> None:
-    """Those that were asked for, in the same shapes and with the same kernels, in a fraction of the time."""
+    """Those that were asked for, of the same levels, in a fraction of the time."""
     tried = make()
     kept = tried.ceilings(run_as([]))
     assert kept is not None
     sample = drift_sample(kept)
     again = tried.ceilings_again(sample)
     assert [unmeasured(ceiling) for ceiling in again.all()] == [unmeasured(ceiling) for ceiling in sample.all()]
-    assert [ceiling.operators for ceiling in again.all()] == [ceiling.operators for ceiling in sample.all()]
-    assert all(ceiling.rate for ceiling in again.all())
+    assert all(ceiling.rate.best for ceiling in again.all())
     assert (again.cleared, again.threads) == ([], 1)
     assert tried.identity() == make().identity() is not None

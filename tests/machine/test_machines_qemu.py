@@ -14,6 +14,7 @@ from opscope.experiment.target import RunTarget
 from opscope.machine import isa
 from opscope.runtimes.executorch.runners.native import NativeJobs
 from qemu import emulated_x86
+from waiting import HANG
 
 # QEMU's name of the CPU -> the groups that it has. None has AVX-512: QEMU's own code does not emulate it.
 GROUPS = {
@@ -33,7 +34,7 @@ pytestmark = pytest.mark.runtime
 def output(target: NativeJobs | RunTarget, program: Path, clear: list[str], place: Path) -> np.ndarray:
     """What one inference computes with these fields cleared."""
     place.mkdir()
-    outcome = target.execute(Job(str(program), run_as(clear), 1, 0, timeout_seconds=250.0), place)
+    outcome = target.execute(Job(str(program), run_as(clear), 1, 0, timeout_seconds=HANG), place)
     assert outcome.failure is None
     return np.asarray(np.load(place / "outputs.npz")["arr_0"])
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from aie_captures import REAL, Captures, made
+from aie_captures import Captures, made
+from beside import CAPTURES, reads_captures
 
 
 @pytest.fixture(scope="session")
@@ -13,13 +14,13 @@ def made_captures(tmp_path_factory: pytest.TempPathFactory) -> Captures:
     return made(tmp_path_factory.mktemp("captures"))
 
 
-@pytest.fixture(params=["made", "real"])
+@pytest.fixture(params=["made", pytest.param("real", marks=reads_captures)])
 def captures(request: pytest.FixtureRequest, made_captures: Captures) -> Captures:
-    """All captures; the real ones are skipped where they are absent."""
-    return made_captures if request.param == "made" else Captures(REAL)
+    """All captures; the real ones only where they are."""
+    return made_captures if request.param == "made" else Captures(CAPTURES)
 
 
 @pytest.fixture
 def real_captures() -> Captures:
     """The real ones alone, for what depends on where events lie within a call."""
-    return Captures(REAL)
+    return Captures(CAPTURES)

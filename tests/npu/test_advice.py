@@ -8,6 +8,7 @@ import pytest
 from aie_captures import NPU1_GEMM, NPU2_GEMM, WORDS, Captures
 from aie_gemm import NAMES, Gemm, read, traced
 from aie_traces import Span, Tile, commands, plain_command
+from beside import reads_captures
 from opscope.core.table.tiles import TileTrace
 from opscope.npu.analysis.advice import TraceAdvice, advise, levels, traffic
 from opscope.npu.analysis.calls import pair_calls
@@ -65,6 +66,7 @@ def test_a_pulse_every_few_cycles_is_written_as_repeats() -> None:
     assert found == (1 + 1 + 1, 1 + 1 + 2)
 
 
+@reads_captures
 def test_the_npu1_capture_ends_early_and_three_events_are_why(real_captures: Captures) -> None:
     """Its 64 KiB hold 6 % of the calls; without the busiest port, vector work and memory stalls the whole run fits."""
     said = run_specification(tiling=tiling((32, 64, 64), (256, 768, 768)), arch="npu1", dtype="bf16")
@@ -80,6 +82,7 @@ def test_the_npu1_capture_ends_early_and_three_events_are_why(real_captures: Cap
     assert [finding.rule for finding in found.findings] == ["trace_cut"]
 
 
+@reads_captures
 def test_the_npu2_capture_reaches_many_times_as_far_without_vector_work(real_captures: Captures) -> None:
     """Pulses of two cycles fill it; how long the whole run is was not said, so the advice stops at ten times."""
     found = advised(

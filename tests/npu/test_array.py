@@ -9,17 +9,15 @@ from pathlib import Path
 import pytest
 
 from aie_captures import NPU1_GEMM, Captures
+from aie_cores import analysed
 from aie_gemm import NAMES, Gemm, read, traced
 from aie_traces import Span, words_text
 from opscope.core.table.tiles import TileTrace, Unit
 from opscope.npu.analysis.array import AlignAt, ArrayView, align, array_view, heat_map
 from opscope.npu.analysis.calls import CallSpans
 from opscope.npu.analysis.iterations import Iteration, Iterations
-from opscope.npu.analysis.prediction import against, repeated_iterations
 from opscope.npu.analysis.specification import RunSpecification, run_specification
-from opscope.npu.analysis.tiles import TilesTerms, examine
 from opscope.npu.analysis.traced_core import TracedCore
-from opscope.npu.cost_model import cost_model
 from opscope.npu.readers.words import read_words
 from opscope.program.cost.gemm import tiling
 
@@ -56,7 +54,7 @@ def grouped(calls: CallSpans, each: int) -> Iterations:
 
 def known(tile: TileTrace, said: RunSpecification, each: int = 4) -> TracedCore:
     """A core with all that the view needs."""
-    core = examine(tile, TilesTerms(said))
+    (core,) = analysed(tile, said=said).cores
     return core._replace(iterations=grouped(core.pairing.calls, each), lost=())
 
 
@@ -189,15 +187,6 @@ def test_the_rate_of_the_array_is_the_work_of_all_in_the_runtime() -> None:
     found = viewed(*ARRAY)
     assert found.iterations[0].mac_per_cycle == pytest.approx(16 * 4 * MACS / (3 * 513 + 300 + 30))
     assert viewed(*ARRAY, said=run_specification()).iterations[0].mac_per_cycle is None
-
-
-def test_a_cost_model_of_iterations_against_an_array() -> None:
-    """The common iterations of all cores: each starts four periods after the one before."""
-    model = cost_model(iteration_step=2000, total=6000)
-    assert model is not None
-    step, total = against(model, repeated_iterations(viewed(*ARRAY, at="first-call"))).rows
-    assert (step.measured, step.error_cycles, step.n) == (4 * 513, 2000 - 4 * 513, 2)
-    assert (total.measured, total.n) == (11 * 513 + 300, 3)
 
 
 def test_the_heat_map_has_a_place_for_every_tile() -> None:

@@ -119,22 +119,6 @@ def test_without_common_iterations_stalls_are_counted_for_each_call(tmp_path: Pa
     assert (row.baseline, row.candidate) == (pytest.approx(900 * 5 / 23), pytest.approx(720 * 5 / 29))
 
 
-def test_analyses_without_the_stalls_of_iterations_give_shares_without_a_verdict(tmp_path: Path) -> None:
-    """An earlier opscope wrote them; what they lack is said, and nothing is judged by a share."""
-    product = TilesRequest(M=32, K=128, N=32, m=16, k=32, n=32, row=1, col=1, iterations=3, dtype="bf16", arch="npu1")
-    for name in "ab":
-        trace = side(tmp_path / name, Gemm(outputs=6, rest=700 + ord(name))) / "0.json"
-        written = json.loads(to_json(analyze_tiles(trace, product).analysis))
-        for row in written["tiles"][0]["iterations"]:
-            del row["split"], row["gap"]
-        (tmp_path / name / "analysis.json").write_text(json.dumps(written))
-    found = compared(tmp_path / "a", tmp_path / "b")
-
-    assert found.stall_cycles == []
-    assert {row.verdict for row in found.stalls} == {Verdict.UNDECIDABLE}
-    assert any("stalls have no verdict" in note for note in found.notes)
-
-
 def test_the_gate_does_not_name_a_stall_whose_share_grew(tmp_path: Path) -> None:
     """What became worse are figures in cycles."""
     before = side(tmp_path / "a", *(Gemm(**FEW, call=300 + number, rest=900) for number in range(6)))

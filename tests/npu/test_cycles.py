@@ -21,7 +21,7 @@ from opscope.npu.analysis.cycles import (
     activity,
     claimed_twice,
     cycle_findings,
-    split_spans,
+    split_by,
 )
 
 MARKS = "0@100 1@200 0@300 1@400"
@@ -110,7 +110,7 @@ def test_without_calls_there_is_no_window() -> None:
 def test_spans_of_time_are_split_one_by_one() -> None:
     """For each of them, in their order, even where they overlap each other."""
     tile = core(MARKS, {"INSTR_VECTOR": [(110, 150)], "LOCK_STALL": [(190, 290)]})
-    found = split_spans(tile, np.array([0, 100, 140]), np.array([1000, 200, 140]))
+    found = split_by(activity(tile), np.array([0, 100, 140]), np.array([1000, 200, 140]))
     assert found["vector"].tolist() == [40, 40, 0]
     assert found["lock_stall"].tolist() == [100, 10, 0]
     assert found["other"].tolist() == [860, 50, 0]

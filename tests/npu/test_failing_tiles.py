@@ -19,9 +19,7 @@ from texts import IF_SHARED, NOTHING_TO_REPORT, REPORT_THE_BUG
 
 Run: TypeAlias = Callable[..., tuple[int, str]]
 BUG = "a bug in opscope (KeyError: 'planted')"
-SIZES = (
-    "--M 48 --K 128 --N 32 --m 16 --k 32 --n 32 --row 1 --col 1 --dtype bf16 --arch npu1 --predicted-step 900".split()
-)
+SIZES = "--M 48 --K 128 --N 32 --m 16 --k 32 --n 32 --row 1 --col 1 --dtype bf16 --arch npu1".split()
 
 
 pytestmark = pytest.mark.usefixtures("as_for_users")
@@ -48,8 +46,8 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """The row of the core without a bug."""
     trace = saved(tmp_path_factory.mktemp("whole") / "t.json", Gemm().tile())
     asked = dict(zip((word.strip("-") for word in SIZES[::2]), SIZES[1::2], strict=True))
-    numbers = {name: int(value) for name, value in asked.items() if value.isdecimal() and name != "predicted-step"}
-    request = aie.TilesRequest(**numbers, dtype="bf16", arch="npu1", predicted_step=900)
+    numbers = {name: int(value) for name, value in asked.items() if value.isdecimal()}
+    request = aie.TilesRequest(**numbers, dtype="bf16", arch="npu1")
     (row,) = json.loads(to_json(aie.analyze_tiles(trace, request).analysis))["tiles"]
     return row
 
@@ -66,7 +64,6 @@ PARTS = {
     "core_wait": "the waits of tile 2,0",
     "iteration_rates": "the cycles of iterations of tile 2,0",
     "array_view": "all cores together",
-    "against": "the comparison with the cost model",
     "inconsistencies": "contradictions in the given values",
     "wait_findings": "waits of other units",
     "recommendations": "the advice on tile 2,0",
@@ -132,7 +129,7 @@ def test_without_a_core_the_error_names_the_trace_and_what_to_attach(
     ("room", "function", "named"),
     [
         (pictures, "call_durations", "the picture durations"),
-        (page, "_figures", "the figures of the first screen"),
+        (page, "_headline_figures", "the figures of the first screen"),
         (page, "call_sequences", "the calls over time"),
         (page, "answer", "report.html"),
         (aie, "published", "the published tool's files"),
@@ -149,16 +146,3 @@ def test_a_report_with_a_bug_leaves_the_rest(
     assert document(out)["tiles"][0]["window_cycles"] > 0
     assert (out / "report.html").read_text().rstrip().endswith("</html>")
     assert (out / "report.md").exists()
-
-
-def test_a_sweep_goes_on_with_the_other_traces(tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The trace that a bug keeps from being read is named, with the exit code of what has no figures."""
-    traces = [saved(tmp_path / f"{name}.json", Gemm().tile()) for name in ("one", "two")]
-    whole = aie.analyze_tiles
-    monkeypatch.setattr(
-        aie, "analyze_tiles", lambda path, request: broken() if path.name == "two.json" else whole(path, request)
-    )
-    code, said = run("aie", *traces, "--out", tmp_path / "out")
-    assert (code, f"warning: the trace two.json: unknown because of {BUG}" in said) == (11, True)
-    assert f"{NOTHING_TO_REPORT}: {BUG}" in (tmp_path / "out" / "sweep.md").read_text().replace("\\", "")
-    assert (tmp_path / "out" / "one" / "report.html").exists()

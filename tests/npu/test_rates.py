@@ -116,11 +116,15 @@ def test_without_sizes_there_is_no_rate() -> None:
     assert "m, k, n" in str(found.rate_reason)
 
 
-def test_without_vector_cycles_nothing_multiplies() -> None:
-    """A scalar kernel does no vector work, whatever sizes are given."""
-    found = rated(traced(Gemm(vector=0))[0], SMALL)
-    assert found.calls == 0
-    assert found.mac_per_cycle is None
+def test_a_slot_that_is_never_active_keeps_the_rates() -> None:
+    """A scalar kernel multiplies without vector instructions: its longest calls count, as where none was traced."""
+    found, expected = rated(traced(Gemm(vector=0))[0], SMALL), rated(traced(Gemm())[0], SMALL)
+    assert (found.calls, found.mac_per_cycle, found.utilisation) == (
+        expected.calls,
+        expected.mac_per_cycle,
+        expected.utilisation,
+    )
+    assert found.per_vector_cycle is None
 
 
 def test_without_a_peak_there_is_no_utilisation() -> None:

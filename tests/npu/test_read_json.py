@@ -378,7 +378,7 @@ def test_files_may_be_compressed_and_become_tables(pack, tmp_path: Path) -> None
     assert frame["scope"].unique().to_list() == ["tile_event"]
 
 
-@pytest.mark.parametrize("to", ["perfetto", "kit-csv", "speedscope", "folded", "openmetrics", "tables"])
+@pytest.mark.parametrize("to", ["perfetto", "kit-csv", "speedscope", "github-benchmark", "tables"])
 def test_other_commands_point_to_the_one_for_tiles(to: str, tmp_path: Path) -> None:
     """A trace of tiles has no inferences; it becomes a table in other files, which are refused in the same way."""
     path = tmp_path / "trace.json"

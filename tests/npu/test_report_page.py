@@ -14,16 +14,13 @@ import pytest
 from aie_gemm import Gemm
 from aie_stalls import Caller
 from aie_traces import Span, Tile, records
-from chromium import COMMAND, Chromium
-from opscope.npu.analysis.sweep import SweepRow, sweep
+from chromium import Chromium, needs_chromium
 from opscope.npu.reports.answer import answer, iteration_lines, told
-from opscope.npu.reports.page import call_sequences, tiles_html, tiles_markdown
-from opscope.npu.reports.pictures import Cell, Lane, array_map, covered, heat_map, map_legend, timeline
-from opscope.npu.reports.sweep import sweep_html, sweep_markdown, sweep_picture, sweep_sentence
+from opscope.npu.reports.page import array_map, call_sequences, tiles_html, tiles_markdown
+from opscope.npu.reports.pictures import Lane, covered, timeline
 from opscope.npu.reports.terminal import tiles_summary
 from opscope.npu.workflows.aie import TilesRequest, analyze_tiles
-from opscope.program.cost.gemm import tiling
-from texts import IN_CALLS, PART_OF_THE_TIME
+from texts import PART_OF_THE_TIME
 
 HOSTILE = "<script>alert(1)</script>|`*\x1b[31m\u202e"
 SIZES = TilesRequest(M=48, K=128, N=32, m=16, k=32, n=32, row=1, col=1, dtype="bf16", arch="npu1")
@@ -149,46 +146,24 @@ def test_a_timeline_covers_what_its_spans_cover(edges: tuple[int, int], bins: in
     assert covered(start, end, edges, bins) == pytest.approx(expected)
 
 
-def test_the_array_is_drawn_as_it_lies() -> None:
-    """The highest row at the top, columns from left to right, also where no core was traced."""
-    cells = [Cell(2, 0, 0.5, "50 %", "a"), Cell(4, 3, 1.0, "100 %", "b")]
-    found = re.findall(r'<text x="([\d.]+)%" y="(\d+)"[^>]*>(\d+ %)</text>', heat_map(cells, "cores"))
-    (left, low, _), (right, high, _) = found
-
-    assert float(left) < float(right)
-    assert int(low) > int(high)
-
-
-def opacities(*values: float) -> list[float]:
-    """How strong cells of these values are drawn."""
-    cells = [Cell(2, column, value, "", "") for column, value in enumerate(values)]
-    return [float(found) for found in re.findall(r'fill-opacity="([\d.]+)"', heat_map(cells, "cores"))]
-
-
-def test_the_heat_map_has_one_scale_for_every_array() -> None:
-    """From 0 to the peak: an evenly slow array is pale, and a small difference looks small."""
-    alone, beside = opacities(0.3), opacities(0.3, 0.9)
-
-    assert alone[0] == beside[0] < 0.4 < beside[1]
-    assert opacities(0.50, 0.51)[1] - opacities(0.50, 0.51)[0] < 0.01
-    assert opacities(0.0, 1.0) == [0.06, 0.9]
-
-
-def test_the_legend_of_the_heat_map_has_its_colours() -> None:
-    """What stands for 0 and for 100 % are the strengths of such cells."""
-    found = re.findall(r'fill-opacity="([\d.]+)"', map_legend("of the peak"))
-
-    assert [float(found[0]), float(found[-1])] == opacities(0.0, 1.0)
-    assert "100 % of the peak" in map_legend("of the peak")
-
-
-def test_cores_are_coloured_by_one_figure(tmp_path: Path) -> None:
-    """The share of the peak where all have it, else that of the cycles in calls, for all of them."""
+def test_the_array_is_a_map_of_one_figure_as_it_lies(tmp_path: Path) -> None:
+    """The share of the peak where all have it, else that of the cycles in calls; the highest row at the top."""
     rows = analyze_tiles(saved(tmp_path / "t.json", *array()), SIZES).analysis.working
     mixed = [msgspec.structs.replace(rows[0], utilisation=None), *rows[1:]]
+    shown = array_map(rows)
 
-    assert "100 % of the peak" in (array_map(rows) or "")
-    assert f"100 % {IN_CALLS}" in (array_map(mixed) or "")
+    assert (shown.label, array_map(mixed).label) == ("Share of the peak", "Share of cycles in calls")
+    assert [name for name, _ in shown.rows] == [f"row {row}" for row in sorted({row.row for row in rows}, reverse=True)]
+    assert sum(bool(cell.text) for _, cells in shown.rows for cell in cells) == len(rows)
+
+
+@pytest.mark.parametrize(("utilisation", "shade"), [(0.0, 0), (0.3, 2), (0.5, 2), (1.0, 5)])
+def test_the_map_has_one_scale_for_every_array(utilisation: float, shade: int, tmp_path: Path) -> None:
+    """From 0 to the peak: an evenly slow array is pale."""
+    rows = analyze_tiles(saved(tmp_path / "t.json", *array()), SIZES).analysis.working
+    shown = array_map([msgspec.structs.replace(row, utilisation=utilisation) for row in rows])
+
+    assert {cell.shade for _, cells in shown.rows for cell in cells if cell.text} == {shade}
 
 
 def test_names_of_lanes_are_text_beside_the_picture() -> None:
@@ -201,34 +176,6 @@ def test_names_of_lanes_are_text_beside_the_picture() -> None:
     assert "B input stream" not in picture
     assert re.findall(r'<text class="minor"[^>]*>([\d,]+)<', picture) == ["250", "750"]
     assert re.findall(r"<text x[^>]*>([\d,]+)<", picture) == ["0", "500", "1,000"]
-
-
-def axis(*heights: int | None) -> list[str]:
-    """The numbers under the picture of a sweep, from the left; of each product its M, None where that is not known."""
-    rows = [
-        SweepRow(
-            label=f"{place}.json", path="", tiling=tiling((1, 1, 1), height and (height, 256, 64)), utilisation=0.3
-        )
-        for place, height in enumerate(heights)
-    ]
-    texts = re.findall(r'<text text-anchor="middle"[^>]*>([^<]+)</text>', sweep_picture(sweep(rows)) or "")
-    return [text for text in texts if re.fullmatch(r"[\d.]+[kM]?", text)]
-
-
-def test_a_sweep_over_products_has_them_on_its_axis() -> None:
-    """Their work, in three digits, and nothing where no product is."""
-    assert axis(32, 64, 256) == ["524k", "1.05M", "4.19M"]
-
-
-def test_a_sweep_over_many_products_has_round_numbers_on_its_axis() -> None:
-    """Where the products' own labels have no room."""
-    assert axis(*range(32, 272, 8)) == ["500k", "1M", "2M", "5M"]
-
-
-def test_a_sweep_of_one_product_or_of_none_counts_its_traces() -> None:
-    """From 1, in whole numbers, each at its place."""
-    assert axis(256, 256, 256) == ["1", "2", "3"]
-    assert axis(None, None) == ["1", "2"]
 
 
 def test_an_empty_lane_draws_nothing() -> None:
@@ -253,33 +200,8 @@ def test_the_markdown_map_shows_the_array_as_it_lies(tmp_path: Path) -> None:
     """The highest row first; a place that was not traced is empty."""
     tiles = [tile for tile in array() if (tile.row, tile.column) != (5, 0)]
     text = tiles_markdown(analyze_tiles(saved(tmp_path / "t.json", *tiles)).examined)
-
-    assert re.search(r"\| row 5 \|  \| \d+\.\d % \|\n\| row 4 \| \d+\.\d % \| \d+\.\d % \|", text)
-
-
-def test_a_sweep_keeps_names_as_text() -> None:
-    """Labels are names of files, which may hold anything."""
-    product = tiling((8, 8, 8), (8, 8, 8))
-    rows = [SweepRow(label=f"{HOSTILE}{number}", path="x", tiling=product, utilisation=0.5) for number in range(2)]
-    found = sweep([*rows, SweepRow(label="broken", path="y", problem=HOSTILE)])
-    page, text = sweep_html(found), sweep_markdown(found)
-
-    assert "<script>alert" not in page
-    assert "\\<script\\>" in text
-    assert "\x1b" not in page + text
-    assert page.count("<svg") == 1
-
-
-def test_of_bounds_that_are_equally_frequent_a_sweep_names_the_first() -> None:
-    """The sentence is the same every time."""
-    bounds = ["call", "A input stream", "B input stream", "C output stream", "not explained"]
-    products = [tiling((8, 8, 8), (8 << number, 8, 8)) for number in range(len(bounds))]
-    rows = [
-        SweepRow(label=str(product.M), path="x", tiling=product, bound_by=by)
-        for product, by in zip(products, bounds, strict=True)
-    ]
-
-    assert sweep_sentence(sweep(rows)).endswith("; 1 of 5 bound by the kernel call itself")
+    rows = [line for line in text.splitlines() if line.startswith(("| row 5 |", "| row 4 |"))]
+    assert [line.count("%") for line in rows] == [1, 2]
 
 
 @pytest.fixture(scope="module")
@@ -290,7 +212,7 @@ def chromium() -> Iterator[Chromium]:
     browser.close()
 
 
-@pytest.mark.skipif(COMMAND is None, reason="needs chromium")
+@needs_chromium
 def test_the_first_screen_answers_in_a_browser(tmp_path: Path, chromium: Chromium) -> None:
     """Answer, array and advice are on a screen of 1280 x 800; nothing is asked for, nothing is violated."""
     examined = analyze_tiles(saved(tmp_path / "t.json", *array(), hostile()), SIZES).examined
@@ -302,12 +224,12 @@ def test_the_first_screen_answers_in_a_browser(tmp_path: Path, chromium: Chromiu
 
     assert chromium.alarms() == []
     assert chromium.requests() == [page.resolve().as_uri()]
-    for selector in (".headline", ".tiles", "svg.bars", "svg.map", "ol.findings li"):
+    for selector in (".headline", ".tiles", "svg.bars", "div.map", "ol.findings li"):
         assert chromium.value(f"({bottom})({json.dumps(selector)})") <= 800, selector
     assert chromium.value("document.documentElement.scrollWidth") <= 1280
 
 
-_OVERLAPS = """[...document.querySelectorAll("svg.timeline, svg.map")].some((picture) => {
+_OVERLAPS = """[...document.querySelectorAll("svg.timeline")].some((picture) => {
   const shown = [...picture.querySelectorAll("text")].map((text) => text.getBoundingClientRect());
   const boxes = shown.filter((box) => box.width > 0);
   return boxes.some((a, i) => boxes.some((b, j) => j > i && a.top === b.top && a.left < b.right && b.left < a.right));
@@ -317,7 +239,7 @@ _OUTSIDE = """[...document.querySelectorAll(".names, .lines text")].filter(
   (one) => one.getBoundingClientRect().left < 0 || one.getBoundingClientRect().right > innerWidth).length"""
 
 
-@pytest.mark.skipif(COMMAND is None, reason="needs chromium")
+@needs_chromium
 @pytest.mark.parametrize("width", [360, 1280])
 def test_names_and_axes_are_readable_on_any_screen(tmp_path: Path, chromium: Chromium, width: int) -> None:
     """No name is cut, no number stands on another or outside the page, on a phone as on a desk, with nine digits."""

@@ -22,13 +22,10 @@ from opscope.api import to_json
 from opscope.core.errors import EmptyTraceError, IncompleteError, MismatchError, NotFoundError, OpscopeError, UsageError
 from opscope.core.stats.effect import Verdict
 from opscope.npu.analysis.compare import TilesComparison, TilesEvidence
-from opscope.npu.analysis.sweep import Sweep
 from opscope.npu.analysis.tiles_result import TilesAnalysis
 from opscope.npu.reports.page import tiles_markdown
-from opscope.npu.workflows.aie import Tiles, TilesRequest, analyze_tiles, missing, published
+from opscope.npu.workflows.aie import Tiles, TilesRequest, analyze_tiles, missing, published, published_path
 from opscope.npu.workflows.sides import is_tiles
-from opscope.npu.workflows.sweep import published_path, sized, sweep_problem, sweep_tiles
-from texts import MULTIPLYING_CALLS
 
 PRODUCT = {"M": 48, "K": 128, "N": 32, "m": 16, "k": 32, "n": 32, "row": 1, "col": 1, "dtype": "bf16", "arch": "npu1"}
 SIZES = TilesRequest(**PRODUCT)
@@ -141,7 +138,13 @@ def test_other_units_stand_beside_the_cores(tmp_path: Path) -> None:
     assert (core["unit"], other["unit"], other["tile"]) == ("core", "memtile", "1,0")
     assert other["calls"] == {"paired": 0, "dropped": 0, "ambiguous": 0}
     assert (other["window_cycles"], other["bound"], other["mac_per_cycle"]) == (0, None, None)
-    assert other["slots"][0] == {"slot": 0, "event": "DMA_S2MM_SEL0_START_TASK", "spans": 2, "cycles": 2}
+    assert other["slots"][0] == {
+        "slot": 0,
+        "event": "DMA_S2MM_SEL0_START_TASK",
+        "spans": 2,
+        "cycles": 2,
+        "addresses": [],
+    }
 
 
 @pytest.mark.parametrize("lists", [(",".join(Gemm().tile().names),), (f"core={','.join(Gemm().tile().names)}",)])
@@ -194,7 +197,6 @@ def test_or_from_a_file(tmp_path: Path, text: str) -> None:
         ({"clock_mhz": float("nan")}, "nan MHz"),
         ({"dtype": "fp8"}, "'fp8'"),
         ({"arch": "npu9"}, "'npu9'"),
-        ({"predicted_step": -2.0}, "-2 is impossible"),
         ({"slots": ("INSTR_EVNT_0",)}, "has no event 'INSTR_EVNT_0'"),
         ({"slots": ("A,B,C,D,E,F,G,H,I",)}, "9 slots of core"),
         ({"slots": ("cpu=NONE",)}, "unknown kind of unit: 'cpu'"),
@@ -300,31 +302,6 @@ def test_a_device_refuses_cores_that_it_does_not_have(tmp_path: Path, words: dic
         assert analyze_tiles(path, TilesRequest(**(PRODUCT | words | {"arch": "npu2"}))).analysis.tiles
 
 
-def test_a_device_refuses_traces_of_columns_that_it_does_not_have(tmp_path: Path) -> None:
-    """NPU1 counts its columns from 0 to 4; a tile in column 5 was traced elsewhere."""
-    last, beyond = (saved(tmp_path / f"{column}.json", Gemm(column=column).tile()) for column in (4, 5))
-
-    assert analyze_tiles(last, SIZES).analysis.tiles
-    with pytest.raises(MismatchError, match="tile 2,5 is in the trace, npu1 has columns 0 to 4"):
-        analyze_tiles(beyond, SIZES)
-    assert analyze_tiles(beyond, msgspec.structs.replace(SIZES, arch="npu2")).analysis.tiles
-
-
-def test_a_cost_model_stands_against_the_calls(tmp_path: Path) -> None:
-    """Predicted and measured step and latency of a call, with the error."""
-    gemm = Gemm(outputs=1, each=8)
-    asked = msgspec.structs.replace(
-        SIZES, predicted_step=500.0, predicted_latency=310.0, predicted_per="call", M=None, K=None, N=None
-    )
-    found = plain(analyze_tiles(saved(tmp_path / "t.json", gemm.tile()), asked))["prediction"]
-
-    assert found["of"] == MULTIPLYING_CALLS
-    assert [(row["quantity"], row["predicted"], row["measured"]) for row in found["rows"]] == [
-        ("iteration_step", 500.0, gemm.period),
-        ("latency_per_iteration", 310.0, gemm.call),
-    ]
-
-
 def side(directory: Path, calls: list[int]) -> Path:
     """A directory of traces whose calls last so long."""
     for number, call in enumerate(calls):
@@ -416,52 +393,9 @@ def test_the_gate_refuses_what_cannot_be_compared(tmp_path: Path) -> None:
     assert not is_tiles(words)
 
 
-def test_a_sweep_is_one_table(tmp_path: Path) -> None:
-    """In order of the work; sizes that were not given are those of the published tool's names."""
-    paths = [
-        saved(
-            tmp_path / f"npu1-gemm_{rows * 32}_256_64-1_row_1_col/traces/trace_mm_{rows * 32}_256_64.json",
-            Gemm(outputs=rows, call=1400, vector=1030, transfers=(1024, 2048, 1024)).tile(),
-        )
-        for rows in (8, 2, 4)
-    ]
-    swept = sweep_tiles(paths, TilesRequest(m=32, k=64, n=64, dtype="bf16"))
-    jsonschema.validate(json.loads(to_json(swept.sweep)), msgspec.json.schema(Sweep))
-    rows = swept.sweep.rows
-
-    assert [(row.tiling.M, row.tiling.K, row.tiling.N) for row in rows if row.tiling] == [
-        (64, 256, 64),
-        (128, 256, 64),
-        (256, 256, 64),
-    ]
-    assert [row.bound_by for row in rows] == ["B input stream"] * 3
-    assert all(row.utilisation and row.utilisation < 1 for row in rows)
-    assert [row.coverage for row in rows] == [1.0] * 3
-    assert "published tool's directory and trace names" in swept.sweep.notes[0]
-    assert sweep_problem(swept) is None
-
-
-def test_a_trace_that_fails_does_not_lose_the_others(tmp_path: Path) -> None:
-    """Its row says why, and the sweep says that it is not whole."""
-    good, bad = saved(tmp_path / "good.json", Gemm().tile()), tmp_path / "bad.json"
-    bad.write_text("[]")
-    swept = sweep_tiles([good, bad], SIZES)
-    problem = sweep_problem(swept)
-
-    assert [(row.label, row.problem is None) for row in swept.sweep.rows] == [("good.json", True), ("bad.json", False)]
-    assert isinstance(problem, IncompleteError)
-    with pytest.raises(OpscopeError):
-        sweep_tiles([bad], SIZES)
-    with pytest.raises(UsageError, match="given twice"):
-        sweep_tiles([good, good], SIZES)
-
-
 def test_the_published_flags_name_their_trace() -> None:
     """Where the published tool looks for it."""
     request = TilesRequest(hwid="npu2", M=1, K=2, N=3, row=4, col=8)
 
     assert str(published_path(request)) == "outputs/npu2-gemm_1_2_3-4_row_8_col/traces/trace_mm_1_2_3.json"
     assert published_path(TilesRequest(hwid="npu2", M=1, K=2, N=3)) is None
-    tile = {"m": 1, "k": 1, "n": 1}
-    path = Path("x/npu2-gemm_1_2_3-4_row_8_col/traces/trace_mm_1_2_3.json")
-    assert sized(TilesRequest(**tile), path) == msgspec.structs.replace(request, **tile)

@@ -1,18 +1,16 @@
 """Which nodes an XNNPACK event computed: the rewrites of the library, told by small graphs."""
 
 import json
-from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from beside import DUMPS, reads_dumps
 from graphs import graph
 from opscope.program.operators.kinds import Attribution
 from opscope.program.xnnpack.attribution import match_events, predict_events
 from opscope.runtimes.executorch.xnnpack import read_xnn_graphs
-
-TRUTH = Path(__file__).parents[3] / "shared" / "data" / "xnnpack"
 
 
 def events_of(text: str, *names: str) -> list[tuple[int, ...]]:
@@ -336,12 +334,12 @@ def test_the_replay_foretells_itself_and_alignment_never_contradicts_it(kinds):
             assert event.main in truth.nodes
 
 
-@pytest.mark.skipif(not TRUTH.exists(), reason="the captures with ground truth are not here")
+@reads_dumps
 @pytest.mark.parametrize("rewrites", [True, False])
 def test_captures_with_ground_truth(rewrites):
     """Replay: every delegate exact, every main node right. Alignment alone: never wrong without saying so."""
-    for name, calls in json.loads((TRUTH / "truth.json").read_text()).items():
-        graphs = {found.delegate: found.graph for found in read_xnn_graphs(TRUTH / f"{name}.pte")}
+    for name, calls in json.loads((DUMPS / "truth.json").read_text()).items():
+        graphs = {found.delegate: found.graph for found in read_xnn_graphs(DUMPS / f"{name}.pte")}
         for call in calls:
             match = match_events(graphs[call["delegate"]], [e["name"] for e in call["events"]], rewrites=rewrites)
             assert (match.problem is None) is rewrites, (name, call["delegate"])

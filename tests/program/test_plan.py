@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from beside import DUMPS, reads_dumps
 from flat import boolean, f64, flat, i32, i64, u8, u32, u64
 from opscope.core.errors import TraceFormatError
 from opscope.program.structure.dtypes import NumberType, program_type, xnnpack_type
@@ -30,8 +31,6 @@ from opscope.runtimes.executorch.pte import decode_executable, is_program, read_
 from plans import outline
 
 TWO_METHODS = Path(__file__).parents[1] / "data" / "two_methods.pte"
-DUMPS = Path(__file__).resolve().parents[3] / "shared" / "data" / "xnnpack"
-needs_dumps = pytest.mark.skipif(not DUMPS.is_dir(), reason="the collection of programs is not beside the repository")
 FLOAT32 = NumberType("float32", 32)
 
 
@@ -344,7 +343,7 @@ def test_a_program_reads_as_the_reference_decoder_prints_it(toy_program, tmp_pat
 
 
 @pytest.mark.runtime
-@needs_dumps
+@reads_dumps
 @pytest.mark.parametrize("stem", ["fz_f32_122", "fz_f16_214", "fz_q8_302", "fz_dq_400", "fz_dq_413"])
 def test_collected_programs_read_as_the_reference_decoder_prints_them(stem, tmp_path):
     """Random graphs in four number types."""

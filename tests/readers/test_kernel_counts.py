@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from kernel_files import FILE, NONE, encode
 from opscope.core.errors import EmptyTraceError, NotFoundError, OpscopeError, TraceFormatError
-from opscope.program.kernels.recordings import KernelCalls, OperatorCalls
+from opscope.program.kernels.kernel_calls import KernelCalls, OperatorCalls
 from opscope.program.kernels.symbols import IsaClass, parse_symbol
 from opscope.readers.kernels import parse_kernel_counts, read_kernel_counts
 

@@ -30,7 +30,7 @@ def test_the_advice_changes_no_output(name: str) -> None:
 
 @pytest.mark.parametrize("name", list(STOCK))
 def test_every_attention_is_found_in_its_program(name: str, tmp_path: Path) -> None:
-    """And none in a recurrence. What findings on them predict is held against what is saved by ``bench/savings.py``."""
+    """And none in a recurrence."""
     assert bool(_masks(exported(name, tmp_path)["before"])) is (name in TRANSFORMERS)
 
 

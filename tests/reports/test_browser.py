@@ -11,14 +11,14 @@ from typing import Any, NamedTuple
 import msgspec
 import pytest
 
-from chromium import COMMAND, Chromium
+from chromium import Chromium, needs_chromium
 from hostile_names import HOSTILE
 from large_content import large_content
 from opscope.analysis.operators.operators import Operator
 from opscope.reports.content.content import ReportContent, listed_operators
 from opscope.reports.report import html
 
-pytestmark = pytest.mark.skipif(COMMAND is None, reason="needs chromium")
+pytestmark = needs_chromium
 
 OPERATORS = "#operators table"
 ROWS = f"[...document.querySelectorAll('{OPERATORS} tbody tr')]"

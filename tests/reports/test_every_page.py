@@ -9,14 +9,14 @@ from pathlib import Path
 import pytest
 
 from aie_captures import made
-from chromium import COMMAND, Chromium
+from chromium import Chromium, needs_chromium
 from command_line import ended_here
 from fakes import FakeClock, FakeTarget
 from nightly_fleet import eventful_fleet, store_nights
 from opscope.api import Settings, profile
 from programs import write_tiny_program
 
-pytestmark = pytest.mark.skipif(COMMAND is None, reason="needs chromium")
+pytestmark = needs_chromium
 
 DATA = Path(__file__).parents[1] / "data"
 WIDTH = 390
@@ -38,7 +38,6 @@ PAGES = {
     "fleet": "store report --store store --out fleet",
     "NPU": "aie {gemm} --M 256 --K 768 --N 768 --m 32 --k 64 --n 64 --dtype bf16 --arch npu1 --out npu",
     "NPU with long names": "aie {memory} --out long",
-    "NPU, several": "aie {gemm} {memory} {core} --out several",
     "NPU comparison": "compare {core} {memory} --html {page}",
 }
 """The command that writes each; where it writes a directory, the page is the one in it."""

@@ -9,8 +9,8 @@ from block_texts import cells
 from large_content import large_content
 from opscope.reports.content.content import ReportContent
 from opscope.reports.document.blocks import TableBlock
+from opscope.reports.report import markdown_report
 from opscope.reports.sections.kernel_view import groups_blocks, kernel_rows
-from whole_report import whole_report
 
 
 @pytest.fixture(scope="module")
@@ -57,6 +57,6 @@ def test_short_groups_are_one_line_and_the_table_adds_up(content: ReportContent)
     assert sum(float(row[2]) for row in rows) == pytest.approx(
         sum(row.time_ns or 0.0 for row in kernel_rows(short)) / 1e6, abs=0.0005 * len(rows)
     )
-    table = whole_report(short).partition("### All operators by kernel")[2].partition("\n#")[0]
+    table = markdown_report(short).partition("### All operators by kernel")[2].partition("\n#")[0]
     assert "| 8 further groups below 1 µs, together |" in table
     assert " 0.000 " not in table

@@ -18,9 +18,8 @@ from opscope.analysis.rules.evidence import Evidence
 from opscope.analysis.rules.rules import examine
 from opscope.api import Settings, profile
 from opscope.reports.content.content import ReportContent
-from opscope.reports.report import html
+from opscope.reports.report import html, markdown_report
 from programs import write_tiny_program
-from whole_report import whole_report
 
 
 @pytest.fixture(scope="module")
@@ -90,7 +89,7 @@ def test_no_markdown_table_breaks(content: ReportContent) -> None:
     """Every row of a table has as many cells as its head, and no line holds raw HTML."""
     rows = 0
     cells = None
-    for line in whole_report(content).splitlines():
+    for line in markdown_report(content).splitlines():
         if not line.startswith("|"):
             cells = None
             continue
@@ -99,12 +98,12 @@ def test_no_markdown_table_breaks(content: ReportContent) -> None:
         assert count == cells, line[:200]
         rows += 1
     assert rows > 20
-    assert not re.search(r"(?<!\\)<(script|img)", whole_report(content))
+    assert not re.search(r"(?<!\\)<(script|img)", markdown_report(content))
 
 
 def test_long_and_reversed_names_are_shown_short_and_straight(content: ReportContent) -> None:
     """Ten thousand characters are cut in the middle; direction marks are replaced."""
-    for text in (html(content), whole_report(content)):
+    for text in (html(content), markdown_report(content)):
         assert "x" * 200 not in text
         assert "\N{RIGHT-TO-LEFT OVERRIDE}" not in text
         assert "\x07" not in text

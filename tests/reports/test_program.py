@@ -10,14 +10,14 @@ from bundle_damage import manifest
 from fakes import FakeTarget
 from opscope.analysis.analysis import Analysis
 from opscope.analysis.operators.modules import ModuleTime
-from opscope.api import Profiled, Settings, analyze, inspect, profile, report
+from opscope.api import Profiled, Settings, analyze, content, inspect, profile, report
 from opscope.core.errors import InvalidBundleError, MismatchError, UsageError
 from opscope.core.files import sha256_of
 from opscope.reports.content.places import boundary_text, source_text
+from opscope.reports.report import markdown_report
 from opscope.reports.sections.program import backends_section, module_rows
 from texts import NO_ZIP_FILE, NOT_THE_MEASURED_FILE, WITHOUT_ITS_PROGRAM
 from traces import parse
-from whole_report import whole_report
 
 TOY = """
 Method::execute 1000000
@@ -62,7 +62,7 @@ def page(done: Profiled) -> str:
 @pytest.fixture
 def markdown(done: Profiled) -> str:
     """All of it in Markdown."""
-    return whole_report(done.path)
+    return markdown_report(content(done.path))
 
 
 @pytest.mark.parametrize(
@@ -77,7 +77,7 @@ def markdown(done: Profiled) -> str:
         "aten::native_layer_norm.out at instruction 1",
         "exact (native)",
         "Distance from this machine&#39;s limit",
-        "f32 igemm",
+        "products in f32",
         "with batch_norm, relu",
     ],
 )
@@ -143,7 +143,7 @@ def test_a_damaged_record_leaves_shapes_and_costs(done, tmp_path):
     assert found.program
     assert NO_ZIP_FILE in (found.program.etrecord_problem or "")
     report(copy, ("html",), out=tmp_path / "pages")
-    for text in ((tmp_path / "pages" / "report.html").read_text(), whole_report(copy)):
+    for text in ((tmp_path / "pages" / "report.html").read_text(), markdown_report(content(copy))):
         assert "(.etrecord) cannot be used: " in text
         assert "there is no export record" not in text
     assert found.program.etrecord is None
@@ -236,8 +236,16 @@ def test_texts():
 
 
 def test_without_a_program_there_is_nothing_to_show(done):
-    """The tables are left out, not filled with guesses."""
+    """Portable operators are listed by name; the reasons and the other tables are not filled with guesses."""
     trace = next(done.path.glob("variants/accelerated/*/trace.etdump.zst"))
     section = backends_section(analyze(trace, warmup=0), [])
-    assert len(tables(section)) == 1
-    assert [text.partition(":")[0] for text in sentences(section)] == ["Unknown why operators were not delegated"]
+    assert len(tables(section)) == 2
+    assert {row.cells[-1].value for row in tables(section)[1].rows} == {"unknown"}
+
+
+def test_a_runtime_without_delegates_is_not_said_to_delegate() -> None:
+    """Nor that nothing ran outside of a delegate: without a program, too."""
+    profile = Path(__file__).parents[1] / "data" / "onnxruntime" / "cnn-1.31.json"
+    section = backends_section(analyze(profile, warmup=0), [])
+    assert section.answer == "no delegates"
+    assert not any("delegate" in text and "no delegates" not in text for text in sentences(section))

@@ -17,5 +17,5 @@ def ledger(name: str, time_ns: float) -> TokenLedger:
 def test_bars_of_several_caches_are_not_stacked() -> None:
     """The size with the most positions is drawn, as if it were alone."""
     many = [ledger("decode_at_10_of_64", 100_000), ledger("decode_at_40_of_64", 200_000)]
-    assert decode_over_position([*many, ledger("decode_at_10_of_128", 150_000)], []) == decode_over_position(many, [])
-    assert decode_over_position([], []) is None
+    assert decode_over_position([*many, ledger("decode_at_10_of_128", 150_000)]) == decode_over_position(many)
+    assert decode_over_position([]) is None

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-from importlib.util import find_spec
 from pathlib import Path
 
 import msgspec
@@ -12,6 +11,7 @@ import numpy as np
 import pytest
 
 import opscope
+from installed import needs_executorch, needs_litert, needs_onnxruntime
 from opscope.api import Settings, profile
 from opscope.bundle.manifest import PlannedInput
 from opscope.core.errors import TraceFormatError, UsageError
@@ -34,22 +34,25 @@ MODELS = Path(__file__).parents[1] / "data" / "language"
 GENAI = MODELS / "genai-fp32" / "model.onnx"
 WEIGHTS = 2 * (64 * (64 + 32 + 32 + 64) + 3 * 64 * 128) + 64 * 64
 """Of the products of a token: two layers and the head."""
-needs_onnxruntime = pytest.mark.skipif(find_spec("onnxruntime") is None, reason="onnxruntime is not installed")
-needs_executorch = pytest.mark.skipif(find_spec("executorch") is None, reason="executorch is not installed")
-needs_litert = pytest.mark.skipif(find_spec("ai_edge_litert") is None, reason="ai-edge-litert is not installed")
 QUICK = Settings(rounds=1, runs=2, warmup=1, ceilings=False, untraced=False)
 
 
-def genai() -> LanguageModel:
-    """The model of ONNX Runtime's generative library."""
-    found = onnx_language_model(GENAI)
-    assert found is not None
-    return found
+def _genai_model() -> LanguageModel:
+    return onnx_language_model(GENAI)
+
+
+def test_other_programs_are_no_language_models() -> None:
+    """An image model with one input, and one with a mask alone."""
+    images = MODELS.parent / "onnx" / "cnn.onnx"
+    assert onnx_language_model(images) is None
+    assert runtime_of(images).calls(images, []) == []
+    assert language_model([], vocabulary=None, context=None, shared=False) is None
+    assert declared_phases({}) == {}
 
 
 def test_a_generative_folder_is_called_as_its_library_does() -> None:
     """With the cache that the configuration allocates, which the graph fills in place."""
-    model = genai()
+    model = _genai_model()
     assert (model.shared, model.context, model.vocabulary, model.width) == (True, 64, 64, 16)
     calls = model.usual()
     assert calls[:2] == ["prefill_32_of_64", "decode_at_10_of_64"]
@@ -62,15 +65,20 @@ def test_a_generative_folder_is_called_as_its_library_does() -> None:
     assert program_in(GENAI.parent) == GENAI
 
 
-def test_without_its_configuration_a_call_is_given_what_came_before(tmp_path: Path) -> None:
-    """As other callers of such a graph do."""
+@pytest.fixture
+def alone(tmp_path: Path) -> Path:
+    """The graph of a generative folder and its weights, without the configuration."""
     for name in ("model.onnx", "model.onnx.data"):
         shutil.copyfile(GENAI.with_name(name), tmp_path / name)
-    model = onnx_language_model(tmp_path / "model.onnx")
-    assert model is not None
+    return tmp_path / "model.onnx"
+
+
+def test_without_its_configuration_a_call_is_given_what_came_before(alone: Path) -> None:
+    """As other callers of such a graph do."""
+    model = onnx_language_model(alone)
     assert not model.shared
     assert dict(model.named("decode_at_10"))["past_key_values.0.key"].sizes[2] == 10
-    assert program_in(tmp_path) is None
+    assert program_in(alone.parent) is None
     with pytest.raises(UsageError, match="allocates no cache"):
         model.asked(["decode_at_10_of_64"])
 
@@ -78,53 +86,39 @@ def test_without_its_configuration_a_call_is_given_what_came_before(tmp_path: Pa
 @pytest.mark.parametrize(
     "text", ["{", "[]", '{"model": {"vocab_size": -1}}', '{"model": {"decoder": {"head_size": 0, "filename": ""}}}']
 )
-def test_a_damaged_configuration_is_refused(tmp_path: Path, text: str) -> None:
+def test_a_damaged_configuration_is_refused(alone: Path, text: str) -> None:
     """It says how the cache is given: without it another way of calling would be measured, and nobody told."""
-    for name in ("model.onnx", "model.onnx.data"):
-        shutil.copyfile(GENAI.with_name(name), tmp_path / name)
-    (tmp_path / "genai_config.json").write_text(text)
-    for ask in (lambda: onnx_language_model(tmp_path / "model.onnx"), lambda: program_in(tmp_path)):
+    alone.with_name("genai_config.json").write_text(text)
+    for ask in (lambda: onnx_language_model(alone), lambda: program_in(alone.parent)):
         with pytest.raises(TraceFormatError, match="not a configuration") as refused:
             ask()
         assert str(refused.value.where).endswith("genai_config.json")
         assert refused.value.hint
 
 
+PTE = MODELS / "executorch-fp32.pte"
+
+
 @pytest.mark.parametrize(
-    ("text", "problem"),
+    ("program", "text", "problem"),
     [
-        ("decode", "no phase 'decode'"),
-        ("prefill", "no phase 'prefill'"),
-        ("generate_10", "no phase 'generate_10'"),
-        ("decode_at_64_of_64", "too few places"),
-        ("prefill_100_of_64", "too few places"),
-        ("decode_at_10:0", "not a number of calls"),
+        (GENAI, "decode", "no phase 'decode'"),
+        (GENAI, "prefill", "no phase 'prefill'"),
+        (GENAI, "generate_10", "no phase 'generate_10'"),
+        (GENAI, "decode_at_64_of_64", "too few places"),
+        (GENAI, "prefill_100_of_64", "too few places"),
+        (GENAI, "decode_at_10:0", "not a number of calls"),
+        (PTE, "decode_at_64", "too few places"),
+        (PTE, "prefill_64", "take the tokens"),
+        (PTE, "decode_at_1_of_128", "allocates 64"),
     ],
+    ids=lambda value: value.suffix if isinstance(value, Path) else value,
 )
-def test_what_is_no_phase_is_refused(text: str, problem: str) -> None:
-    """With what to write instead."""
+def test_what_is_no_phase_is_refused(program: Path, text: str, problem: str) -> None:
+    """With what to write instead; a program says how many places and tokens it has room for."""
     with pytest.raises(UsageError, match=problem) as refused:
-        genai().asked([text])
+        runtime_of(program).calls(program, [text])
     assert refused.value.hint
-
-
-def test_phases_that_are_asked_for_have_whole_names() -> None:
-    """A cache that nobody names is that of the configuration, and grows with what is asked."""
-    assert genai().asked(["prefill_8", "decode_at_10:2"]) == [
-        "prefill_8_of_64",
-        "decode_at_10_of_64",
-        "decode_at_10_of_64",
-    ]
-    assert genai().asked(["decode_at_100"]) == ["decode_at_100_of_101"]
-
-
-def test_other_programs_are_no_language_models() -> None:
-    """An image model with one input, and one with a mask alone."""
-    images = runtime_of(MODELS.parent / "onnx" / "cnn.onnx")
-    assert onnx_language_model(MODELS.parent / "onnx" / "cnn.onnx") is None
-    assert images.calls(MODELS.parent / "onnx" / "cnn.onnx", []) == []
-    assert language_model([], vocabulary=None, context=None, shared=False) is None
-    assert declared_phases({}) == {}
 
 
 def test_signatures_tell_their_phases() -> None:
@@ -144,17 +138,15 @@ def test_composites_are_taken_apart_where_the_delegate_does() -> None:
     """Norms always, attention without it; nothing runs twice."""
     model = read_tflite(MODELS / "litert-fp32.tflite")
     (signature,) = (one for one in model.signatures if one.key == "decode")
-    graph = model.subgraphs[signature.subgraph]
-    whole, order = decomposed(model, graph)
-    names = [whole.operators[number].name for number in order]
-    assert names.count(ATTENTION) == 2
-    assert "STABLEHLO_COMPOSITE" not in names
-    plain, order = decomposed(model, graph, delegated=False)
-    names = [plain.operators[number].name for number in order]
-    assert names.count("BATCH_MATMUL") == 4
-    assert ATTENTION not in names
+    graph, names = model.subgraphs[signature.subgraph], {}
+    for delegated in (True, False):
+        whole, order = decomposed(model, graph, delegated=delegated)
+        names[delegated] = [whole.operators[number].name for number in order]
+    assert (names[True].count(ATTENTION), names[False].count(ATTENTION)) == (2, 0)
+    assert "STABLEHLO_COMPOSITE" not in names[True]
+    assert names[False].count("BATCH_MATMUL") == 4
     assert len(set(order)) == len(order)
-    assert plain.operators[: len(graph.operators)] == graph.operators
+    assert whole.operators[: len(graph.operators)] == graph.operators
 
 
 def tokens(directory: Path) -> dict[str, dict[str, object]]:
@@ -165,42 +157,50 @@ def tokens(directory: Path) -> dict[str, dict[str, object]]:
     return {one["method"]: one for one in written["tokens"]}
 
 
-def counted(ledger: dict[str, object]) -> dict[tuple[str, str | None], int]:
-    """Bytes by use and number type."""
+def _bytes_by_use(ledger: dict[str, object]) -> dict[tuple[str, str | None], int]:
     return {(one["use"], one["dtype"]): one["bytes"] for one in ledger["bytes"]}
 
 
-@needs_onnxruntime
-@pytest.mark.parametrize(("name", "dtype", "bits"), [("genai-fp32", "float32", 32), ("genai-int4", "int4", 4)])
-def test_onnx_phases_have_ledgers(tmp_path: Path, name: str, dtype: str, bits: int) -> None:
-    """Every node is known, weights are those of the products, the cache those of the tokens so far."""
-    settings = Settings(
-        rounds=1,
-        runs=2,
-        warmup=1,
-        ceilings=False,
-        untraced=False,
-        methods=("prefill_8", "decode_at_10", "decode_at_40"),
-    )
-    profile(str(MODELS / name / "model.onnx"), settings=settings, out=tmp_path / "out")
+@pytest.mark.parametrize(
+    ("program", "dtype", "bits"),
+    [
+        pytest.param(
+            "genai-fp32/model.onnx", "float32", 32, id="onnx-fp32", marks=[needs_onnxruntime, pytest.mark.nightly]
+        ),
+        pytest.param(
+            "genai-int4/model.onnx", "int4", 4, id="onnx-int4", marks=[needs_onnxruntime, pytest.mark.nightly]
+        ),
+        pytest.param("executorch-fp32.pte", "float32", 32, id="executorch-fp32", marks=needs_executorch),
+        pytest.param("executorch-int4.pte", "int4", 4, id="executorch-int4", marks=needs_executorch),
+    ],
+)
+def test_phases_have_ledgers(tmp_path: Path, program: str, dtype: str, bits: int) -> None:
+    """Every node is known, weights are those of the products, the cache those of the tokens so far.
+
+    Shapes and the position are those of each call. ExecuTorch's graph writes the token's place beside what it reads.
+    """
+    settings = msgspec.structs.replace(QUICK, methods=("prefill_8", "decode_at_10", "decode_at_40"))
+    profile(str(MODELS / program), settings=settings, out=tmp_path / "out")
     found = tokens(tmp_path / "out")
     assert list(found) == ["prefill_8_of_64", "decode_at_10_of_64", "decode_at_40_of_64"]
     for position in (10, 40):
         one = found[f"decode_at_{position}_of_64"]
-        bytes_of = counted(one)
+        bytes_of = _bytes_by_use(one)
         assert bytes_of["weights", dtype] == pytest.approx(WEIGHTS * bits // 8, rel=0.02)
-        assert bytes_of["cache", "float32"] == 2 * (position + 1) * 2 * 2 * 16 * 4
+        places = position + (2 if program.endswith(".pte") else 1)
+        assert bytes_of["cache", "float32"] == 2 * places * 2 * 2 * 16 * 4
         assert one["unknown"] == 0
         assert sum(row["share"] for row in one["rows"]) == pytest.approx(1)
         assert {row["layer"] for row in one["rows"]} == {None, 0, 1}
-    assert [one.name for one in opscope.validate(tmp_path / "out").checks if one.status.value == "failed"] == []
+    assert found["prefill_8_of_64"]["macs"] > 7 * found["decode_at_10_of_64"]["macs"]
+    assert opscope.validate(tmp_path / "out").failed() == []
 
 
 @needs_onnxruntime
 def test_a_cache_is_written_in_place(tmp_path: Path) -> None:
     """A call leaves as many places as it was given, with its own token's behind those before it."""
     name = "decode_at_10_of_64"
-    inputs = [(one, value.sizes, value.dtype.name) for one, value in genai().named(name)]
+    inputs = [(one, value.sizes, value.dtype.name) for one, value in _genai_model().named(name)]
     arrays = [np.zeros(sizes, dtype) if is_cache(one) else np.ones(sizes, dtype) for one, sizes, dtype in inputs]
     np.savez(tmp_path / "inputs.npz", *arrays)
     planned = tuple(PlannedInput(list(sizes), dtype) for _, sizes, dtype in inputs)
@@ -215,11 +215,9 @@ def test_a_cache_is_written_in_place(tmp_path: Path) -> None:
         inputs=planned,
         values=str(tmp_path / "inputs.npz"),
     )
-    directory = tmp_path / "run"
-    directory.mkdir()
-    outcome = onnxruntime_here().execute(job, directory)
+    outcome = onnxruntime_here().execute(job, tmp_path)
     assert outcome.measurement is not None, outcome.failure
-    with np.load(directory / OUTPUTS) as file:
+    with np.load(tmp_path / OUTPUTS) as file:
         kept = [file[one] for one in file.files if file[one].ndim == 4]
     assert len(kept) == 4
     for one in kept:
@@ -236,9 +234,9 @@ def test_litert_phases_have_ledgers(tmp_path: Path, name: str, dtype: str, bits:
     profile(str(MODELS / f"litert-{name}.tflite"), settings=QUICK, out=tmp_path / "out")
     found = tokens(tmp_path / "out")
     assert list(found) == ["prefill_16", "decode"]
-    assert counted(found["decode"])["weights", dtype] == pytest.approx(WEIGHTS * bits // 8, rel=0.02)
+    assert _bytes_by_use(found["decode"])["weights", dtype] == pytest.approx(WEIGHTS * bits // 8, rel=0.02)
     if name == "int4":  # a scale of 16 bits for each 32 weights
-        assert counted(found["decode"])["scales", None] == WEIGHTS // 32 * 2
+        assert _bytes_by_use(found["decode"])["scales", None] == WEIGHTS // 32 * 2
     for one in found.values():
         assert one["unknown"] == 0
         assert sum(row["share"] for row in one["rows"]) == pytest.approx(1)
@@ -276,9 +274,8 @@ def test_a_preflight_reads_a_prompt() -> None:
 
 
 def test_a_program_with_a_position_is_called_for_phases() -> None:
-    """As export_llm writes it: tokens, and the position of the first; its cache is its own."""
-    program = MODELS / "executorch-fp32.pte"
-    runtime = runtime_of(program)
+    """As export_llm writes it: tokens, and the position of the first; its cache is its own, its kernels Python's."""
+    program, runtime = PTE, runtime_of(PTE)
     assert list(dict.fromkeys(runtime.calls(program, []))) == [
         "prefill_32_of_64",
         "decode_at_10_of_64",
@@ -292,24 +289,6 @@ def test_a_program_with_a_position_is_called_for_phases() -> None:
     assert runtime.fills(program, calls) == ["random(0,64)", "20", "random(0,64)", "40"]
     assert runtime.calls(program, ["forward"]) == ["forward"]
     assert [name for name, _ in runtime.inputs(program, ["forward"])["forward"]] == ["", ""]
-
-
-@pytest.mark.parametrize(
-    ("text", "problem"),
-    [("decode_at_64", "too few places"), ("prefill_64", "take the tokens"), ("decode_at_1_of_128", "allocates 64")],
-)
-def test_phases_that_a_program_cannot_run_are_refused(text: str, problem: str) -> None:
-    """The program says how many places and tokens it has room for."""
-    program = MODELS / "executorch-fp32.pte"
-    with pytest.raises(UsageError, match=problem):
-        runtime_of(program).calls(program, [text])
-
-
-def test_what_only_python_runs_is_not_sent_to_another_runner() -> None:
-    """Its kernels come with the package of Python."""
-    program = MODELS / "executorch-fp32.pte"
-    runtime = runtime_of(program)
-    calls = runtime.calls(program, [])
     with pytest.raises(UsageError, match="only the Python bindings"):
         runtime.target_for(parse_target("native"), [program], lambda _: AskedCalls(calls, ()))
 
@@ -331,27 +310,6 @@ def test_a_model_that_is_yet_to_be_exported_gets_the_usual_target(tmp_path: Path
     (tmp_path / "mine.py").write_text("def build():\n    return None\n")
     for name in ("local", "auto"):
         assert EXPORTER.target_for(parse_target(name), [tmp_path / "mine.py"], lambda _: AskedCalls((), ()))
-
-
-@needs_executorch
-@pytest.mark.parametrize(("name", "dtype", "bits"), [("fp32", "float32", 32), ("int4", "int4", 4)])
-def test_executorch_phases_have_ledgers(tmp_path: Path, name: str, dtype: str, bits: int) -> None:
-    """Shapes and the position are those of each call, so that nothing is unknown; the cache is used up to it."""
-    settings = msgspec.structs.replace(QUICK, methods=("prefill_8", "decode_at_10", "decode_at_40"))
-    profile(str(MODELS / f"executorch-{name}.pte"), settings=settings, out=tmp_path / "out")
-    found = tokens(tmp_path / "out")
-    assert list(found) == ["prefill_8_of_64", "decode_at_10_of_64", "decode_at_40_of_64"]
-    for position in (10, 40):
-        one = found[f"decode_at_{position}_of_64"]
-        bytes_of = counted(one)
-        assert bytes_of["weights", dtype] == pytest.approx(WEIGHTS * bits // 8, rel=0.02)
-        written = 2 * 2 * 2 * 16 * 4
-        assert bytes_of["cache", "float32"] == (position + 1) * written + written
-        assert one["unknown"] == 0
-        assert sum(row["share"] for row in one["rows"]) == pytest.approx(1)
-        assert {row["layer"] for row in one["rows"]} == {None, 0, 1}
-    assert found["prefill_8_of_64"]["macs"] > 7 * found["decode_at_10_of_64"]["macs"]
-    assert [one.name for one in opscope.validate(tmp_path / "out").checks if one.status.value == "failed"] == []
 
 
 def test_positions_of_a_prompt_begin_behind_the_tokens_before_it() -> None:

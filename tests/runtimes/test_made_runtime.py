@@ -40,7 +40,7 @@ def program(tmp_path: Path) -> Path:
 
 
 def test_its_program_is_profiled_analysed_and_reported(program: Path, tmp_path: Path) -> None:
-    """Every operator has its place in the program, and its time."""
+    """Every operator has its place in the program, and its time; doctor tells its version."""
     out = tmp_path / "out"
     opscope.profile(program, settings=Settings(rounds=3, runs=4, warmup=1), out=out, clock=FakeClock())
     found = opscope.analyze(out)
@@ -52,39 +52,37 @@ def test_its_program_is_profiled_analysed_and_reported(program: Path, tmp_path: 
     assert {one.attribution for one in own} == {"exact"}
     assert "Softmax: 1" in (out / "report.md").read_text()
     assert opscope.validate(out).valid
-
-
-def test_its_trace_is_read_by_itself_and_with_the_program(program: Path, tmp_path: Path) -> None:
-    """The reader is found by content; a damaged file is refused."""
-    opscope.profile(program, settings=Settings(rounds=1, runs=2, warmup=0), out=tmp_path / "out", clock=FakeClock())
-    kept = next((tmp_path / "out").rglob(f"{TRACE}.zst"))
+    assert ("made", "1") in [(check.name, check.found) for check in doctor()]
+    kept = next(out.rglob(f"{TRACE}.zst"))
     assert opscope.analyze(kept).program is None
     trace = tmp_path / TRACE
     trace.write_bytes(inflated(kept.read_bytes(), kept))
-    assert opscope.analyze(trace).program is None
     assert opscope.analyze(trace, program=program).program is not None
     trace.write_text(trace.read_text()[:-3])
     with pytest.raises(TraceFormatError, match="not a made trace"):
         opscope.analyze(trace)
 
 
-def test_what_it_does_not_do_is_refused(program: Path, tmp_path: Path) -> None:
-    """In words that name it."""
-    for settings, said in (
-        (Settings(target="ssh:board"), "Made models run on this machine only"),
-        (Settings(delegate="none"), "only a LiteRT model"),
-        (Settings(data="w.ptd"), "a .made names its own weights file"),
-    ):
-        with pytest.raises(UsageError, match=said):
-            opscope.profile(program, settings=settings, out=tmp_path / "out")
+@pytest.mark.parametrize(
+    ("settings", "said", "hint"),
+    [
+        (Settings(target="ssh:board"), "Made models run on this machine only", ""),
+        (Settings(delegate="none"), "only a LiteRT model", ""),
+        (Settings(data="w.ptd"), "a .made names its own weights file", ""),
+        (Settings(runtime="litert"), r"LiteRT does not run .*net\.made", "it takes .tflite; leave it out for Made"),
+        (Settings(runtime="mede"), "there is no runtime 'mede'", "did you mean made"),
+    ],
+)
+def test_what_it_does_not_do_is_refused(
+    settings: Settings, said: str, hint: str, program: Path, tmp_path: Path
+) -> None:
+    """In words that name it, or what takes the program, or a name that is near."""
+    with pytest.raises(UsageError, match=said) as raised:
+        opscope.profile(program, settings=settings, out=tmp_path / "out")
+    assert hint in str(raised.value.hint)
 
 
-def test_doctor_tells_of_it() -> None:
-    """Its version, beside those of the others."""
-    assert ("made", "1") in [(check.name, check.found) for check in doctor()]
-
-
-class OtherRuntime(MadeRuntime):
+class _OtherRuntime(MadeRuntime):
     """Runs the programs of the made runtime, too, where it is asked for."""
 
     name, title, suffixes, takes = "other", "Other", (".other",), (".made",)
@@ -93,7 +91,7 @@ class OtherRuntime(MadeRuntime):
 @pytest.fixture
 def other() -> Iterator[None]:
     """A second runtime for the same programs."""
-    made = OtherRuntime()
+    made = _OtherRuntime()
     RUNTIMES.append(made)
     yield
     RUNTIMES.remove(made)
@@ -131,19 +129,3 @@ def test_the_runtime_of_a_profile_is_kept(program: Path, tmp_path: Path) -> None
     asked = Settings(runtime="made", rounds=1, runs=2, warmup=0)
     with pytest.raises(UsageError, match="was begun with other, not with made"):
         opscope.profile(program, settings=asked, out=out, resume=True, named={"--runtime"}, clock=FakeClock())
-
-
-@pytest.mark.parametrize(
-    ("named", "said", "hint"),
-    [
-        ("litert", r"LiteRT does not run .*net\.made", "it takes .tflite, .litertlm; leave it out for Made"),
-        ("mede", "there is no runtime 'mede'", "did you mean made"),
-    ],
-)
-def test_a_runtime_that_does_not_take_the_program_is_refused(
-    program: Path, tmp_path: Path, named: str, said: str, hint: str
-) -> None:
-    """With what it takes, or a name that is near."""
-    with pytest.raises(UsageError, match=said) as raised:
-        opscope.profile(program, settings=Settings(runtime=named), out=tmp_path / "out")
-    assert hint in str(raised.value.hint)

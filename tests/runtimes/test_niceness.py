@@ -19,8 +19,7 @@ from programs import write_tiny_program
 from runners import this_machine, write_runner
 
 
-def build(directory: Path) -> ExecutorRunnerTarget:
-    """A build of the user's on this machine."""
+def _user_build(directory: Path) -> ExecutorRunnerTarget:
     runner = write_runner(directory)
     return ExecutorRunnerTarget(this_machine(runner), runner)
 
@@ -28,7 +27,7 @@ def build(directory: Path) -> ExecutorRunnerTarget:
 @pytest.mark.parametrize(
     ("package", "make"),
     [
-        ("opscope", build),
+        ("opscope", _user_build),
         ("ai_edge_litert", lambda _: litert_here()),
         ("onnxruntime", lambda _: onnxruntime_here()),
     ],

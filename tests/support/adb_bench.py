@@ -18,7 +18,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 MISSING = [name for name in NEEDS if shutil.which(name) is None]
-needs_adb = pytest.mark.skipif(bool(MISSING), reason=f"needs {', '.join(MISSING)}: apt install {' '.join(MISSING)}")
+ADB_REASON = f"needs {', '.join(MISSING)}: apt install {' '.join(MISSING)}"
+"""Why a test of phones is skipped where something is missing."""
+needs_adb = pytest.mark.skipif(bool(MISSING), reason=ADB_REASON)
 
 
 @contextmanager

@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 import numpy as np
-import pytest
 
 from aie_traces import Span, Tile, json_text, words_text
 from opscope.npu.readers.files import read_tiles
@@ -27,7 +26,6 @@ if TYPE_CHECKING:
 
     from opscope.core.table.tiles import SlotTrace, TileTrace
 
-REAL = Path(__file__).resolve().parents[3] / "shared" / "data" / "aie"
 OUTLINES = Path(__file__).parents[1] / "data" / "aie"
 NPU1_GEMM = "npu1_bf16_gemm_256x768x768_tile_32x64x64"
 NPU2_GEMM = "npu2_bf16_bfp16emu_gemm_tile_16x32x256"
@@ -137,26 +135,21 @@ def _unended(tile: Tile) -> Tile:
 
 
 class Captures(NamedTuple):
-    """A directory with captures, which may lack some."""
+    """A directory with captures."""
 
     folder: Path
 
     def json(self, name: str) -> Path:
         """The events of one as mlir-aie writes them."""
-        return self._there(self.folder / f"{name}.perfetto.json")
+        return self.folder / f"{name}.perfetto.json"
 
     def words(self, name: str) -> Path:
         """The raw words of one."""
-        return self._there(self.folder / f"{name}.words.txt")
+        return self.folder / f"{name}.words.txt"
 
     def core(self, name: str) -> TileTrace:
         """The first core of one."""
         return read_tiles(self.json(name))[0].cores[0]
-
-    def _there(self, path: Path) -> Path:
-        if not path.exists():
-            pytest.skip(f"the capture {path.name} is not on this machine")
-        return path
 
 
 def made(folder: Path) -> Captures:

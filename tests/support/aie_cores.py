@@ -6,12 +6,14 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from opscope.core.table.tiles import TileTrace, TileTraceSet
+from opscope.npu.analysis.specification import RunSpecification, run_specification
+from opscope.npu.analysis.tiles import Examined, TilesTerms, analyse_tiles
+from opscope.npu.analysis.tiles_result import TilesSource
 from opscope.npu.readers.json import read_json
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
-
-    from opscope.core.table.tiles import TileTrace
 
 MARKS = ("INSTR_EVENT_0", "INSTR_EVENT_1")
 
@@ -78,3 +80,12 @@ def event(name: str, tid: int, start: int, end: int) -> list[dict]:
     return [
         {"name": name, "ts": ts, "ph": ph, "pid": 0, "tid": tid, "args": {}} for ts, ph in ((start, "B"), (end, "E"))
     ]
+
+
+SOURCE = TilesSource("trace.json", "aie-json", "0" * 64, "cycles", 1, complete=True)
+
+
+def analysed(*tiles: TileTrace, said: RunSpecification | None = None, measured: int | None = None) -> Examined:
+    """Return what the room says of these trace units together."""
+    terms = TilesTerms(said or run_specification(), measured=measured)
+    return analyse_tiles(TileTraceSet(tiles, "aie-json"), SOURCE, terms)

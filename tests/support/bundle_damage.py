@@ -212,8 +212,15 @@ def rehash(bundle: Path) -> None:
     for repetition in document["repetitions"]:
         if repetition["trace"]:
             repetition["trace_sha256"] = content_sha256(bundle / repetition["trace"])
-    for found in record_hashes(document):
-        document["repetitions"][found.number]["record_sha256"] = found.true
+    (bundle / "manifest.json").write_text(json.dumps(document))
+    state_hashes_of_records(bundle)
+
+
+def state_hashes_of_records(bundle: Path) -> None:
+    """State the hashes that the records have now."""
+    document = json.loads((bundle / "manifest.json").read_text())
+    for record_hash in record_hashes(document):
+        document["repetitions"][record_hash.number]["record_sha256"] = record_hash.true
     (bundle / "manifest.json").write_text(json.dumps(document))
 
 
@@ -290,7 +297,7 @@ DAMAGES: Sequence[Damage] = (
         "plan leftovers",
         "cannot be the name",
     ),
-    Damage("a round that was not run", edit("manifest.json", added_round), "complete", "was not run"),
+    Damage("a round that was not run", edit("manifest.json", added_round), "complete", "was not run", "analyses"),
     Damage("running", manifest("status", "running"), "complete", "is running"),
     Damage("a failure", record("baseline", 1, "failure", FAILURE), "hashes complete", "failed: ended by SIGSEGV"),
     Damage("a record lost", edit("manifest.json", lambda d: d["repetitions"].pop()), "complete", "was not run"),
@@ -357,7 +364,8 @@ DAMAGES: Sequence[Damage] = (
     Damage("a bit of the program", flip("model/tiny.pte", -1), "program", "model/tiny.pte has"),
     Damage("another method", manifest("model.methods", ["backward"]), "program", "is backward"),
     Damage("truncated analysis", cut(ANALYSIS), "documents", "not valid JSON"),
-    Damage("newer analysis", put(ANALYSIS, "schema", "opscope.analysis/3"), "documents", "upgrade opscope"),
+    Damage("newer analysis", put(ANALYSIS, "schema", "opscope.analysis/4"), "documents", "upgrade opscope"),
+    Damage("older analysis", put(ANALYSIS, "schema", "opscope.analysis/2"), "documents", "an earlier opscope wrote it"),
     Damage("truncated ceilings", cut(f"{ACCELERATED}/ceilings.json"), "hashes documents", "not valid JSON"),
     Damage(
         "ceilings of before without a probe",
@@ -436,7 +444,7 @@ DAMAGES: Sequence[Damage] = (
         "a call prolonged and all recomputed",
         both(record("baseline", 1, "measurement.wall_ns.2", 10**9, "timed"), computed_anew),
         "hashes",
-        "was changed: its SHA-256 is",
+        "was changed after it was measured: its SHA-256 is",
     ),
     Damage(
         "a ceiling raised and all recomputed",
@@ -448,6 +456,6 @@ DAMAGES: Sequence[Damage] = (
         "a machine cooler than it was, all recomputed",
         both(record("baseline", 1, "before.temperature_celsius", 20.0, "timed"), computed_anew),
         "hashes",
-        "was changed: its SHA-256 is",
+        "was changed after it was measured: its SHA-256 is",
     ),
 )

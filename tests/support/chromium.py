@@ -18,9 +18,13 @@ import time
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+from waiting import HANG
+
 COMMAND = shutil.which("chromium")
 """The browser, as CI has it; None where there is none."""
-_SECONDS = 60.0
+needs_chromium = pytest.mark.skipif(COMMAND is None, reason="needs chromium: apt install chromium")
 _ALARMS = ("Runtime.exceptionThrown", "Log.entryAdded", "Audits.issueAdded", "Page.javascriptDialogOpening")
 _KEYS = {"Enter": "\r", " ": " "}
 
@@ -156,7 +160,7 @@ class Chromium:
         """End the browser and remove its profile."""
         self._session = None
         self.call("Browser.close")
-        deadline = time.monotonic() + _SECONDS
+        deadline = time.monotonic() + HANG
         while os.waitpid(self._process, os.WNOHANG) == (0, 0):
             if time.monotonic() > deadline:
                 os.kill(self._process, signal.SIGKILL)
@@ -175,8 +179,8 @@ class Chromium:
 
     def _next(self) -> dict[str, Any]:
         while b"\0" not in self._rest:
-            ready, _, _ = select.select([self._answers], [], [], _SECONDS)
-            assert ready, f"chromium has said nothing for {_SECONDS} s"
+            ready, _, _ = select.select([self._answers], [], [], HANG)
+            assert ready, f"chromium has said nothing for {HANG} s"
             more = os.read(self._answers, 1 << 20)
             assert more, "chromium has ended"
             self._rest += more

@@ -76,11 +76,6 @@ def documents() -> list[Path]:
     return [ROOT / "README.md", docs / "tutorial.md", *pages, *sorted(skills.glob("*/SKILL.md"))]
 
 
-def details() -> list[Path]:
-    """What pages leave to those who want to know more: well-formed, and not run from its top."""
-    return sorted((ROOT / "docs" / "design" / "details").glob("*.md"))
-
-
 def shape(line: str) -> str:
     """A line of output without its figures: numbers are ``#``, with any unit, and spaces are one."""
     numbered = _NUMBER.sub("#", line)

@@ -27,7 +27,6 @@ GIVEN = {
     "docs/how-to/open-a-trace-elsewhere.md": "trace.etdump BUNDLE=bundle",
     "docs/how-to/see-a-trace-as-a-graph.md": "trace.etdump BUNDLE=bundle",
     "docs/how-to/export-to-a-spreadsheet.md": "trace.etdump BUNDLE=bundle",
-    "docs/how-to/show-runs-on-a-dashboard.md": "BUNDLE=bundle",
     "docs/how-to/report-on-a-fleet.md": "opscope-out=bundle",
     "docs/how-to/limit-layers-in-ci.md": "head.pte base.pte",
     "docs/how-to/steady-an-android-phone.md": "my_model.pte",

@@ -6,7 +6,7 @@ session costs is shared equally by the tests that use it; what a session makes o
 costs hardly depend on what else the machine does.
 
 From the committed ``tests/durations.json`` follow which tests are ``nightly`` (dearer than ``MOST``, unless they are
-marked ``everyday``), in which order tests are given to workers (the dearest file first), and slices of equal cost.
+marked ``everyday``), and in which order tests are given to workers: the dearest file first.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ import session_files
 from session_files import cpu_seconds
 
 FILE = Path(__file__).parents[1] / "durations.json"
-MOST = 1.2
-"""CPU seconds of a test that runs every day: so few that all of them together take two cores eight minutes."""
-_SMALLEST = 0.05
+MOST = 0.35
+"""CPU seconds of a test that runs every day: so few that all of them together take two cores five minutes."""
+_SMALLEST = 0.2
 _PAGES = "tests/docs/test_docs_run.py::test_a_page_"
 _COSTS = pytest.StashKey[list[tuple[str, float]]]()
 _USES = pytest.StashKey[list[str]]()
@@ -46,15 +46,6 @@ def unit_costs(nodeids: Sequence[str], costs: Mapping[str, float]) -> Counter[st
     for nodeid in nodeids:
         found[unit(nodeid)] += costs.get(nodeid, 0.0)
     return found
-
-
-def slices(units: Mapping[str, float], count: int) -> list[set[str]]:
-    """Units in so many parts of about the same cost."""
-    parts: list[tuple[float, set[str]]] = [(0.0, set()) for _ in range(count)]
-    for name, cost in sorted(units.items(), key=lambda pair: (-pair[1], pair[0])):
-        least = min(range(count), key=lambda number: parts[number][0])
-        parts[least] = parts[least][0] + cost, parts[least][1] | {name}
-    return [names for _, names in parts]
 
 
 class Measuring:

@@ -18,13 +18,12 @@ from opscope.core.errors import FeatureError, OpscopeError
 from opscope.experiment.protocol import SETTINGS_OF_A_JOB, Job, ProbeAnswer
 from opscope.experiment.target import Capabilities, JobOutcome, RunTarget, SwitchOffer
 from opscope.machine import isa
-from opscope.machine.ceilings_cache import MachineIdentity
+from opscope.machine.ceilings.cache import MachineIdentity
 from opscope.program.ceilings import (
     Ceilings,
     Dispatch,
     DispatchCost,
     ElementCeiling,
-    KernelClass,
     MacCeiling,
     MeasuredCeiling,
     MemoryCeiling,
@@ -276,7 +275,7 @@ def at_speed(ceilings: Ceilings, speed: float) -> Ceilings:
     """Ceilings of a machine that is faster or slower."""
 
     def scaled(ceiling: MeasuredCeiling) -> MeasuredCeiling:
-        return msgspec.structs.replace(ceiling, rate=rate(round(ceiling.rate.best * speed)) if ceiling.rate else None)
+        return msgspec.structs.replace(ceiling, rate=rate(round(ceiling.rate.best * speed)))
 
     return msgspec.structs.replace(ceilings, **{name: [scaled(r) for r in getattr(ceilings, name)] for name in _KINDS})
 
@@ -298,8 +297,6 @@ def machine_identity(**changes: object) -> MachineIdentity:
         logical_cpus=2,
         usable_cpus=2,
         fields=FIELDS,
-        executorch="1.5.1",
-        library="1000 bytes of 1",
     )
     return msgspec.structs.replace(usual, **changes)
 
@@ -310,14 +307,13 @@ def rate(best: int) -> Rate:
 
 
 def round_ceilings(clear: Sequence[str] = (), threads: int = 1, slowdown: int = 1) -> Ceilings:
-    """Ceilings in round numbers: 100 GMAC/s, half of it for 3x3 convolutions; 100 GB/s in cache, 10 GB/s outside.
+    """Ceilings in round numbers: 100 GMAC/s, half of it without AVX-512; 100 GB/s in cache, 10 GB/s outside.
 
-    A tenth of it for depthwise convolutions, an element a nanosecond for a sigmoid, 100 ns for an operator, and no half
-    precision.
+    200 GMAC/s in bf16, an element a nanosecond, 100 ns for an operator, and no integers.
 
     Args:
         clear: fields that were cleared.
-        threads: size of the thread pool.
+        threads: that measured.
         slowdown: by which multiply-accumulates are slower.
     """
     return Ceilings(
@@ -325,17 +321,12 @@ def round_ceilings(clear: Sequence[str] = (), threads: int = 1, slowdown: int = 
         cleared=list(clear),
         threads=threads,
         seconds=4.0,
-        versions={"executorch": "1.5.1"},
         compute=[
-            MacCeiling(dtype="f32", kernel=KernelClass.GEMM, shape="", rate=rate(100_000_000_000 // slowdown)),
-            MacCeiling(dtype="f32", kernel=KernelClass.IGEMM, shape="", rate=rate(50_000_000_000 // slowdown)),
-            MacCeiling(dtype="f32", kernel=KernelClass.DWCONV, taps=9, shape="", rate=rate(10_000_000_000 // slowdown)),
-            MacCeiling(
-                dtype="f32", kernel=KernelClass.DWCONV, taps=25, shape="", rate=rate(20_000_000_000 // slowdown)
-            ),
-            MacCeiling(dtype="f16", kernel=KernelClass.GEMM, shape="", unsupported="no separate kernel"),
+            MacCeiling(dtype="f32", level="fma3", rate=rate(50_000_000_000 // slowdown)),
+            MacCeiling(dtype="f32", level="avx512f", rate=rate(100_000_000_000 // slowdown)),
+            MacCeiling(dtype="bf16", level="avx512bf16", rate=rate(200_000_000_000 // slowdown)),
         ],
-        elements=[ElementCeiling(function="Sigmoid", dtype="f32", shape="", rate=rate(1_000_000_000))],
+        elements=[ElementCeiling(dtype="f32", level="avx512f", rate=rate(1_000_000_000))],
         memory=[
             MemoryCeiling(pattern=Pattern.COPY, working_set=1 << 15, rate=rate(100_000_000_000)),
             MemoryCeiling(pattern=Pattern.READ, working_set=1 << 15, rate=rate(90_000_000_000)),

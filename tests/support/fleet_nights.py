@@ -14,11 +14,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import polars as pl
 
-from opscope.fleet.store import log
-from opscope.fleet.store.entries import StoreEntry
-from opscope.fleet.store.place import place_of
+from opscope.fleet.store.entries import StoreEntry, entries_frame
+from opscope.fleet.store.place import find_place
 from opscope.fleet.store.schema import TABLES
-from opscope.fleet.store.writing import Batch
+from opscope.fleet.store.table import append_rows, change_store, create_store, merge_small_files
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -64,10 +63,9 @@ def steady(models: int, devices: int, nights: int, *, scatter: float = 0.01, see
 
 def write_nights(store: Path, nights: Nights) -> Path:
     """Add a fleet's nights to a store, each night as one addition."""
-    place = place_of(store)
-    log.create(place)
+    place = find_place(store)
+    create_store(place)
     for night in range(nights.latency.shape[2]):
-        batch = Batch()
         at = BEGINNING + timedelta(days=nights.first + night)
         entries, runs, operators = [], [], []
         for (model, device), latency in np.ndenumerate(nights.latency[:, :, night]):
@@ -79,8 +77,10 @@ def write_nights(store: Path, nights: Nights) -> Path:
                 if nights.parts is not None:
                     shares = nights.parts[model, device, night].tolist()
                 operators += [_operator(entry, number, float(latency) * s) for number, s in enumerate(shares)]
-        batch.add(entries, {"runs": _frame("runs", runs), "operators": _frame("operators", operators)})
-        batch.write(place)
+        frames = {"runs": _frame("runs", runs), "operators": _frame("operators", operators)}
+        frames["bundles"] = entries_frame(entries)
+        change_store(place, lambda snapshot, frames=frames: append_rows(snapshot, frames))
+        change_store(place, merge_small_files)
     return store
 
 

@@ -25,12 +25,13 @@ from unittest import mock
 
 import typer
 
+import gate_cases
 from opscope.cli import main as cli
 from opscope.core.version import __version__
 from opscope.fleet.store.schema import TABLES
 
 DATA = Path(__file__).parents[1] / "data"
-_FORMATS = ("csv", "perfetto", "speedscope", "folded", "sarif", "openmetrics", "bencher", "model-card", "tables")
+_FORMATS = ("csv", "perfetto", "speedscope", "github-benchmark", "tables")
 _MOST_LINES = 12
 _WORK = Path(os.path.realpath(tempfile.gettempdir())) / "opscope-frozen"
 """The same each time: bundles hold where they were made."""
@@ -61,6 +62,11 @@ def cases(work: Path, captures: Path | None) -> Iterator[Case]:
         yield Case(f"bundles/{bundle.name}", (bundle,), tuple(_of_bundle(bundle.name)))
     yield Case("two", tuple(sorted((DATA / "bundles").iterdir())), tuple(_of_two("flat-rooms", "with-ceilings")))
     yield Case("store", tuple(_made_bundles(work)), tuple(_of_store()))
+    (work / "budget.toml").write_text(gate_cases.BUDGET)
+    for gate_case in gate_cases.GATE_CASES:
+        files = (gate_cases.make_bundle(gate_case, work), work / "budget.toml")
+        yield Case(f"gates/{gate_case.name}", files, tuple(gate_cases.gate_commands(gate_case)))
+    yield Case("codes", _files_of_codes(work), tuple(command for _, command in gate_cases.EXIT_CODE_COMMANDS))
     for trace in [*_made_tiles(work), *(sorted(captures.rglob("*.json")) if captures else [])]:
         yield Case(f"tiles/{trace.stem}", (trace,), tuple(_of_tiles(trace.name)))
 
@@ -79,8 +85,7 @@ def _traces() -> list[Path]:
     return [
         *listed,
         *sorted((DATA / "onnxruntime").glob("*.json")),
-        *sorted(path for path in (DATA / "benchmark_model").iterdir() if path.suffix in {".txt", ".pb"}),
-        *sorted(path for path in (DATA / "generation").iterdir() if path.suffix in {".json", ".csv", ".log", ".txt"}),
+        *sorted(path for path in (DATA / "benchmark_model").iterdir() if path.suffix == ".txt"),
     ]
 
 
@@ -111,8 +116,7 @@ def _of_two(first: str, second: str) -> Iterator[str]:
 
 
 def _of_store() -> Iterator[str]:
-    yield "store add . --store store --backfill --device phone"
-    yield "store verify --store store"
+    yield "store add . --store store --device phone"
     yield from (
         f"store query 'SELECT {chosen} FROM {name} ORDER BY ALL' --store store --format csv"
         for name, chosen in _TABLES.items()
@@ -130,6 +134,19 @@ def _made_bundles(work: Path) -> list[Path]:
         for number in range(3):
             mint.make(work / f"made-{number}", Made(number, hours=float(number), factor=1 + number / 10))
     return sorted(work.glob("made-*"))
+
+
+def _files_of_codes(work: Path) -> tuple[Path, ...]:
+    """Write what the commands of exit codes are given into a directory, and list it."""
+    place = work / "codes"
+    place.mkdir()
+    for name, source in (("bundle", "with-ceilings"), ("other", "flat-rooms"), ("damaged", "with-ceilings")):
+        shutil.copytree(DATA / "bundles" / source, place / name)
+    next((place / "damaged").rglob("trace.etdump*")).write_bytes(b"damaged")
+    shutil.copy(DATA / "toy_cnn.etdump", place / "trace.etdump")
+    shutil.copy(next((place / "bundle" / "model").glob("*.pte")), place / "trace.pte")
+    list(gate_cases.damage_files(place))
+    return tuple(sorted(place.iterdir()))
 
 
 def _made_tiles(work: Path) -> list[Path]:
@@ -159,7 +176,7 @@ def freeze(case: Case, out: Path) -> None:
 
 
 def _said(place: Path, command: str) -> str:
-    printed = io.TextIOWrapper(io.BytesIO(), "utf-8")
+    code, printed = 0, io.TextIOWrapper(io.BytesIO(), "utf-8")
     plain = {"COLUMNS": "100", "NO_COLOR": "1", "TERM": "dumb", "OPSCOPE_CACHE": str(place / "store" / "cache")}
     os.chdir(place)
     with (
@@ -167,11 +184,13 @@ def _said(place: Path, command: str) -> str:
         mock.patch.dict(os.environ, plain),
         contextlib.redirect_stdout(printed),
         contextlib.redirect_stderr(printed),
-        contextlib.suppress(SystemExit),
     ):
-        cli.main()
+        try:
+            cli.main()
+        except SystemExit as ended:
+            code = int(ended.code or 0)
     printed.flush()
-    return f"$ opscope {command}\n{printed.buffer.getvalue().decode('utf-8', 'replace')}\n"  # type: ignore[attr-defined]
+    return f"$ opscope {command}\n{printed.buffer.getvalue().decode('utf-8', 'replace')}exit code {code}\n\n"  # type: ignore[attr-defined]
 
 
 def _keep(path: Path, to: Path, place: Path) -> None:

@@ -147,7 +147,6 @@ def _fact(block: int, position: int, sort: Sort | None) -> OperatorFacts:
         shape=(1, 16, 16, 64),
         cost=Cost(sort.macs if sort else 0, 2 * sort.macs if sort else 0, 65_536, 65_536, 16_384),
         elements=16_384,
-        taps=9 if sort and sort.event.endswith("DWConv") else None,
     )
 
 

@@ -17,11 +17,10 @@ from typing import NamedTuple
 import numpy as np
 import polars as pl
 
-from opscope.fleet.store import log
-from opscope.fleet.store.entries import StoreEntry
-from opscope.fleet.store.place import place_of
+from opscope.fleet.store.entries import StoreEntry, entries_frame
+from opscope.fleet.store.place import find_place
 from opscope.fleet.store.schema import TABLES
-from opscope.fleet.store.writing import Batch
+from opscope.fleet.store.table import append_rows, change_store, create_store, merge_small_files
 
 FIRST_NIGHT = datetime(2026, 1, 1, 2, tzinfo=timezone.utc)
 _FAMILIES = ("mobilenet_v3", "resnet", "vit", "yolo", "whisper_tiny", "bert_base", "llama_block", "squeezesam")
@@ -86,15 +85,15 @@ def eventful_fleet(models: int, devices: int, nights: int, seed: int = 0) -> Nig
 
 def store_nights(store: Path, fleet: NightlyFleet) -> None:
     """Write a fleet to a store, a commit a night."""
-    place = place_of(store)
-    log.create(place)
+    place = find_place(store)
+    create_store(place)
     nights = fleet.accelerated.shape[2]
     for night in range(nights):
         entries, runs = _night(fleet, night)
         frames = {"runs": runs} | ({"kernels": _kernels(runs)} if night == nights - 1 else {})
-        batch = Batch()
-        batch.add(entries, frames)
-        batch.write(place)
+        frames["bundles"] = entries_frame(entries)
+        change_store(place, lambda snapshot, frames=frames: append_rows(snapshot, frames))
+        change_store(place, merge_small_files)
 
 
 def _night(fleet: NightlyFleet, night: int) -> tuple[list[StoreEntry], pl.DataFrame]:
@@ -109,6 +108,7 @@ def _night(fleet: NightlyFleet, night: int) -> tuple[list[StoreEntry], pl.DataFr
         entries.append(StoreEntry(name, name, 10, *names, variants, created.isoformat(), place, "/runs", placed=place))
         fast, slow = (float(one[model, device, night]) for one in (fleet.accelerated, fleet.baseline))
         common = {"bundle": name, "model": names[0], "device": names[1], "created": created.replace(tzinfo=None)}
+        common["placed"] = common["created"]
         ratio = slow / fast
         judged = {
             "speedup": ratio,

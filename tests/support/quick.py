@@ -24,7 +24,7 @@ def main() -> int:
     failed = [
         gate for gate in _GATES if subprocess.run([scripts / gate[0], *gate[1:]], cwd=ROOT, check=False).returncode
     ]
-    chosen, left = nearest(changed())
+    chosen, left = nearest(list_changed_files())
     if chosen:
         print(f"tests: {' '.join(chosen)}", flush=True)
         words = ["-m", "pytest", "-q", "-m", "not nightly", "-n", "auto", "--dist", "loadfile", *chosen]
@@ -39,16 +39,16 @@ def _run(command: Sequence[str | Path]) -> int:
     return subprocess.run(command, cwd=ROOT, check=False).returncode
 
 
-def changed() -> list[str]:
-    """Files that were changed or added since the last commit; those of the last commit when there are none."""
-    now = [*_git("diff", "--name-only", "HEAD"), *_git("ls-files", "--others", "--exclude-standard")]
-    return now or _git("diff", "--name-only", "HEAD~1", "HEAD")
+def list_changed_files(since: str = "HEAD") -> list[str]:
+    """List files that were changed or added since a commit; those of the last commit if there are none."""
+    files = [*run_git("diff", "--name-only", since), *run_git("ls-files", "--others", "--exclude-standard")]
+    return files or run_git("diff", "--name-only", "HEAD~1", "HEAD")
 
 
 def nearest(files: Sequence[str]) -> tuple[list[str], list[str]]:
     """Test files of the rooms of some files, as many as cost little, and those that are left out."""
-    rooms = sorted({room for room in map(_room, files) if room})
-    paths = [str(path.relative_to(ROOT)) for room in rooms for path in sorted(room.rglob("test_*.py"))]
+    rooms = sorted({room for room in map(tests_of, files) if room})
+    paths = [str(path.relative_to(ROOT)) for room in rooms for path in sorted((ROOT / room).rglob("test_*.py"))]
     costs = known()
     cost = unit_costs(list(costs), costs)
     modules = {".".join(Path(file).with_suffix("").parts[1:]) for file in files if file.startswith("src/")}
@@ -66,16 +66,17 @@ def nearest(files: Sequence[str]) -> tuple[list[str], list[str]]:
     return chosen, [path for path in ordered if path not in chosen]
 
 
-def _room(file: str) -> Path | None:
-    """The folder of tests of a file's room."""
+def tests_of(file: str) -> Path | None:
+    """Return the folder of tests of a file's room, within the repository. None if the file belongs to no room."""
     parts = Path(file).parts
     if parts[0] == "tests" and len(parts) > 2 and parts[1] not in {"support", "data", "golden"}:
-        return ROOT / "tests" / parts[1]
-    room = ROOT / "tests" / parts[2] if parts[:2] == ("src", "opscope") and len(parts) > 3 else None
-    return room if room and room.is_dir() else None
+        return Path("tests", parts[1])
+    room = Path("tests", parts[2]) if parts[:2] == ("src", "opscope") and len(parts) > 3 else None
+    return room if room and (ROOT / room).is_dir() else None
 
 
-def _git(*words: str) -> list[str]:
+def run_git(*words: str) -> list[str]:
+    """Return the lines that git prints."""
     done = subprocess.run(["git", *words], cwd=ROOT, capture_output=True, text=True, check=False)
     return done.stdout.split("\n")[:-1]
 

@@ -20,11 +20,10 @@ from programs import write_tiny_program
 DATA = Path(__file__).parents[1] / "data"
 SETTINGS = Settings(rounds=6, runs=8)
 GEMM = "xnn_f32_gemm_minmax_ukernel"
-PERF = f"r 1 1.5: 10 cycles: 7f1 {GEMM}_7x16__avx512f_broadcast+0x40 (/x/lib.so)\n"
 
 
 def write_all(directory: Path) -> None:
-    """A program, two bundles, traces of a CPU and of NPU cores, a run of the Arm kit, a log and a recording."""
+    """A program, two bundles, traces of a CPU and of NPU cores, a run of the Arm kit and a log."""
     directory.mkdir(parents=True, exist_ok=True)
     program = write_tiny_program(directory)
     for seed, name in enumerate(("bundle", "other")):
@@ -37,7 +36,6 @@ def write_all(directory: Path) -> None:
     (directory / "aie.txt").write_bytes(words_text(tiles))
     write_run(directory / "kit", pairs=[pair("alpha", "beta")])
     (directory / "kernels.log").write_text(f"Note (XNNPACK): Using gemm microkernel '{GEMM}_1x16__avx2'.\n")
-    (directory / "perf.txt").write_text(PERF)
 
 
 if __name__ == "__main__":

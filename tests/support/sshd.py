@@ -19,8 +19,9 @@ from pathlib import Path
 
 import pytest
 
+from waiting import HANG
+
 _PLACES = os.pathsep.join([os.environ.get("PATH", ""), "/usr/sbin", "/usr/local/sbin"])
-_START_SECONDS, _RUN_SECONDS = 10.0, 60.0
 
 
 class Sshd:
@@ -83,7 +84,7 @@ class Sshd:
         command = [str(self._binary), "-D", "-e", "-f", str(self._directory / "sshd_config")]
         self._process = subprocess.Popen(command, stderr=log, start_new_session=True)
         log.close()
-        end = time.monotonic() + _START_SECONDS
+        end = time.monotonic() + HANG
         while time.monotonic() < end:
             if self._process.poll() is not None:
                 break
@@ -107,7 +108,7 @@ class Sshd:
 
     def waits_for_run(self) -> bool:
         """Whether a runner of opscope starts on the device in time, with a program to run."""
-        end = time.monotonic() + _RUN_SECONDS
+        end = time.monotonic() + HANG
         while time.monotonic() < end:
             if any(_works(pid) for pid in descendants(self._process.pid)):
                 return True

@@ -17,6 +17,8 @@ from typing import Any
 
 import yaml
 
+from waiting import HANG
+
 ROOT = Path(__file__).resolve().parents[2]
 BASH = ["bash", "--noprofile", "--norc", "-eo", "pipefail"]
 Uses = Callable[[dict[str, str], dict[str, str]], "tuple[int, dict[str, str]]"]
@@ -153,7 +155,7 @@ def _step(job: Job, step: dict[str, Any], scope: dict[str, Any], action: Path | 
     place = job.place / filled(step.get("working-directory", "."), scope)
     environment = _environment(job, action, told) | variables
     done = subprocess.run(
-        [*BASH, str(script)], cwd=place, env=environment, capture_output=True, text=True, check=False, timeout=280
+        [*BASH, str(script)], cwd=place, env=environment, capture_output=True, text=True, check=False, timeout=HANG
     )
     job.logs.append(done.stdout + done.stderr)
     return done.returncode, _outputs(told.read_text(encoding="utf-8"))

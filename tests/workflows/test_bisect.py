@@ -64,21 +64,26 @@ def test_states_that_tell_nothing_are_passed_over() -> None:
 
 @pytest.mark.parametrize("place", [1, 3, 6, 8])
 def test_the_release_and_the_operator_are_named(tmp_path: Path, place: int) -> None:
-    """The convolution is 40 % slower from a release on: it is named, and the other operator is not."""
+    """Name the convolution, which is 40 % slower from a release on, and not the other operator.
+
+    The result is read back; both pages name the release, and Markdown what repeats it.
+    """
     result = found(tmp_path, [state(number, 1.4 if number >= place else 1.0) for number in range(9)])
     assert (result.last_good, result.first_bad) == (f"1.{place - 1}", f"1.{place}")
-    assert result.is_found
-    assert not result.is_inconclusive
+    assert (result.is_found, result.is_inconclusive) == (True, False)
     assert result.measured <= 4
     assert result.explained == pytest.approx(1.0, abs=0.2)
-    assert result.step is not None
     assert min(result.step.operators, key=lambda one: one.saved_ns).name.startswith("Convolution")
     document = bisection_document(result)
     assert document.answer.startswith(f"1.{place} made it slower: 1.3")
     assert f"the latency of 1.{place - 1}" in document.answer
-    text = text_of(terminal_document(document))
-    assert "Convolution" in text
-    assert "between the ends" in text
+    for page, words in (
+        (text_of(terminal_document(document)), ("Convolution", "between the ends")),
+        (html_document(document), ("<svg", f"1.{place} made it slower")),
+        (markdown_document(document), ("opscope bisect tiny.pte --good 1.0 --bad 1.9", result.sha256)),
+    ):
+        assert [word for word in words if word not in page] == []
+    assert from_json(to_json(result), Bisection) == result
 
 
 def test_of_several_methods_the_one_that_slowed_most_is_followed(tmp_path: Path) -> None:
@@ -99,68 +104,55 @@ def test_of_several_methods_the_one_that_slowed_most_is_followed(tmp_path: Path)
     assert any("this follows prefill" in note for note in result.notes)
 
 
-def test_its_files_are_whole(tmp_path: Path) -> None:
-    """The result is read back; both pages name the release, and Markdown what repeats it."""
-    result = found(tmp_path, [state(number, 1.4 if number >= 2 else 1.0) for number in range(4)])
-    assert from_json(to_json(result), Bisection) == result
-    document = bisection_document(result)
-    page, text = html_document(document), markdown_document(document)
-    assert "<svg" in page
-    assert "1.2 made it slower" in page
-    assert "opscope bisect tiny.pte --good 1.0 --bad 1.9" in text
-    assert result.sha256 in text
-
-
-def test_no_difference_between_the_ends_is_an_answer(tmp_path: Path) -> None:
-    """Nothing between them is measured, and the smallest change that would have shown is told."""
-    result = found(tmp_path, [state(number, 1.0) for number in range(9)])
+@pytest.mark.parametrize(
+    ("good", "verdict", "words"),
+    [
+        (1.0, Verdict.NO_DIFFERENCE, ("no difference detected", "cannot detect changes below")),
+        (1.4, Verdict.FASTER, ("faster",)),
+    ],
+    ids=["no difference", "faster"],
+)
+def test_ends_without_a_regression_are_an_answer(
+    tmp_path: Path, good: float, verdict: Verdict, words: tuple[str, ...]
+) -> None:
+    """Measure nothing between them, and tell the smallest change that would have shown."""
+    result = found(tmp_path, [state(number, good if number < 2 else 1.0) for number in range(4)])
     assert (result.last_good, result.first_bad, result.measured) == (None, None, 0)
-    assert not result.is_inconclusive
-    answer = bisection_document(result).answer
-    assert "no difference detected" in answer
-    assert "cannot detect changes below" in answer
-
-
-def test_a_bad_end_that_is_faster_is_told_so(tmp_path: Path) -> None:
-    """It is no regression."""
-    result = found(tmp_path, [state(number, 1.0 if number >= 2 else 1.4) for number in range(4)])
-    assert result.ends.verdict is Verdict.FASTER
-    assert "faster" in bisection_document(result).answer
-    assert result.first_bad is None
+    assert (result.ends.verdict, result.is_inconclusive) == (verdict, False)
+    assert [word for word in words if word not in bisection_document(result).answer] == []
 
 
 def test_a_release_that_does_not_run_is_passed_over_and_told(tmp_path: Path) -> None:
-    """The one in the middle crashes: its neighbours are asked, and the answer says that it failed."""
+    """Ask the neighbours of one in the middle that crashes, and say that it failed; an end that does ends it.
+
+    Where all between the ends crash no release is named, and the answer says between which it is.
+    """
     states = [state(number, 1.4 if number >= 3 else 1.0, crashes=number == 4) for number in range(9)]
-    result = found(tmp_path, states)
+    result = found(tmp_path / "middle", states)
     assert result.states[4].level is StateLevel.FAILED
     assert "SIGSEGV" in (result.states[4].problem or "")
     assert result.first_bad in {"1.3", "1.5"}
     assert any("1.4" in one for one in result.notes)
-
-
-def test_neighbours_that_were_not_told_apart_are_a_range(tmp_path: Path) -> None:
-    """All between the ends crash: no release is named, and the answer says between which it is."""
     states = [state(number, 1.4 if number else 1.0, crashes=number == 1) for number in range(3)]
-    result = found(tmp_path, states)
+    result = found(tmp_path / "all", states)
     assert (result.last_good, result.first_bad) == ("1.0", "1.2")
-    assert not result.is_found
-    assert result.is_inconclusive
+    assert (result.is_found, result.is_inconclusive) == (False, True)
     assert "between 1.0 and 1.2" in bisection_document(result).answer
-
-
-def test_an_end_that_does_not_run_ends_it(tmp_path: Path) -> None:
-    """With the reason; there is nothing to compare with."""
     with pytest.raises(UsageError, match=r"an end does not run the model: .*SIGSEGV"):
-        found(tmp_path, [state(0, 1.0), state(1, 1.4, crashes=True)])
+        found(tmp_path / "end", [state(0, 1.0), state(1, 1.4, crashes=True)])
 
 
 def test_a_second_change_is_told(tmp_path: Path) -> None:
-    """The largest step is found, and the other one is a note."""
+    """Find the largest step, and note the other one; of a list every release is measured, and nothing searched for."""
     factors = [1.0, 1.0, 1.15, 1.15, 1.15, 1.8, 1.8, 1.8]
-    result = found(tmp_path, [state(number, factor) for number, factor in enumerate(factors)])
+    result = found(tmp_path / "search", [state(number, factor) for number, factor in enumerate(factors)])
     assert result.first_bad == "1.5"
     assert any("1.2" in one or "1.1" in one or "1.3" in one for one in result.notes)
+    states = [state(number, 1.4 if number >= 2 else 1.0) for number in range(4)]
+    result = found(tmp_path / "list", states, listed=True)
+    assert [one.level.value for one in result.states] == ["good", "good", "bad", "bad"]
+    assert (result.first_bad, {one.bundle for one in result.states}) == (None, {"ends"})
+    assert "slower" in bisection_document(result).answer
 
 
 @pytest.mark.parametrize(("place", "by"), [(5, "work"), (2, "time")])
@@ -184,18 +176,8 @@ def test_exact_work_leads_only_where_time_agrees(
     assert (result.by, result.last_good, result.first_bad) == (by, "1.4", "1.5")
     assert result.is_found
     assert any("elsewhere" in one for one in result.notes) == (by == "time")
-    assert result.work is not None
     assert [one.more for one in result.work.changed] == ([] if by == "time" else [40])
     assert bisected(request, tmp_path / "out", means, resume=True) == result
-
-
-def test_a_list_is_measured_side_by_side(tmp_path: Path) -> None:
-    """Every release of it, in one bundle; nothing is searched for."""
-    result = found(tmp_path, [state(number, 1.4 if number >= 2 else 1.0) for number in range(4)], listed=True)
-    assert [one.level.value for one in result.states] == ["good", "good", "bad", "bad"]
-    assert result.first_bad is None
-    assert {one.bundle for one in result.states} == {"ends"}
-    assert "slower" in bisection_document(result).answer
 
 
 def test_two_builds_of_a_runner_are_told_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -213,7 +195,6 @@ def test_two_builds_of_a_runner_are_told_apart(tmp_path: Path, monkeypatch: pyte
     )
     assert (result.last_good, result.first_bad, result.kind) == ("good", "bad", "build")
     assert result.is_found
-    assert result.step is not None
     assert min(result.step.operators, key=lambda one: one.saved_ns).name.startswith("Convolution")
     assert "--good runner:old/runner --bad runner:new/runner" in result.command
     assert "bad made it slower: 1.5" in (tmp_path / "out" / "report.md").read_text("utf-8")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -26,46 +27,47 @@ from opscope.workflows.bisect.releases import (
 from texts import NO_SUCH_PROGRAM
 
 PACKAGE = "onnxruntime"
+ENDS = {"good": "1.20.0", "bad": "1.21.0"}
 LISTED = [Release(f"1.{number}.0", (HERE,)) for number in range(9, 21)]
 
 
 def test_ends_are_found_in_the_order_of_versions() -> None:
-    """Not of texts; and backwards where the bad one is the older one."""
+    """Order versions, not texts, and backwards where the bad one is the older one; refuse what is no release."""
     names = [one.version for one in between(PACKAGE, LISTED, "1.9", "1.12.0")]
     assert names == ["1.9.0", "1.10.0", "1.11.0", "1.12.0"]
     assert [one.version for one in between(PACKAGE, LISTED, "1.11.0", "1.9.0")] == ["1.11.0", "1.10.0", "1.9.0"]
     assert [one.version for one in chosen(PACKAGE, LISTED, ["1.20.0", "1.9.0"])] == ["1.20.0", "1.9.0"]
+    for good, bad, error, said in (
+        ("fast", "1.12.0", UsageError, "'fast' is not a version"),
+        ("1.9.0", "1.99.0", NotFoundError, r"no Python here can install onnxruntime 1\.99\.0"),
+        ("1.9.0", "1.9", UsageError, "are the same"),
+    ):
+        with pytest.raises(error, match=said) as refused:
+            between(PACKAGE, LISTED, good, bad)
+        assert bad != "1.99.0" or "from 1.9.0 to 1.20.0" in str(refused.value.hint)
 
 
-def test_what_is_no_release_is_refused() -> None:
-    """With what there is."""
-    with pytest.raises(UsageError, match="'fast' is not a version"):
-        between(PACKAGE, LISTED, "fast", "1.12.0")
-    with pytest.raises(NotFoundError, match=r"no Python here can install onnxruntime 1\.99\.0") as refused:
-        between(PACKAGE, LISTED, "1.9.0", "1.99.0")
-    assert "from 1.9.0 to 1.20.0" in str(refused.value.hint)
-    with pytest.raises(UsageError, match="are the same"):
-        between(PACKAGE, LISTED, "1.9.0", "1.9")
-
-
-def test_ways_to_ask_exclude_each_other(tmp_path: Path) -> None:
-    """Before anything is listed or installed."""
-    file = tmp_path / "net.onnx"
-    file.write_bytes(product())
-    for words, said in (
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
         ({}, "name both ends"),
         ({"good": "1.20.0", "versions": ["1.20.0"]}, "exclude each other"),
         ({"good": "runner:old"}, "needs both builds"),
         ({"options": {"graph_optimization_level": "never"}}, "never"),
-        ({"good": "1.20.0", "bad": "1.21.0", "settings": Settings(runtime="litert")}, "LiteRT does not run"),
-        ({"good": "1.20.0", "bad": "1.21.0", "settings": Settings(runtime="torch")}, "no runtime 'torch'"),
-        ({"good": "1.20.0", "bad": "1.21.0", "settings": Settings(threads=(1, 2))}, "one thread count"),
-        ({"good": "1.20.0", "bad": "1.21.0", "disk": "much"}, "not a usable size"),
-    ):
-        with pytest.raises(UsageError, match=said):
-            opscope.bisect(file, out=tmp_path / "out", **words)  # type: ignore[arg-type]
+        ({**ENDS, "settings": Settings(runtime="litert")}, "LiteRT does not run"),
+        ({**ENDS, "settings": Settings(runtime="torch")}, "no runtime 'torch'"),
+        ({**ENDS, "settings": Settings(threads=(1, 2))}, "one thread count"),
+        ({**ENDS, "disk": "much"}, "not a usable size"),
+    ],
+)
+def test_ways_to_ask_exclude_each_other(words: dict[str, Any], said: str, tmp_path: Path) -> None:
+    """Refuse them before anything is listed or installed."""
+    file = tmp_path / "net.onnx"
+    file.write_bytes(product())
+    with pytest.raises(UsageError, match=said):
+        opscope.bisect(file, out=tmp_path / "out", **words)
     with pytest.raises(NotFoundError, match=NO_SUCH_PROGRAM):
-        opscope.bisect(tmp_path / "none.onnx", good="1.20.0", bad="1.21.0")
+        opscope.bisect(tmp_path / "none.onnx", **ENDS)
     assert not (tmp_path / "out").exists()
 
 

@@ -12,46 +12,28 @@ import msgspec
 import pytest
 
 import kit_files
+from bundle_damage import FAILURE, record, rehash
 from fakes import FakeClock, FakeTarget
 from hostile_names import HOSTILE
 from opscope.api import Settings, combined, combined_report, content, profile
-from opscope.bundle.bundle import Bundle
-from opscope.bundle.consistency import hashed_record
-from opscope.bundle.manifest import Environment, Failure, FailureKind
 from opscope.core.errors import NotFoundError, UsageError
 from opscope.core.files import labels
 from opscope.core.stats.effect import Verdict
-from opscope.experiment.protocol import Job
 from opscope.program.operators.kinds import Category
 from opscope.reports.combined.combined import BundlePart, combine, combined_html, combined_markdown
 from opscope.reports.combined.values import CombinedReport, shared_programs
 from opscope.reports.content.content import ReportContent
-from opscope.workflows.reports.combined import bundle_differences
 from programs import write_tiny_program
 from texts import MACHINE_DRIFT
-from traces import Node
-
-MOVED = 500_000
 
 
-class OtherTarget(FakeTarget):
-    """A target with another CPU, or whose convolution always takes longer."""
-
-    def __init__(self, *, cpu: str = "Test CPU", system: str = "Linux", extra: int = 0, **options) -> None:
-        super().__init__(noise=0.005, **options)
-        self._named, self._extra = (cpu, system), extra
-
-    def environment(self) -> Environment:
-        """The same machine under another name."""
-        cpu, system = self._named
-        return msgspec.structs.replace(super().environment(), cpu=cpu, system=system)
-
-    def _inference(self, job: Job) -> Node:
-        whole = super()._inference(job)
-        delegate = whole.children[0]
-        for node in (whole, delegate, delegate.children[0]):
-            node.duration += self._extra
-        return whole
+def target_of(*, cpu: str = "Test CPU", system: str = "Linux", slower: float = 1.0, seed: int = 0) -> FakeTarget:
+    """A target under another name, or whose convolution always takes so much longer."""
+    target = FakeTarget(noise=0.005, seed=seed)
+    machine = msgspec.structs.replace(target.environment(), cpu=cpu, system=system)
+    target.environment = lambda: machine
+    target.slower = lambda _: slower
+    return target
 
 
 class Bundles(NamedTuple):
@@ -78,9 +60,9 @@ def bundles(tmp_path_factory: pytest.TempPathFactory) -> Bundles:
     """Everything once."""
     root = tmp_path_factory.mktemp("combined")
     return Bundles(
-        run(root / "mac", OtherTarget(cpu="Test M4", system="Darwin")),
-        run(root / "linux", OtherTarget(), threads=(1, 2)),
-        run(root / "later", OtherTarget(extra=MOVED, seed=1), day=1),
+        run(root / "mac", target_of(cpu="Test M4", system="Darwin")),
+        run(root / "linux", target_of(), threads=(1, 2)),
+        run(root / "later", target_of(slower=2.25, seed=1), day=1),
         kit_files.write_run(root / "runs" / "android", pairs=[kit_files.pair("alpha", "beta")]),
     )
 
@@ -97,13 +79,8 @@ def report(bundles: Bundles) -> CombinedReport:
     return combined([bundles.later, bundles.mac, bundles.linux, bundles.kit])
 
 
-def notes(report: CombinedReport, start: str) -> str:
-    """The note that begins so."""
-    return next((note for note in report.notes if note.startswith(start)), "")
-
-
 def test_there_is_a_line_for_each_bundle_and_thread_count(report):
-    """In the order given, each with its own baseline, interval and grade."""
+    """Keep the order given, each with its own baseline, interval and grade; what a kit run lacks is not known."""
     rows = [(b.label, row.threads, row.verdict) for b in report.bundles for row in b.configurations]
     assert rows == [
         ("later", 1, Verdict.FASTER),
@@ -112,19 +89,13 @@ def test_there_is_a_line_for_each_bundle_and_thread_count(report):
         ("linux", 2, Verdict.FASTER),
         ("android", 1, Verdict.UNDECIDABLE),
     ]
-    mac = report.bundles[1]
+    _, mac, _, kit = report.bundles
     assert (mac.platform, mac.cpu, mac.target) == ("Darwin x86_64", "Test M4", "fake")
     (row,) = mac.configurations
     assert row.speedup == pytest.approx(row.baseline_ns / row.latency_ns, rel=0.01)
     assert row.ci95[0] < row.speedup < row.ci95[1]
     assert mac.quality is not None
-
-
-def test_a_run_of_the_kit_stands_beside_bundles(report):
-    """What it does not tell reads as not known."""
-    kit = report.bundles[3]
-    assert (kit.platform, kit.cpu, kit.sha256) == (None, None, None)
-    assert kit.configurations[0].off is None
+    assert (kit.platform, kit.cpu, kit.sha256, kit.configurations[0].off) == (None, None, None, None)
     assert "| android | not known | not known | Arm kit run |" in combined_markdown(report)
 
 
@@ -132,12 +103,10 @@ def test_each_platform_has_its_bottleneck(report):
     """Before and now, with the longest operators; the framework's own time is none."""
     found = {bundle.label: bundle.bottleneck for bundle in report.bundles}
     assert {b.category for b in found.values()} == {Category.CONVOLUTION}
-    assert found["mac"].before is Category.CONVOLUTION
-    assert found["mac"].share < found["mac"].before_share
-    assert [operator.name for operator in found["mac"].operators] == [
-        "Convolution (NHWC, F32) IGEMM #1",
-        "native_call_add.out",
-    ]
+    mac = found["mac"]
+    assert mac.before is Category.CONVOLUTION
+    assert mac.share < mac.before_share
+    assert [one.name for one in mac.operators] == ["Convolution (NHWC, F32) IGEMM #1", "native_call_add.out"]
     linux = report.bundles[1]
     shares, copies = linux.shares, 1 - linux.shares.delegated - linux.shares.portable - linux.shares.framework
     assert 0 < copies < shares.data_movement + 1e-9, "copies are the rest, and move data"
@@ -147,8 +116,9 @@ def test_machines_are_not_tested_against_each_other(bundles):
     """The difference is said, and there is no series."""
     found = combined([bundles.mac, bundles.linux])
     assert found.series == []
-    assert "not tested against each other" in notes(found, "machines or targets differ")
-    assert "Test M4, Darwin x86_64, fake: mac" in notes(found, "machines or targets differ")
+    (note,) = [note for note in found.notes if note.startswith("machines or targets differ")]
+    assert "not tested against each other" in note
+    assert "Test M4, Darwin x86_64, fake: mac" in note
 
 
 def test_versions_of_one_machine_are_compared_with_the_first(report):
@@ -187,7 +157,7 @@ def content_with(content: ReportContent, names: list[str]) -> ReportContent:
 
 
 def test_operators_that_some_platforms_lack_are_lined_up(shown):
-    """Two platforms that insert the same operator have it in one line, and the others none there."""
+    """Show an operator that two platforms insert in one line; other programs are not matched, however alike."""
     plain, inserted = ["Convolution (NHWC, F32) IGEMM #1", "Softmax (NC) #1"], "Convert (NC) #1"
     more = [plain[0], inserted, plain[1]]
     told = [(label, content_with(shown, names)) for label, names in (("a", plain), ("b", more), ("c", more))]
@@ -199,65 +169,27 @@ def test_operators_that_some_platforms_lack_are_lined_up(shown):
         [None, inserted, inserted],
     ]
     assert program.unmatched == 1
-
-
-def test_other_programs_are_not_matched(shown):
-    """Even when they look alike; the report says so."""
     model = msgspec.structs.replace(shown.manifest.model, sha256="f" * 64)
     other = msgspec.structs.replace(shown, manifest=msgspec.structs.replace(shown.manifest, model=model))
     assert shared_programs([("a", shown), ("b", other)]) == []
 
 
 def test_a_copy_is_no_second_measurement(bundles, tmp_path):
-    """The same traces under another name."""
-    shutil.copytree(bundles.mac, tmp_path / "copy")
-    found = combined([bundles.mac, tmp_path / "copy"])
-    assert "mac and copy contain the same traces: a copy is not a second measurement" in found.notes
+    """Tell once of all copies under other names, and not of bundles with other traces."""
+    copies = [Path(shutil.copytree(bundles.mac, tmp_path / name)) for name in ("b", "c")]
+    found = combined([bundles.mac, *copies, bundles.later])
+    told = [note for note in found.notes if "same traces" in note]
+    assert told == ["mac, b and c contain the same traces: a copy is not a second measurement"]
     assert found.series[0].versions[1].verdict is None
     assert found.series[0].versions[1].notes == ["the same traces as the first: a copy"]
 
 
-def test_many_copies_are_told_once(shown):
-    """Of three bundles with the same traces there is one sentence, and none of those with others."""
-    others = [replace_traces(shown, letter) for letter in "xy"]
-    parts = [BundlePart(label, f"/{label}", shown) for label in "abc"]
-    parts += [BundlePart(label, f"/{label}", own) for label, own in zip("de", others, strict=True)]
-    told = [note for note in bundle_differences(parts) if "same traces" in note]
-    assert told == ["a, b and c contain the same traces: a copy is not a second measurement"]
-
-
-def replace_traces(shown: ReportContent, letter: str) -> ReportContent:
-    """The same content with traces of other hashes."""
-    replace = msgspec.structs.replace
-    repetitions = [
-        replace(one, trace_sha256=f"{letter}{number}" if one.trace_sha256 else None)
-        for number, one in enumerate(shown.manifest.repetitions)
-    ]
-    return replace(shown, manifest=replace(shown.manifest, repetitions=repetitions))
-
-
-def test_the_parts_on_each_of_many_bundles_are_folded(shown):
-    """The tables of all of them stay; what is said of each is one click away, and nothing is left out."""
-    few, many = (combine([BundlePart(f"b{n}", f"/b{n}", shown) for n in range(count)], [], []) for count in (8, 9))
-    assert "categories, longest operators and findings</summary>" not in combined_html(few)
-    page = combined_html(many)
-    assert page.count("categories, longest operators and findings</summary>") == 9
-    assert page.count("Summary of each bundle</summary>") == 1
-    assert page.count("<details") == page.count("</details>")
-    assert page.count("<h3>") == 0
-
-
 def test_what_is_missing_is_said(bundles, tmp_path):
-    """By bundle, in all formats that people read."""
-    shutil.copytree(bundles.mac, tmp_path / "broken")
-    manifest = Bundle.open(tmp_path / "broken").manifest
-    failed = msgspec.structs.replace(
-        manifest.repetitions[-1], failure=Failure(FailureKind.SIGNAL, "ended by SIGSEGV", "SIGSEGV")
-    )
-    repetitions = [*manifest.repetitions[:-1], hashed_record(failed)]
-    changed = msgspec.structs.replace(manifest, repetitions=repetitions)
-    (tmp_path / "broken" / "manifest.json").write_bytes(msgspec.json.encode(changed))
-    found = combined([bundles.linux, tmp_path / "broken"])
+    """Say it by bundle, in all formats that people read."""
+    broken = Path(shutil.copytree(bundles.mac, tmp_path / "broken"))
+    record("baseline", 1, "failure", FAILURE)(broken)
+    rehash(broken)
+    found = combined([bundles.linux, broken])
     assert [len(bundle.missing) for bundle in found.bundles] == [0, 1]
     for text in (combined_markdown(found), combined_html(found)):
         assert "What is missing" in text
@@ -271,18 +203,21 @@ def test_names_of_directories_are_told_apart():
     assert labels([Path("/a/b/c"), Path("/d/b/c")]) == ["a/b/c", "d/b/c"]
 
 
-def test_what_cannot_be_combined_is_refused(bundles, tmp_path):
-    """One bundle, the same twice by whatever path, no directory, and a directory that is no bundle."""
-    with pytest.raises(UsageError, match="at least two bundles"):
-        combined([bundles.mac])
-    with pytest.raises(UsageError, match="given twice"):
-        combined([bundles.mac, bundles.linux, bundles.mac.parent / "linux" / ".." / "mac"])
-    with pytest.raises(NotFoundError, match="no such directory"):
-        combined([bundles.mac, tmp_path / "nothing"])
-    with pytest.raises(NotFoundError, match="not a directory"):
-        combined([bundles.mac, bundles.mac / "manifest.json"])
-    with pytest.raises(NotFoundError):
-        combined([bundles.mac, tmp_path])
+@pytest.mark.parametrize(
+    ("others", "error", "said"),
+    [
+        ((), UsageError, "at least two bundles"),
+        (("linux", "linux/../mac"), UsageError, "given twice"),
+        (("nothing",), NotFoundError, "no such directory"),
+        (("mac/manifest.json",), NotFoundError, "not a directory"),
+        (("mac/model",), NotFoundError, None),
+    ],
+    ids=["one bundle", "one twice", "no directory", "a file", "no bundle"],
+)
+def test_what_cannot_be_combined_is_refused(bundles, others, error, said):
+    """Take a bundle for the same by whatever path."""
+    with pytest.raises(error, match=said):
+        combined([bundles.mac, *(bundles.mac.parent / other for other in others)])
 
 
 def test_all_formats_are_written(bundles, tmp_path):
@@ -297,14 +232,23 @@ def test_all_formats_are_written(bundles, tmp_path):
     assert not (tmp_path / "other").exists()
 
 
-def test_the_page_needs_nothing_else(report):
-    """It opens offline, runs nothing, and follows the reader's light or dark."""
+def test_the_page_needs_nothing_else(report, shown):
+    """Open offline, run nothing, and follow the reader's light or dark.
+
+    Of many bundles the tables stay; what is said of each is one click away, and nothing is left out.
+    """
     page = combined_html(report)
     assert "<script" not in page
     assert not re.search(r"""(?:src|href|url)\s*[=(]\s*["']?(?:https?:)?//""", page)
     assert "prefers-color-scheme: dark" in page
-    assert page.count("<table") == page.count("</table>")
-    assert page.count("<tr>") == page.count("</tr>")
+    for element in ("table", "tr"):
+        assert len(re.findall(f"<{element}[ >]", page)) == page.count(f"</{element}>")
+    few, many = (combine([BundlePart(f"b{n}", f"/b{n}", shown) for n in range(count)], [], []) for count in (8, 9))
+    assert "categories, longest operators and findings</summary>" not in combined_html(few)
+    page = combined_html(many)
+    assert page.count("categories, longest operators and findings</summary>") == 9
+    assert page.count("Summary of each bundle</summary>") == 1
+    assert (page.count("<details"), page.count("<h3>")) == (page.count("</details>"), 0)
 
 
 @pytest.fixture(scope="module")
@@ -336,6 +280,5 @@ def test_hostile_names_stay_text(hostile):
         assert count is None or cells is None or count == cells, line[:200]
         cells = count
     for shown in (page, text):
-        assert "\N{RIGHT-TO-LEFT OVERRIDE}" not in shown
-        assert "\x07" not in shown
+        assert not {"\N{RIGHT-TO-LEFT OVERRIDE}", "\x07"} & set(shown)
         assert "x" * 700 not in shown

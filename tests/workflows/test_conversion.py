@@ -5,28 +5,23 @@ from __future__ import annotations
 import csv
 import io
 import json
+import shutil
+from collections.abc import Callable
 from decimal import Decimal
 from pathlib import Path
+from typing import TypeAlias
 
 import pytest
 from polars.testing import assert_frame_equal
 
 import opscope
-from command_line import opscope as command
+from bundle_damage import edit
+from command_line import ended_here
 from fakes import FakeClock, FakeTarget
-from kit_files import pair, write_run
+from kit_files import TIMELINE, pair, write_run
 from opscope.api import CONVERT_FORMATS, Settings, analyze, convert, converted, profile
 from opscope.bundle.bundle import Bundle
-from opscope.cli.main import main
-from opscope.core.errors import (
-    BundleError,
-    NotFoundError,
-    OverwriteError,
-    RunError,
-    StorageError,
-    TraceFormatError,
-    UsageError,
-)
+from opscope.core.errors import BundleError, RunError, UsageError
 from opscope.core.table import Clock, EventTable
 from opscope.kit.run_files import kit_csv
 from opscope.reports.formats.event_files import events_csv
@@ -43,10 +38,8 @@ TRACE = """
       OPERATOR_CALL @1 20000
         native_call_add.out 19000
 """
-SEVERAL = ("model-explorer", "tables", "kit-csv", "kit")
-TIMELINE = "model_id,name,type,delegate_backend,start_us,end_us,duration_ms,pct_total,node_id,run_index,block".split(
-    ","
-)
+Run: TypeAlias = Callable[..., tuple[int, str]]
+LOAD = "Program::load_method"
 STATISTICS = "model_id,name,type,delegate_backend,count,total_ms,avg_ms,pct_total".split(",")
 
 
@@ -81,13 +74,7 @@ def rows(content: bytes) -> list[dict[str, str]]:
         ("parquet", ["model.parquet"]),
         ("perfetto", ["model.perfetto.json"]),
         ("speedscope", ["model.speedscope.json"]),
-        ("folded", ["model.folded.txt"]),
-        ("pprof", ["model.pb.gz"]),
-        ("sarif", ["model.sarif"]),
-        ("openmetrics", ["model.openmetrics.txt"]),
         ("github-benchmark", ["model.benchmark.json"]),
-        ("bencher", ["model.bmf.json"]),
-        ("model-card", ["model.card.md"]),
         ("tables", ["model_operators.csv", "model_categories.csv"]),
         (
             "kit-csv",
@@ -100,38 +87,49 @@ def rows(content: bytes) -> list[dict[str, str]]:
     ],
 )
 def test_files_are_written_beside_the_trace(trace: Path, form: str, names: list[str]) -> None:
-    """With the suffix of the format; a second time only when that is asked for."""
+    """Take the suffix of the format, and write a second time only when that is asked for.
+
+    What goes to standard output is what goes to a single file.
+    """
     assert convert(trace, form) == [trace.parent / name for name in names]
     assert sorted(path.name for path in trace.parent.iterdir()) == sorted(["model.etdump", *names])
     with pytest.raises(BundleError):
         convert(trace, form)
     assert convert(trace, form, force=True) == [trace.parent / name for name in names]
+    if len(names) == 1:
+        assert (trace.parent / names[0]).read_bytes() == b"".join(converted(trace, form))
 
 
-def test_the_command_lists_the_files(trace: Path) -> None:
-    """One name a line on standard output; --quiet says nothing."""
-    done = command("convert", trace, "--to", "tables")
-    assert (done.returncode, done.stderr) == (0, "")
-    names = ["model_operators.csv", "model_categories.csv"]
-    assert done.stdout.splitlines() == [str(trace.parent / name) for name in names]
-    again = command("convert", trace, "--to", "tables", "--force", "--quiet")
-    assert (again.returncode, again.stdout) == (0, "")
+def test_the_command_lists_the_files(trace: Path, capfdbinary: pytest.CaptureFixture[bytes]) -> None:
+    """Print one name a line, nothing with --quiet, and the bytes of one file alone where standard output is named.
+
+    The help lists the formats in their order.
+    """
+    names = "".join(f"{trace.parent / name}\n" for name in ("model_operators.csv", "model_categories.csv"))
+    for words, printed in (
+        (("--to", "tables"), names.encode()),
+        (("--to", "tables", "--force", "--quiet"), b""),
+        (("--to", "parquet", "--out", "-"), b"".join(converted(trace, "parquet"))),
+    ):
+        assert ended_here("convert", trace, *words) == 0
+        assert capfdbinary.readouterr() == (printed, b"")
+    assert ended_here("convert", "--help") == 0
+    options = capfdbinary.readouterr().out.decode().replace("\n", " ").split("--")
+    (listed,) = (option.replace(",", "").replace(".", "").split() for option in options if option.startswith("to FORM"))
+    assert [word for word in listed if word in CONVERT_FORMATS] == list(CONVERT_FORMATS)
 
 
 def test_what_is_converted_is_a_trace_again(trace: Path) -> None:
-    """A chain of formats ends with the table it began with, and keeps its marks of warm-up."""
+    """End a chain of formats with the table it began with, its marks of warm-up, latency and operators."""
     (first,) = convert(trace, "parquet", warmup=1)
     (second,) = convert(first, "csv", warmup=1)
     (third,) = convert(second, "parquet", warmup=1, out=trace.parent / "third.parquet")
     assert_frame_equal(opscope.read(third).frame, opscope.read(trace).with_warmup(1).frame)
-
-
-def test_what_is_converted_is_analysed_alike(trace: Path) -> None:
-    """The same latency and the same operators."""
     expected = opscope.analyze(trace, warmup=1)
-    for form in ("csv", "parquet"):
-        found = opscope.analyze(convert(trace, form)[0], warmup=1)
+    for path in (second, third):
+        found = opscope.analyze(path, warmup=1)
         assert (found.latency, found.operators) == (expected.latency, expected.operators)
+    assert sum(row["warmup"] == "true" for row in rows(second.read_bytes())) == 5
 
 
 @pytest.mark.parametrize(
@@ -158,33 +156,6 @@ def test_a_directory_of_traces_is_one_file(tmp_path: Path) -> None:
     assert [Path(name).name for name in named] == ["a.etdump", "b.etdump"]
 
 
-@pytest.mark.parametrize("form", [form for form in CONVERT_FORMATS if form not in {*SEVERAL}])
-def test_one_file_is_the_same_in_parts(trace: Path, form: str) -> None:
-    """What goes to standard output is what goes to the file."""
-    (written,) = convert(trace, form)
-    assert written.read_bytes() == b"".join(converted(trace, form))
-
-
-def test_one_file_can_go_to_standard_output(trace: Path) -> None:
-    """The bytes of the file, and nothing beside them."""
-    import subprocess
-    import sys
-
-    line = [sys.executable, "-m", "opscope", "convert", str(trace), "--to", "parquet", "--out", "-"]
-    done = subprocess.run(line, capture_output=True, check=True)
-    assert done.stdout == b"".join(converted(trace, "parquet"))
-    assert done.stderr == b""
-
-
-def test_warm_up_is_marked_as_asked(trace: Path) -> None:
-    """In the rows of the CSV file."""
-    counted = {
-        number: sum(row["warmup"] == "true" for row in rows(b"".join(converted(trace, "csv", warmup=number))))
-        for number in (0, 2)
-    }
-    assert counted == {0: 0, 2: 10}
-
-
 def test_a_whole_bundle_is_a_timeline_of_all_its_processes(bundle: Path) -> None:
     """Named by variant and round, the accelerated ones first, with what is switched off beside the name."""
     document = json.loads(b"".join(converted(bundle, "perfetto")))
@@ -209,10 +180,8 @@ def test_a_whole_bundle_is_a_profile_for_each_variant(bundle: Path) -> None:
     found = [analyze(f"{bundle}#{name}") for name in ("accelerated", "baseline")]
     inside = [own.headline_ns - sum(row.time_ns for row in own.outside) for own in found]
     assert [own["endValue"] for own in profiles] == pytest.approx(inside, abs=1)
-    lines = b"".join(converted(bundle, "folded")).decode().splitlines()
-    assert {line.partition(";")[0] for line in lines} == {"accelerated", "baseline"}
-    alone = b"".join(converted(f"{bundle}#baseline", "folded")).decode().splitlines()
-    assert [f"baseline;{line}" for line in alone] == [line for line in lines if line.startswith("baseline")]
+    alone = json.loads(b"".join(converted(f"{bundle}#baseline", "speedscope")))["profiles"]
+    assert [own["name"].partition(":")[0] for own in alone] == ["baseline"]
 
 
 def test_a_whole_bundle_is_one_table(bundle: Path, tmp_path: Path) -> None:
@@ -224,18 +193,6 @@ def test_a_whole_bundle_is_one_table(bundle: Path, tmp_path: Path) -> None:
         for file, whole in ((operators, found.headline_ns - copies), (categories, found.headline_ns)):
             own = [float(row["time_ns"]) for row in rows(file.read_bytes()) if row["variant"] == name]
             assert sum(own) == pytest.approx(whole)
-
-
-def test_a_whole_bundle_has_metrics_of_its_report(bundle: Path) -> None:
-    """Of every variant, and of their comparison; one variant has its own and no comparison."""
-    whole = b"".join(converted(bundle, "openmetrics")).decode()
-    assert 'variant="baseline"' in whole
-    labels = 'model="tiny",device="Test CPU, Linux x86_64",target="fake",cpu="Test CPU"'
-    assert f'opscope_speedup_ratio{{{labels},candidate="accelerated"' in whole
-    alone = b"".join(converted(f"{bundle}#baseline", "openmetrics")).decode()
-    assert f'{labels},variant="baseline",role="baseline",threads="1"' in alone
-    assert "speedup" not in alone
-    assert 'variant="accelerated"' not in alone
 
 
 def test_a_whole_bundle_is_a_graph_with_values_of_each_variant(bundle: Path, tmp_path: Path) -> None:
@@ -259,22 +216,17 @@ def test_a_whole_bundle_is_a_graph_with_values_of_each_variant(bundle: Path, tmp
         convert(bundle, "model-explorer", out=tmp_path)
 
 
-def test_a_program_alone_is_a_graph(tmp_path: Path) -> None:
-    """Without any values."""
-    (written,) = convert(write_tiny_program(tmp_path), "model-explorer")
-    assert written == tmp_path / "tiny.graph.json"
-    assert [node["id"] for node in json.loads(written.read_bytes())["graphs"][0]["nodes"]] == ["i0", "i1"]
-
-
 def test_the_program_of_a_trace_can_be_named(trace: Path) -> None:
-    """Its operators then have nodes, and say in a timeline how they are known."""
-    named = ConvertOptions(program=write_tiny_program(trace.parent))
+    """Make nodes of its operators, which say in a timeline how they are known; alone it is a graph without values."""
+    program = write_tiny_program(trace.parent)
+    (alone,) = convert(program, "model-explorer")
+    assert alone == trace.parent / "tiny.graph.json"
+    assert [node["id"] for node in json.loads(alone.read_bytes())["graphs"][0]["nodes"]] == ["i0", "i1"]
+    named = ConvertOptions(program=program)
     written = convert(trace, "model-explorer", options=named)
     assert [file.name for file in written] == [f"model.{what}.json" for what in ("graph", "time", "share")]
-    document = json.loads(b"".join(converted(trace, "perfetto", options=named)))
-    known = {
-        event["args"].get("attribution") for event in document["traceEvents"] if event["name"] == "native_call_add.out"
-    }
+    events = json.loads(b"".join(converted(trace, "perfetto", options=named)))["traceEvents"]
+    known = {event["args"].get("attribution") for event in events if event["name"] == "native_call_add.out"}
     assert known == {"exact"}
 
 
@@ -283,24 +235,19 @@ def test_a_run_of_the_kit_is_converted_whole(tmp_path: Path) -> None:
     run = write_run(tmp_path / "run", pairs=[pair("alpha", "beta")])
     profiles = json.loads(b"".join(converted(run, "speedscope")))["profiles"]
     assert [own["name"].partition(":")[0] for own in profiles] == ["beta_t1", "alpha_t1"]
-    metrics = b"".join(converted(run, "openmetrics")).decode()
-    labels = 'model="toy_fp32",device="unknown CPU",target="Arm kit run"'
-    assert f'opscope_speedup_ratio{{{labels},candidate="beta_t1"' in metrics
+    figures = json.loads(b"".join(converted(run, "github-benchmark")))
+    assert {"toy_fp32/alpha_t1: latency", "toy_fp32/beta_t1: latency"} <= {figure["name"] for figure in figures}
     named = [e["args"] for e in json.loads(b"".join(converted(run, "perfetto")))["traceEvents"] if e["ph"] == "M"]
     assert [args["labels"].partition(",")[0] for args in named if "labels" in args] == ["beta_t1", "alpha_t1"]
 
 
-def test_a_bundle_in_which_nothing_succeeded_has_nothing_to_convert(bundle: Path, tmp_path: Path) -> None:
-    """That is said as for reports, whatever the format."""
-    import shutil
-
+@pytest.mark.parametrize("form", ["perfetto", "speedscope", "tables"])
+def test_a_bundle_in_which_nothing_succeeded_has_nothing_to_convert(form: str, bundle: Path, tmp_path: Path) -> None:
+    """Say so as for reports, whatever the format."""
     shutil.copytree(bundle, tmp_path / "out")
-    manifest = json.loads((tmp_path / "out/manifest.json").read_bytes())
-    manifest["repetitions"] = []
-    (tmp_path / "out/manifest.json").write_text(json.dumps(manifest))
-    for form in ("perfetto", "folded", "tables"):
-        with pytest.raises(RunError):
-            convert(tmp_path / "out", form)
+    edit("manifest.json", lambda document: document["repetitions"].clear())(tmp_path / "out")
+    with pytest.raises(RunError):
+        convert(tmp_path / "out", form)
 
 
 @pytest.mark.parametrize(
@@ -313,94 +260,78 @@ def test_a_bundle_in_which_nothing_succeeded_has_nothing_to_convert(bundle: Path
         ("model.etdump --to csv --program tiny.pte", 2, "supported formats"),
         ("model.etdump --to tables --etrecord tiny.etrecord", 2, "add --program"),
         ("model.etdump --to tables --program there.csv", 4, "there.csv"),
-        ("model.etdump --to folded --by line", 2, "known: module, operator"),
-        ("model.etdump --to folded --by modul", 2, "did you mean module"),
-        ("model.etdump --to csv --by module", 2, "speedscope, folded, pprof"),
+        ("model.etdump --to speedscope --by line", 2, "known: module, operator"),
+        ("model.etdump --to speedscope --by modul", 2, "did you mean module"),
+        ("model.etdump --to csv --by module", 2, "it applies to speedscope"),
         ("model.etdump --to speedscope --by module", 2, "--etrecord"),
         ("model.etdump", 2, "--to"),
         ("model.etdump --to kit-csv --out -", 2, "give a directory"),
         ("model.etdump --to csv --out there.csv", 19, "opscope did not write it"),
         ("model.etdump --to csv --out there.csv/x.csv", 9, "cannot be written"),
+        ("model.etdump --to csv --out model.etdump", 19, "model.etdump"),
         ("model.etdump --to csv --warmup some", 2, "--warmup"),
         ("nowhere.etdump --to csv", 3, "no such file"),
-        ("nowhere --to openmetrics", 3, "no such file"),
+        ("nowhere --to github-benchmark", 3, "no such file"),
         ("there.csv --to parquet", 4, "unrecognised format"),
     ],
 )
 def test_wrong_input_gets_a_message_a_hint_and_a_code(
-    arguments: str,
-    code: int,
-    said: str,
-    trace: Path,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
+    arguments: str, code: int, said: str, trace: Path, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """No traceback, and nothing left behind."""
+    """Show no traceback, and leave nothing behind."""
     (trace.parent / "there.csv").write_text("something")
     monkeypatch.chdir(trace.parent)
-    monkeypatch.setattr("sys.argv", ["opscope", "convert", *arguments.split()])
-    with pytest.raises(SystemExit) as left:
-        main()
-    written = capsys.readouterr()
-    assert (left.value.code, written.out) == (code, "")
-    assert said in written.err
-    assert "Traceback" not in written.err
+    ended, written = run("convert", *arguments.split())
+    assert (ended, said in written) == (code, True), written
+    assert "Traceback" not in written
     assert sorted(path.name for path in trace.parent.iterdir()) == ["model.etdump", "there.csv"]
 
 
 def test_the_figures_of_a_whole_bundle_are_those_of_its_report(bundle: Path) -> None:
     """So another warm-up is refused there, and taken for one variant."""
     with pytest.raises(UsageError, match="covers the whole bundle") as refused:
-        convert(bundle, "openmetrics", warmup=1)
+        convert(bundle, "github-benchmark", warmup=1)
     assert "BUNDLE#variant" in str(refused.value.hint)
-    assert b"opscope_latency" in b"".join(converted(f"{bundle}#baseline", "openmetrics", warmup=1))
+    assert b"latency" in b"".join(converted(f"{bundle}#baseline", "github-benchmark", warmup=1))
 
 
-def test_metrics_need_a_clock_in_nanoseconds(tmp_path: Path) -> None:
-    """Cycles are not seconds."""
-    columns = {name: table(TRACE).frame[name] for name in ("run", "scope", "name", "start", "duration")}
-    events = EventTable.build(columns | {"parent": table(TRACE).frame["parent"].fill_null(-1)}, Clock.CYCLES)
+@pytest.mark.parametrize("form", ["github-benchmark", "kit-csv"])
+def test_columns_of_times_need_a_clock_in_nanoseconds(form: str, tmp_path: Path) -> None:
+    """Refuse cycles, which are not seconds, where a format states times; others take them."""
+    given = table(TRACE).frame
+    columns = {name: given[name] for name in ("run", "scope", "name", "start", "duration")}
+    events = EventTable.build(columns | {"parent": given["parent"].fill_null(-1)}, Clock.CYCLES)
     (tmp_path / "cycles.csv").write_bytes(b"".join(events_csv(events)))
     with pytest.raises(UsageError, match="cycles"):
-        convert(tmp_path / "cycles.csv", "openmetrics")
+        convert(tmp_path / "cycles.csv", form)
     assert convert(tmp_path / "cycles.csv", "speedscope")
 
 
-def test_errors_are_of_the_kind_that_fits(trace: Path) -> None:
-    """For a notebook, which sees no exit code."""
-    kinds = {
-        UsageError: {"to": "xml"},
-        OverwriteError: {"to": "csv", "out": trace},
-        StorageError: {"to": "csv", "out": trace / "below"},
-    }
-    for kind, arguments in kinds.items():
-        with pytest.raises(kind):
-            convert(trace, **arguments)
-    with pytest.raises(NotFoundError):
-        convert(trace.parent / "nowhere", "csv")
-    trace.write_bytes(b"text")
-    with pytest.raises(TraceFormatError):
-        convert(trace, "csv")
-
-
-def test_the_formats_are_listed() -> None:
-    """In the order of the help."""
-    done = command("convert", "--help")
-    (listed,) = [line for line in done.stdout.replace("\n", " ").split("--") if line.startswith("to FORMAT")]
-    assert [word.strip(",.") for word in listed.split() if word.strip(",.") in CONVERT_FORMATS] == list(CONVERT_FORMATS)
-
-
-LOAD = "Program::load_method"
-
-
 def test_the_kit_files_have_the_kits_columns() -> None:
-    """Name by name, in its order."""
-    content = kit_csv(table(TRACE, repeat=2), "model")
+    """Name the kit's columns in its order, and state times as exact decimals.
+
+    Loading stands before the first run, which has a file of its own. Percentages are of self time, so that each of the
+    three files adds up to 100.
+    """
+    content = kit_csv(table(TRACE, repeat=3), "model")
     assert [text.decode().splitlines()[0].split(",") for text in content] == [TIMELINE, TIMELINE, STATISTICS]
+    for text in content:
+        assert sum(float(row["pct_total"]) for row in rows(text)) == pytest.approx(100)
+    found, first, _ = map(rows, content)
+    assert (len(first), {row["run_index"] for row in first}) == (6, {"0"})
+    exact = [name for name in TIMELINE if name not in {"pct_total", "block"}]
+    loading = ["model", LOAD, LOAD, "portable", "1000.000", "1000.900", "0.000900", "0", "0"]
+    assert [found[0][name] for name in exact] == loading
+    name = "Convolution (NHWC, F32) IGEMM"
+    operator = ["model", f"{name} #1", name, "XNNPACK", "1102.900", "1152.900", "0.050000", "1", "1"]
+    assert [found[6][name] for name in exact] == operator
 
 
 def test_the_kits_way_to_latencies_gives_ours() -> None:
-    """Method::execute, summed by run_index, as the kit's scripts do it."""
+    """Sum Method::execute by run_index, as the kit's scripts do it.
+
+    Events of an unfinished inference belong to none, and so to nothing that is of one; the timeline keeps them.
+    """
     events = EventTable.concat([table(TRACE, repeat=2), table(TRACE, repeat=3)])
     latencies: dict[int, Decimal] = {}
     for row in rows(kit_csv(events, "model")[0]):
@@ -409,55 +340,18 @@ def test_the_kits_way_to_latencies_gives_ours() -> None:
             latencies[index] = latencies.get(index, Decimal(0)) + Decimal(row["duration_ms"])
     assert latencies == dict.fromkeys(range(5), Decimal("0.1"))
     assert sum(latencies.values()) * 10**6 == events.inferences()["duration"].sum()
-
-
-def test_a_row_of_the_kits_timeline() -> None:
-    """Times are exact decimals; loading stands before the first run."""
-    found = rows(kit_csv(table(TRACE, repeat=2), "model")[0])
-    assert found[0] | {"pct_total": "", "block": ""} == dict(
-        zip(
-            TIMELINE,
-            ["model", LOAD, LOAD, "portable", "1000.000", "1000.900", "0.000900", "", "0", "0", ""],
-            strict=True,
-        )
-    )
-    operator = found[6] | {"pct_total": "", "block": ""}
-    assert operator == dict(
-        zip(
-            TIMELINE,
-            [
-                "model",
-                "Convolution (NHWC, F32) IGEMM #1",
-                "Convolution (NHWC, F32) IGEMM",
-                "XNNPACK",
-                "1102.900",
-                "1152.900",
-                "0.050000",
-                "",
-                "1",
-                "1",
-                "",
-            ],
-            strict=True,
-        )
-    )
-
-
-def test_the_first_run_stands_alone() -> None:
-    """With its loading."""
-    _, first, _ = kit_csv(table(TRACE, repeat=3), "model")
-    assert {row["run_index"] for row in rows(first)} == {"0"}
-    assert len(rows(first)) == 6
-
-
-def test_percentages_are_of_self_time_and_add_up_to_100() -> None:
-    """In each of the three files; nested time is counted once."""
-    for content in kit_csv(table(TRACE, repeat=3), "model"):
-        assert sum(float(row["pct_total"]) for row in rows(content)) == pytest.approx(100)
+    whole = EventTable.concat([events, table("OPERATOR_CALL @1 500000\n  native_call_odd.out 400000")])
+    timeline, _, statistics = kit_csv(whole, "model")
+    assert "native_call_odd.out" in {row["name"] for row in rows(timeline)}
+    assert "native_call_odd.out" not in {row["name"] for row in rows(statistics)}
 
 
 def test_the_kits_statistics_are_of_one_inference() -> None:
-    """By name without its number, longest first, over the inferences that count; loading is of a process."""
+    """Give one line to a name without its number, longest first, over the inferences that count.
+
+    Operators of one type are counted, added up, and have their mean; a number sign within a name stays; loading is of a
+    process.
+    """
     events = EventTable.concat([table(TRACE, repeat=3, warmup=1), table(TRACE, repeat=3, warmup=1)])
     found = [(row["name"], row["count"], row["total_ms"], row["avg_ms"]) for row in rows(kit_csv(events, "model")[2])]
     assert found == [
@@ -468,45 +362,16 @@ def test_the_kits_statistics_are_of_one_inference() -> None:
         ("native_call_add.out", "1", "0.019000000", "0.019000000"),
         (LOAD, "1", "0.000900000", "0.000900000"),
     ]
+    twice = TRACE.replace("50000", "50000\n        Convolution (NHWC, F32) IGEMM #2 10000\n        Odd #1 of 2 #3 5000")
+    by_name = {row["name"]: row for row in rows(kit_csv(table(twice, repeat=4), "model")[2])}
+    both = by_name["Convolution (NHWC, F32) IGEMM"]
+    assert (both["count"], both["total_ms"], both["avg_ms"]) == ("2", "0.060000000", "0.030000000")
+    assert by_name["Odd #1 of 2"]["type"] == "Odd #1 of 2"
 
 
-def test_an_unfinished_inference_is_in_no_statistics_of_the_kit() -> None:
-    """Its events belong to no inference, and so to nothing that is of one; the timeline keeps them."""
-    whole = EventTable.concat([table(TRACE, repeat=2), table("OPERATOR_CALL @1 500000\n  native_call_odd.out 400000")])
-    timeline, _, statistics = kit_csv(whole, "model")
-    assert "native_call_odd.out" in {row["name"] for row in rows(timeline)}
-    assert "native_call_odd.out" not in {row["name"] for row in rows(statistics)}
-
-
-def test_operators_of_one_type_are_one_line_of_the_kits_statistics() -> None:
-    """Two in an inference: counted, added up, and their mean; a number sign within a name stays."""
-    text = """
-        Method::execute 100000
-          DELEGATE_CALL @0 90000
-            Convolution (NHWC, F32) IGEMM #1 50000
-            Convolution (NHWC, F32) IGEMM #2 30000
-            Odd #1 of 2 #3 10000
-    """
-    found = {row["name"]: row for row in rows(kit_csv(table(text, repeat=4), "model")[2])}
-    both = found["Convolution (NHWC, F32) IGEMM"]
-    assert (both["count"], both["total_ms"], both["avg_ms"]) == ("2", "0.080000000", "0.040000000")
-    assert found["Odd #1 of 2"]["type"] == "Odd #1 of 2"
-
-
-def test_the_kits_files_of_a_bundle_are_called_as_the_kit_calls_them(tmp_path: Path) -> None:
-    """By model, experiment and threads, so that its reports name them."""
+@pytest.mark.parametrize(("variant", "name"), [("", "accelerated"), ("#baseline", "baseline")])
+def test_the_kits_files_of_a_bundle_are_called_as_the_kit_calls_them(variant: str, name: str, tmp_path: Path) -> None:
+    """Name them by model, experiment and threads, as the kit's reports do."""
     bundle = Path(__file__).parents[1] / "data" / "bundles" / "with-ceilings"
-    written = convert(bundle, "kit-csv", out=tmp_path)
-    off = convert(f"{bundle}#baseline", "kit-csv", out=tmp_path)
-    manifest = Bundle.open(bundle).manifest
-    stems = [f"{manifest.model.name}_{name}_t1_exec" for name in ("accelerated", "baseline")]
-    assert [path.name.startswith(stem) for path, stem in zip((written[0], off[0]), stems, strict=True)] == [True, True]
-
-
-def test_a_trace_in_cycles_has_no_kit_files() -> None:
-    """The kit's columns are microseconds."""
-    given = table(TRACE).frame
-    columns = {name: given[name] for name in ("run", "scope", "name", "start", "duration")}
-    events = EventTable.build(columns | {"parent": given["parent"].fill_null(-1)}, Clock.CYCLES)
-    with pytest.raises(UsageError, match="cycles"):
-        kit_csv(events, "model")
+    written = convert(f"{bundle}{variant}", "kit-csv", out=tmp_path)
+    assert written[0].name.startswith(f"{Bundle.open(bundle).manifest.model.name}_{name}_t1_exec")

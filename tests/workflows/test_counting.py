@@ -12,12 +12,15 @@ import subprocess
 import sys
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import jsonschema
 import msgspec
 import pytest
 
+from command_line import opscope
 from exports import program
+from installed import needs_litert, needs_onnxruntime
 from opscope.analysis.gate.decision import Outcome
 from opscope.analysis.work.gate import work_decision
 from opscope.analysis.work.work import READ_NS, CountedReads, Work
@@ -36,7 +39,9 @@ from opscope.reports.content.content import operator_rows
 
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAM = ROOT / "tests" / "data" / "versions" / "executorch-1.5.1.pte"
-SCHEMA = ROOT / "docs" / "reference" / "schemas" / "work.schema.json"
+CPU = Path("/proc/cpuinfo")
+HAS_AVX512 = CPU.exists() and "avx512f" in CPU.read_text(encoding="utf-8").split()
+SCHEMAS = ROOT / "docs" / "reference" / "schemas"
 pytestmark = [
     pytest.mark.runtime,
     pytest.mark.skipif(shutil.which("valgrind") is None, reason="Valgrind is not installed"),
@@ -52,8 +57,15 @@ def counted(*words: str, cwd: Path, program: Path = PROGRAM, **variables: str) -
         command, capture_output=True, text=True, check=False, cwd=cwd, env={**os.environ, **variables}
     )
     assert done.returncode == 0, done.stderr
-    jsonschema.validate(json.loads(done.stdout), json.loads(SCHEMA.read_text(encoding="utf-8")))
+    check_schema(done.stdout, "work")
     return msgspec.json.decode(done.stdout, type=Work)
+
+
+def check_schema(text: str, name: str) -> Any:
+    """The document, once it obeys the published schema of this name."""
+    document = json.loads(text)
+    jsonschema.validate(document, json.loads((SCHEMAS / f"{name}.schema.json").read_text(encoding="utf-8")))
+    return document
 
 
 @pytest.fixture(scope="module")
@@ -62,17 +74,11 @@ def work(tmp_path_factory: pytest.TempPathFactory) -> Work:
     return counted("--ablate", "avx2", cwd=tmp_path_factory.mktemp("counting"))
 
 
-def test_operators_are_equal_in_another_process(work: Work, tmp_path: Path) -> None:
-    """In another directory, with more of an environment, beside other work: to the instruction, class and byte."""
-    elsewhere = tmp_path / ("long" * 40)
-    elsewhere.mkdir()
-    again = counted(cwd=elsewhere, A_LONG_VARIABLE="x" * 3000, OMP_NUM_THREADS="2")
-    assert again.operators == work.operators
-    assert again.sha256 == work.sha256
-
-
 def test_what_is_counted_adds_up(work: Work) -> None:
-    """Classes to instructions; lanes hold at least what the model needs; each operator stands once."""
+    """Add classes up to instructions; lanes hold at least what the model needs; each operator stands once.
+
+    Without AVX2 no fused multiply-add is left, and more instructions do the same work.
+    """
     assert [one.name.split(" ")[0] for one in work.operators] == [
         *("Transpose", "Convolution", "Mean", "Transpose", "Static", "native_call_native_layer_norm.out", "Fully"),
     ]
@@ -82,9 +88,12 @@ def test_what_is_counted_adds_up(work: Work) -> None:
         assert one.bytes_loaded > one.bytes_stored > 0
         assert one.mac_capacity >= (one.macs or 0)
     convolution = work.operators[1]
-    assert convolution.macs == 55_296
-    assert convolution.mac_capacity == 8 * convolution.classes["multiply_add"]
+    assert (convolution.macs, convolution.mac_capacity) == (55_296, 8 * convolution.classes["multiply_add"])
     assert work.rest.before > work.rest.after > 0
+    (off,) = work.others
+    assert (off.off, sum(one.mac_capacity for one in off.operators)) == (["avx2"], 0)
+    assert off.instructions > work.instructions
+    assert [one.macs for one in off.operators] == [one.macs for one in work.operators]
 
 
 def test_methods_are_counted_as_each_alone(tmp_path: Path) -> None:
@@ -99,15 +108,6 @@ def test_methods_are_counted_as_each_alone(tmp_path: Path) -> None:
         instructions, macs = kept[one.method, one.instruction, one.position]
         assert one.instructions == pytest.approx(instructions, rel=0.02, abs=500)
         assert one.macs == macs
-
-
-def test_features_are_off(work: Work) -> None:
-    """Without AVX2 no fused multiply-add is left, and more instructions do the same work."""
-    (off,) = work.others
-    assert off.off == ["avx2"]
-    assert sum(one.mac_capacity for one in off.operators) == 0
-    assert off.instructions > work.instructions
-    assert [one.macs for one in off.operators] == [one.macs for one in work.operators]
 
 
 def test_a_planted_percent_of_work_is_named(work: Work) -> None:
@@ -129,29 +129,30 @@ def test_a_planted_percent_of_work_is_named(work: Work) -> None:
 
 
 def test_the_gate_on_two_programs(tmp_path: Path) -> None:
-    """A program against itself is equal in every operator; what has no meaning beside it is refused."""
-    command = [sys.executable, "-m", "opscope", "check", str(PROGRAM), "--against", str(PROGRAM), "--count"]
-    done = subprocess.run([*command, "--json", "check.json"], capture_output=True, text=True, check=False, cwd=tmp_path)
+    """Find a program equal to itself in every operator; what has no meaning beside it is refused."""
+    words = ("check", PROGRAM, "--against", PROGRAM, "--count")
+    done = opscope(*words, "--json", "check.json", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert "7 of 7 operators equal to the instruction" in done.stdout
-    found = json.loads((tmp_path / "check.json").read_text())
-    jsonschema.validate(found, json.loads(SCHEMA.with_name("check.schema.json").read_text(encoding="utf-8")))
+    found = check_schema((tmp_path / "check.json").read_text(), "check")
     assert (found["evidence"]["kind"], found["outcome"], found["criteria"][0]["measured"]) == ("work", "passed", 0)
-    refused = subprocess.run([*command, "--rounds", "5"], capture_output=True, text=True, check=False, cwd=tmp_path)
-    assert refused.returncode == 2
-    assert "--rounds" in refused.stderr
+    refused = opscope(*words, "--rounds", "5", cwd=tmp_path)
+    assert (refused.returncode, "--rounds" in refused.stderr) == (2, True)
 
 
 @pytest.mark.nightly  # twenty runs under Valgrind
 def test_twenty_pairs_differ_in_no_operator(work: Work, tmp_path: Path) -> None:
-    """With other environments, lengths of paths and directories, beside two busy processes."""
+    """Count alike with other environments, lengths of paths and directories, beside two busy processes.
+
+    Operators are equal to the instruction, class and byte.
+    """
     busy = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(2)]
     try:
         for number in range(20):
             place = tmp_path / ("d" * (1 + 11 * number))
             place.mkdir()
-            found = counted(cwd=place, **{f"VARIABLE_{number}": "v" * (number * 97)})
-            assert found.operators == work.operators
+            found = counted(cwd=place, OMP_NUM_THREADS="2", **{f"VARIABLE_{number}": "v" * (number * 97)})
+            assert (found.operators, found.sha256) == (work.operators, work.sha256)
     finally:
         for process in busy:
             process.kill()
@@ -159,14 +160,12 @@ def test_twenty_pairs_differ_in_no_operator(work: Work, tmp_path: Path) -> None:
 
 
 def test_the_screen(tmp_path: Path) -> None:
-    """The answer, classes, operators, and that it is no time."""
-    command = [sys.executable, "-m", "opscope", "count", str(PROGRAM)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
+    """Show the answer, classes, operators, and that it is no time."""
+    done = opscope("count", PROGRAM, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     for words in ("instructions per inference in 7 operators", "vector multiply-add", "lanes filled", "work, not time"):
         assert words in done.stdout
-    assert " ms" not in done.stdout
-    assert "µs" not in done.stdout
+    assert not [unit for unit in (" ms", "µs") if unit in done.stdout]
 
 
 def test_without_valgrind_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -185,14 +184,28 @@ def test_a_trace_of_a_clock_is_not_counted() -> None:
     assert READ_NS == 1_000_000
 
 
-def test_what_valgrind_does_not_show_is_not_switched_off() -> None:
-    """Another reason than that of a CPU which does not have it."""
-    has = "avx512f" in Path("/proc/cpuinfo").read_text(encoding="utf-8").split()
-    with pytest.raises(FeatureError, match="avx512 is off in every count" if has else "avx512"):
-        count(PROGRAM, ablate=["avx512"])
+@pytest.mark.parametrize(
+    ("file", "feature", "said"),
+    [
+        ("versions/executorch-1.5.1.pte", "avx512", "avx512 is off in every count" if HAS_AVX512 else "avx512"),
+        pytest.param(
+            *("onnx/cnn.onnx", "avx2", "switched off by trap, which does not work under Valgrind"),
+            marks=needs_onnxruntime,
+        ),
+        pytest.param(
+            *("litert/partial.tflite", "avx2", "which does not work under Valgrind"),
+            marks=needs_litert,
+        ),
+    ],
+    ids=["not shown by Valgrind", "ONNX Runtime", "LiteRT"],
+)
+def test_what_cannot_be_switched_off_in_a_count_is_refused(file: str, feature: str, said: str) -> None:
+    """Tell what Valgrind does not show, or does not load, from what the CPU does not have."""
+    with pytest.raises(FeatureError, match=said):
+        count(ROOT / "tests" / "data" / file, ablate=[feature])
 
 
-@pytest.mark.skipif(find_spec("ai_edge_litert") is None, reason="ai-edge-litert is not installed")
+@needs_litert
 @pytest.mark.parametrize(("name", "operators"), [("tiny_fp32", 6), ("partial", 4)])
 def test_a_litert_model_is_counted(name: str, operators: int) -> None:
     """Every product holds the multiplications that it needs, also between operators of LiteRT's own; twice the same."""
@@ -204,8 +217,6 @@ def test_a_litert_model_is_counted(name: str, operators: int) -> None:
     assert all(one.mac_capacity >= (one.macs or 0) for one in products)
     assert all(not one.mac_capacity for one in found.operators if not one.macs)
     assert count(program).operators == found.operators
-    with pytest.raises(FeatureError, match="which does not work under Valgrind"):
-        count(program, ablate=["avx2"])
 
 
 def test_a_receipt_is_verified(tmp_path: Path) -> None:
@@ -215,8 +226,7 @@ def test_a_receipt_is_verified(tmp_path: Path) -> None:
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
     assert verified(PROGRAM, receipt, elsewhere) == (0, f"{PROGRAM}: every operator matches {receipt}\n")
-    found = json.loads(receipt.read_text())
-    jsonschema.validate(found, json.loads(SCHEMA.with_name("work-receipt.schema.json").read_text(encoding="utf-8")))
+    found = check_schema(receipt.read_text(), "work-receipt")
     assert {"libexecutorch_backend_xnnpack.so", "libc.so.6"} <= found["work"]["files"].keys()
     found["work"]["operators"][-1]["bytes_loaded"] += 1
     changed.write_text(json.dumps(found))
@@ -254,8 +264,7 @@ def test_another_libc_is_named_where_operators_call_it(tmp_path: Path) -> None:
 
 def verified(program: Path, receipt: Path, cwd: Path) -> tuple[int, str]:
     """Exit code of the second count, and what it says."""
-    command = [sys.executable, "-m", "opscope", "count", str(program), "--verify", str(receipt)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=cwd)
+    done = opscope("count", program, "--verify", receipt, cwd=cwd)
     return done.returncode, done.stdout + done.stderr
 
 
@@ -263,11 +272,10 @@ def test_a_bundle_shows_what_was_counted_beside_the_times(tmp_path: Path) -> Non
     """In each table of operators, told from times; kept with a hash, so that another record is not shown."""
     bundle = tmp_path / "out"
     words = ["--rounds", "2", "--runs", "6", "--warmup", "1", "--no-ceilings", "--ablate", "none", "--quiet"]
-    for command in (["profile", str(PROGRAM), *words, "--out", str(bundle)], ["count", str(bundle), "--quiet"]):
-        subprocess.run([sys.executable, "-m", "opscope", *command], check=True)
+    for command in (["profile", PROGRAM, *words, "--out", bundle], ["count", bundle, "--quiet"]):
+        assert opscope(*command).returncode == 0
     alone = {operator_key(one): one.instructions for one in count(PROGRAM).operators}
     found = content(bundle)
-    assert found.work is not None
     rows = {operator_key(row.operator): row.instructions for row in operator_rows(found)}
     assert {key: own for key, own in rows.items() if key} == alone
     told = (bundle / "report.md").read_text(encoding="utf-8")
@@ -286,18 +294,16 @@ def test_a_bundle_shows_what_was_counted_beside_the_times(tmp_path: Path) -> Non
 @pytest.mark.nightly  # measures and counts two programs
 def test_two_verdicts_stand_side_by_side(tmp_path: Path) -> None:
     """Work is exact, time has an interval or too few rounds; the schema knows both."""
-    command = [sys.executable, "-m", "opscope", "check", str(PROGRAM), "--against", str(PROGRAM), "--count", "--time"]
-    how = ("--rounds", "2", "--inconclusive", "pass", "--out", str(tmp_path / "out"), "--json", "-")
-    done = subprocess.run([*command, *how], capture_output=True, text=True, check=False, cwd=tmp_path)
-    found = json.loads(done.stdout)
-    jsonschema.validate(found, json.loads(SCHEMA.with_name("check.schema.json").read_text(encoding="utf-8")))
+    how = ("--rounds", "2", "--inconclusive", "pass", "--out", tmp_path / "out", "--json", "-")
+    done = opscope("check", PROGRAM, "--against", PROGRAM, "--count", "--time", *how, cwd=tmp_path)
+    found = check_schema(done.stdout, "check")
     assert (found["criteria"][0]["name"], found["criteria"][0]["quantity"]) == ("work", "work")
     assert found["criteria"][1]["quantity"] == "slowdown"
     assert (found["criteria"][0]["measured"], found["evidence"]["work"]["changed"]) == (0.0, [])
     assert found["evidence"]["time"]["end_to_end"]["baseline_processes"] == 2
 
 
-@pytest.mark.skipif(find_spec("onnxruntime") is None, reason="onnxruntime is not installed")
+@needs_onnxruntime
 @pytest.mark.parametrize(
     ("name", "operators", "products"), [("cnn", 9, 5), ("quantised", 4, 1), ("branch", 3, 0), ("external", 1, 1)]
 )
@@ -320,13 +326,6 @@ def test_an_onnx_model_is_counted(name: str, operators: int, products: int, tmp_
         elsewhere.mkdir()
         again = counted(program=program, cwd=elsewhere, A_LONG_VARIABLE="x" * 3000)
         assert again.operators == found.operators
-
-
-@pytest.mark.skipif(find_spec("onnxruntime") is None, reason="onnxruntime is not installed")
-def test_features_of_onnx_runtime_cannot_be_switched_off_in_a_count() -> None:
-    """The trap needs an audit library, which Valgrind does not load."""
-    with pytest.raises(FeatureError, match="switched off by trap, which does not work under Valgrind"):
-        count(ROOT / "tests" / "data" / "onnx" / "cnn.onnx", ablate=["avx2"])
 
 
 def test_weights_of_a_token_are_what_is_loaded(tmp_path: Path) -> None:

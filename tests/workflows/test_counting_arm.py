@@ -13,6 +13,7 @@ import pytest
 
 from arm import arm_library, arm_target
 from exports import program, served
+from installed import needs_onnxruntime
 from native_runner import native_cache
 from opscope.analysis.work.work import CountedOperator, Work
 from opscope.api import Settings, count, count_kernels, kernels, profile
@@ -47,10 +48,6 @@ def of_layer(work: Work, layer: str) -> CountedOperator:
     """The product of a layer."""
     (found,) = (one for one in work.operators if one.layer == layer and one.macs)
     return found
-
-
-def _up(size: int, unit: int) -> int:
-    return -(-size // unit) * unit
 
 
 @pytest.mark.everyday("counting of 64-bit Arm")
@@ -173,7 +170,7 @@ def build():
 
 
 @pytest.mark.nightly  # one minute under the emulator
-@pytest.mark.skipif(find_spec("onnxruntime") is None, reason="onnxruntime is not installed")
+@needs_onnxruntime
 def test_kernels_of_onnx_runtime_run_on_tiles() -> None:
     """KleidiAI's, in MLAS: convolutions of 3 x 3, but not the depthwise one, nor that of one element."""
     work = counted(DATA / "onnx" / "cnn.onnx")

@@ -26,25 +26,21 @@ LARGEST = 11_000_000
 
 
 def test_the_page_and_the_record_state_the_files_that_are_there() -> None:
-    """Sizes and hashes; together they are small enough to be cloned by everybody."""
+    """State sizes and hashes of files that together are small enough to be cloned by everybody.
+
+    The record is slim: layers and source lines, as seen from a checkout that stands anywhere.
+    """
     page = (DEMO / "README.md").read_text(encoding="utf-8")
     stated = re.findall(r"^\| `(.+)` \| ([\d,]+) \| `([0-9a-f]{64})` \|$", page, re.MULTILINE)
     files = {name: (int(size.replace(",", "")), sha256) for name, size, sha256 in stated}
-    assert files == {
-        path.name: (path.stat().st_size, sha256_of(path)) for path in (PROGRAM, ETRECORD, DEMO / "export.json")
-    }
+    paths = (PROGRAM, ETRECORD, DEMO / "export.json")
+    assert files == {path.name: (path.stat().st_size, sha256_of(path)) for path in paths}
     assert sum(size for size, _ in files.values()) < LARGEST
     record = record_of_export(PROGRAM)
-    assert record is not None
-    assert [(file.name, (file.size, file.sha256)) for file in (record.program, record.etrecord)] == list(files.items())[
-        :2
-    ]
+    kept = [(file.name, (file.size, file.sha256)) for file in (record.program, record.etrecord)]
+    assert kept == list(files.items())[:2]
     for package in ("executorch", "torch", "torchao", "numpy"):
         assert f"{package} {record.versions[package]}" in page
-
-
-def test_the_record_is_slim_and_tells_no_ones_directories() -> None:
-    """Layers and source lines, as seen from a checkout that stands anywhere."""
     assert ETRECORD.read_bytes() == slim_etrecord(ETRECORD)
     frames = [frame for graph in read_etrecord(ETRECORD).graphs for node in graph.nodes for frame in node.frames]
     assert {Path(frame.file).parts[:2] for frame in frames} == {("/", "opscope")}
@@ -94,13 +90,12 @@ def test_the_demo_installs_torch_for_a_model_to_export_only(tmp_path: Path) -> N
 
 @pytest.mark.runtime
 def test_where_no_compiler_works_the_demo_asks_for_torch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One line says why; with a compiler nothing is said."""
+    """Say why in one line; with a compiler nothing is said."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     command = [sys.executable, str(DEMO / "runner.py")]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert (done.stdout, done.stderr) == ("", "")
     monkeypatch.setenv("CXX", str(tmp_path / "no-compiler"))
     refused = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert refused.returncode == 1
-    assert CXX_DOES_NOT_WORK in refused.stderr
+    assert (refused.returncode, CXX_DOES_NOT_WORK in refused.stderr) == (1, True)
     assert "models run from Python here, with torch" in refused.stderr

@@ -26,22 +26,19 @@ WEIGHTS = {f"{GRAPH}_state_dict": b"\x80\x04weights" * 1000}
 
 
 def test_only_the_record_changes_on_its_way_into_a_bundle(tmp_path: Path) -> None:
-    """Its copy has the same name; the file that was given stays as it is."""
-    record, program = tmp_path / "m.etrecord", tmp_path / "m.pte"
+    """Keep its name beside the program, and the file that was given; one that cannot be opened is an error."""
+    program = write_tiny_program(tmp_path)
+    record = program.with_suffix(".etrecord")
     full = archive({GRAPH: graph(node(debug_handle="1")), **WEIGHTS})
     record.write_bytes(full)
     found = kept_files([program, record], tmp_path / "work")
-    assert found == [program, tmp_path / "work" / "m.etrecord"]
+    assert found == [program, tmp_path / "work" / "tiny.etrecord"]
     assert found[1].read_bytes() == slim_etrecord(record)
     assert record.read_bytes() == full
-
-
-def test_an_exported_record_stays_beside_its_program(tmp_path: Path) -> None:
-    """Both lie in the directory that is thrown away; a bundle names them side by side."""
-    program = write_tiny_program(tmp_path)
-    program.with_suffix(".etrecord").write_bytes(archive({GRAPH: graph(node(debug_handle="1")), **WEIGHTS}))
-    found = kept_files([program, program.with_suffix(".etrecord")], tmp_path)
-    assert [place_beside(file, program) for file in found] == ["tiny.pte", "tiny.etrecord"]
+    thrown_away = kept_files([program, record], tmp_path)
+    assert [place_beside(file, program) for file in thrown_away] == ["tiny.pte", "tiny.etrecord"]
+    with pytest.raises(NotFoundError, match="no such file"):
+        kept_files([tmp_path / "gone.etrecord"], tmp_path)
 
 
 @pytest.mark.parametrize("content", [b"", b"PK\x03\x04", SMALL[:-1]])
@@ -100,12 +97,6 @@ def test_a_bundle_is_named_after_the_model_as_it_was_called(model: str, name: st
     assert default_directory(model, moment) == Path("opscope-out") / f"{name}-20260102-000000"
 
 
-def test_a_record_that_cannot_be_opened_is_an_error(tmp_path: Path) -> None:
-    """What was never copied cannot be told of later."""
-    with pytest.raises(NotFoundError, match="no such file"):
-        kept_files([tmp_path / "gone.etrecord"], tmp_path)
-
-
 @pytest.fixture(scope="module")
 def bundle(exported_toy: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A real run of a model that was exported with its full record."""
@@ -131,8 +122,8 @@ def test_a_bundle_tells_the_same_as_with_the_full_record(
             stated = json.loads(text)["model"]["etrecord_sha256"]
             Path("out/manifest.json").write_text(text.replace(stated, hashlib.sha256(record.read_bytes()).hexdigest()))
         told[kind] = told_by("out")
-    sizes = [Path(tmp_path / kind / "out/model" / record.name).stat().st_size for kind in ("slim", "full")]
-    assert sizes[0] < sizes[1] / 10
+    slim, full = (Path(tmp_path / kind / "out/model" / record.name).stat().st_size for kind in ("slim", "full"))
+    assert slim < full / 10
     assert "stem.0" in told["slim"]
     assert "toy_cnn.py" in told["slim"]
     assert told["slim"] == told["full"]
@@ -150,13 +141,10 @@ def told_by(bundle: str) -> str:
 
 @pytest.mark.runtime
 def test_validation_notices_another_record(bundle: Path, exported_toy: Path, tmp_path: Path) -> None:
-    """The manifest states the hash of the record as it lies in the bundle."""
-    from opscope.api import validate
-
+    """State the hash of the record as it lies in the bundle."""
     other = shutil.copytree(bundle, tmp_path / "other")
-    assert validate(other).valid
+    assert opscope.validate(other).valid
     record = exported_toy.with_suffix(".etrecord")
     shutil.copyfile(record, other / "model" / record.name)
-    program = validate(other).check("program")
-    assert program is not None
-    assert [(problem.file, problem.at) for problem in program.problems] == [("manifest.json", "model.etrecord_sha256")]
+    problems = opscope.validate(other).check("program").problems
+    assert [(problem.file, problem.at) for problem in problems] == [("manifest.json", "model.etrecord_sha256")]

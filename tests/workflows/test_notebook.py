@@ -21,13 +21,12 @@ from aie_gemm import Gemm
 from aie_traces import json_text
 from bisections import found, state
 from fakes import FakeClock, FakeTarget
-from kernel_files import REPORT
+from kernel_files import FILE
 from many_bundles import Made, Mint
 from opscope.analysis.work.work import CountedOperator, RestWork, Work
 from opscope.api import to_json
 from opscope.core.errors import MissingDependencyError, UsageError
 from opscope.fleet.reports.answer import answer_parts
-from opscope.fleet.results import HistoryResult
 from opscope.measurements.notebook import NotebookResult, shown_as
 from opscope.measurements.results import BisectionResult, WorkResult
 from programs import write_tiny_program
@@ -41,12 +40,11 @@ TRACE = """
       OPERATOR_CALL @1 20000
         native_call_add.out 19000
 """
-HOSTILE = TRACE.replace("Convolution (NHWC, F32) IGEMM #1", "<script>alert(1)</script>")
+HOSTILE = "datum['\\x1b'] <script>alert(1)</script>"
 LAYERED = Path(__file__).parents[1] / "data" / "bundles" / "with-ceilings"
 """A bundle with the record of its export."""
 QUICK = opscope.Settings(rounds=6, runs=3, warmup=1)
 TILES = opscope.TilesRequest(m=32, k=64, n=64, dtype="bf16", arch="npu1")
-TAGS = set("div p b br table thead tbody tr th td ul li".split())
 DOCUMENTED = (
     "opscope.measurements.results",
     "opscope.measurements.analyses",
@@ -82,15 +80,13 @@ RESULTS: dict[str, Callable[[], NotebookResult]] = {
     "preflight": lambda: opscope.preflight("tiny.pte"),
     "count": lambda: shown_as(WorkResult, WORK),
     "bisect": lambda: shown_as(BisectionResult, found(Path("releases"), [state(0, 1.0), state(1, 1.4)])),
-    "kernels": lambda: opscope.kernels(["kernels.txt"]),
+    "kernels": lambda: opscope.kernels(["kernels.counts"]),
     "analyze_tiles": lambda: opscope.analyze_tiles("tiles/0.json", TILES),
     "combined": lambda: opscope.combined(["out", "nights/00"]),
-    "sweep_tiles": lambda: opscope.sweep_tiles(["tiles/0.json", "tiles/1.json"], TILES),
     "compare_tiles": lambda: opscope.compare_tiles("tiles", "tiles/0.json"),
     "check_tiles": lambda: opscope.check_tiles("tiles", "tiles/0.json"),
     "add_to_store": lambda: opscope.add_to_store(["out"], "another"),
     "remove_from_store": lambda: opscope.remove_from_store([], "store", older_than=10_000),
-    "verify_store": lambda: opscope.verify_store("store"),
     "store_entries": lambda: opscope.store_entries("store"),
     "query_store": lambda: opscope.query_store("SELECT variant, created, latency_ns, threads FROM runs", "store"),
     "stored_history": lambda: opscope.stored_history("latency", "history"),
@@ -101,10 +97,10 @@ RESULTS: dict[str, Callable[[], NotebookResult]] = {
 """One call of every function of the package that gives a result, in the directory of the examples."""
 PLAIN = set(
     """
-    acknowledge_changes, check_kinds, check_new_changes, check_programs, combined_report,
-    compact_store, content, convert, converted, count_kernels, default_directory, doctor, entries_stream,
+    check_kinds, check_new_changes, check_programs, combined_report,
+    content, convert, converted, count_kernels, default_directory, doctor, entries_stream,
     export, features, fleet_report, inspect, install_skills, keep_counts, kernel_filter, query_stream, report, run,
-    skills, store_metrics, to_json, track, write_model, write_sweep, write_tiles
+    skills, to_json, write_model, write_tiles
     """.replace(",", " ").split()
 )
 """Functions that give no result to be looked at."""
@@ -117,7 +113,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (directory / "trace.etdump").write_bytes(etdump(TRACE, repeat=4))
     program = write_tiny_program(directory)
     opscope.profile(program, settings=QUICK, out=directory / "out", target=FakeTarget(), clock=FakeClock())
-    (directory / "kernels.txt").write_text(REPORT)
+    (directory / "kernels.counts").write_bytes(FILE)
     (directory / "tiles").mkdir()
     for number in range(4):
         tile = Gemm(outputs=6, each=4, call=300 + number, rest=90).tile()
@@ -167,7 +163,7 @@ def cells(result: object) -> Cells:
 
 
 def test_every_function_that_gives_a_result_gives_one_for_a_notebook() -> None:
-    """By its annotation: a new function has to have frames, a short line and tables too, and an example below."""
+    """Read it off its annotation: a new function has to have frames, a short line and tables too, and an example."""
     functions = {name for name in opscope.__all__ if inspect.isfunction(getattr(opscope, name))}
     assert functions - PLAIN == set(RESULTS)
     for name in RESULTS:
@@ -177,152 +173,150 @@ def test_every_function_that_gives_a_result_gives_one_for_a_notebook() -> None:
 
 @pytest.mark.parametrize("name", RESULTS)
 @pytest.mark.usefixtures("inside")
-def test_every_result_is_one_line_a_card_and_a_frame(name: str) -> None:
+def test_every_result_is_a_line_a_document_and_a_frame(name: str) -> None:
     """The line names the kind, what it is of, and the answer; pandas has the rows and columns of polars."""
     result = RESULTS[name]()
-    line, card, frame = repr(result), result._repr_html_(), result.to_polars()
+    line, shown, frame = repr(result), result._repr_html_(), result.to_polars()
     assert line.startswith(f"<{type(result).__name__} ")
     assert line.endswith(">")
     assert len(line) < 450
     assert line.isprintable()
-    assert cells(result).tags <= TAGS
-    assert result._card().answer in html.unescape(card)
+    assert not cells(result).tags & {"script", "style", "iframe", "object", "svg"}
+    assert result.answer in html.unescape(shown)
     assert all(kind not in {pl.List, pl.Object, pl.Null} for kind in frame.dtypes)
     pytest.importorskip("pandas")
     assert result.to_pandas().shape == frame.shape
 
 
 @pytest.mark.usefixtures("inside")
-def test_events_become_a_frame_and_a_table() -> None:
-    """Every event is a row of the frame; the notebook shows the inferences."""
+def test_events_and_entries_become_a_frame_and_a_table() -> None:
+    """Make a row of every event, and show the inferences; entries of a store are a list besides."""
     events = opscope.read("trace.etdump")
     assert events.to_polars().height == events.events == 20
     assert ["0", "0", "measured", "100,000"] in cells(events).rows
     assert "4 inferences, 1 trace file" in events._repr_html_()
+    entries = opscope.store_entries("history")
+    assert isinstance(entries, list)
+    assert [entry.bundle for entry in entries] == entries.to_polars()["bundle"].to_list()
+    assert repr(entries).endswith("history: 14 bundles>")
+    assert "4 more" in entries._repr_html_()
 
 
 @pytest.mark.usefixtures("inside")
-def test_an_analysis_becomes_a_frame_and_a_table() -> None:
-    """Operators add up to the latency; the table begins with the categories."""
+def test_an_analysis_becomes_a_frame_a_table_and_a_chart() -> None:
+    """Add operators up to the latency; begin the table with the categories; say what the chart leaves out."""
     where = opscope.analyze("trace.etdump", warmup=0)
     frame = where.to_polars()
     assert frame["time_ns"].sum() == pytest.approx(where.latency.mean_ns)
     assert ["Convolution", "0.050", "50.0 %"] in cells(where).rows
     assert "100 µs per inference on average" in where._repr_html_()
+    chart = where.plot(most=1).to_dict()
+    bars = [(row["operator"], row["ms"]) for row in chart["data"]["values"]]
+    assert bars == [("Convolution (NHWC, F32) IGEMM #1", 0.05)]
+    assert chart["title"] == "1 of 2 operators, 50.0 % of the latency"
 
 
 @pytest.mark.usefixtures("inside")
-def test_a_comparison_becomes_a_frame_and_a_table() -> None:
-    """Savings add up to the difference of the latencies; the verdict is the first thing to read."""
+def test_a_comparison_becomes_a_frame_a_table_and_a_chart() -> None:
+    """Add savings up to the difference of the latencies; begin with the verdict; draw steps between the latencies."""
     change = opscope.compare("out#baseline", "out#accelerated")
     frame = change.to_polars()
     outside = sum(row.saved_ns for row in change.shift.outside)
     assert frame["saved_ns"].sum() + outside == pytest.approx(change.shift.saved_ns)
     assert (frame["ci95_low_ns"] <= frame["saved_ns"]).all()
     assert "faster" in change._repr_html_().split("</b>")[0]
-    convolution = next(one for one in change.categories if one.category.value == "Convolution")
-    saved = f"{convolution.saved_ns / 1e6:.3f}"
-    assert any(row[0] == "Convolution" and saved in row[1:] for row in cells(change).rows)
+    chart = change.plot().to_dict()
+    rows = (chart.get("data") or chart["layer"][0]["data"])["values"]
+    assert rows[0]["high"] == pytest.approx(change.baseline.headline_ns / 1e6)
+    assert rows[-1]["high"] == pytest.approx(change.candidate.headline_ns / 1e6)
 
 
 def test_a_profile_becomes_a_frame_and_a_table(tmp_path: Path) -> None:
-    """Operators of both variants in one frame; the answer, the variants and the place of the report in the table."""
+    """Hold the operators of both variants in one frame; show the answer, the variants and the report's place."""
     program = write_tiny_program(tmp_path)
-    settings = opscope.Settings(rounds=6, runs=3, warmup=1)
-    done = opscope.profile(program, settings=settings, out=tmp_path / "out", target=FakeTarget(), clock=FakeClock())
+    done = opscope.profile(program, settings=QUICK, out=tmp_path / "out", target=FakeTarget(), clock=FakeClock())
     assert set(done.to_polars()["variant"]) == {"accelerated", "baseline"}
-    shown = done._repr_html_()
-    assert "with acceleration" in shown
-    assert str(tmp_path / "out" / "report.html") in shown
-    assert "Measurement quality: " in shown
+    assert [name for name, *_ in cells(done).rows[:2]] == ["with acceleration", "without acceleration"]
+    for words in (str(tmp_path / "out"), "Measurement quality of latency"):
+        assert words in done._repr_html_()
 
 
 @pytest.mark.usefixtures("inside")
-def test_pandas_says_what_is_missing() -> None:
-    """Whole numbers stay whole where some are missing: framework time has no instruction."""
-    pandas = pytest.importorskip("pandas")
-    frame = opscope.analyze("trace.etdump", warmup=0).to_pandas()
-    assert str(frame["instruction"].dtype) == "Int64"
-    assert frame["instruction"].isna().sum() == opscope.analyze("trace.etdump").to_polars()["instruction"].null_count()
-    assert isinstance(frame, pandas.DataFrame)
-
-
-@pytest.mark.parametrize(
-    "result", ["read('trace.etdump')", "analyze('out')", "compare('out#baseline', 'out#accelerated')"]
-)
-@pytest.mark.usefixtures("inside")
-def test_every_result_becomes_a_pandas_frame_of_the_same_rows(result: str) -> None:
-    """Rows and columns are those of the polars frame."""
+def test_pandas_says_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Keep numbers whole where some are missing, as framework time has no instruction; without pandas say so."""
     pytest.importorskip("pandas")
-    found = eval(f"opscope.{result}")  # noqa: S307 - the three calls above
-    assert found.to_pandas().shape == found.to_polars().shape
-
-
-@pytest.mark.usefixtures("inside")
-def test_without_pandas_the_error_says_what_to_type(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where pandas cannot be imported, only ``to_pandas`` fails."""
+    analysis = opscope.analyze("trace.etdump", warmup=0)
+    column = analysis.to_pandas()["instruction"]
+    assert str(column.dtype) == "Int64"
+    assert column.isna().sum() == analysis.to_polars()["instruction"].null_count() > 0
     monkeypatch.setitem(sys.modules, "pandas", None)
-    events = opscope.read("trace.etdump")
-    assert events.to_polars().height == 20
-    with pytest.raises(MissingDependencyError, match="pandas is not installed") as raised:
-        events.to_pandas()
-    assert raised.value.hint == "install it with: pip install pandas; or use .to_polars()"
+    assert analysis.to_polars().height == len(column)
+    with pytest.raises(MissingDependencyError, match="pandas") as raised:
+        analysis.to_pandas()
+    assert "pip install pandas" in str(raised.value.hint)
 
 
 def test_names_from_a_trace_are_text(tmp_path: Path) -> None:
-    """An operator that is named like a tag is shown as its name."""
-    path = tmp_path / "<b>trace.etdump"
-    path.write_bytes(etdump(HOSTILE, repeat=2))
-    found = cells(opscope.analyze(path, warmup=0))
-    assert found.tags <= TAGS
-    assert any("<script>alert(1)</script>" in cell for row in found.rows for cell in row)
-
-
-def test_a_line_holds_no_control_characters(tmp_path: Path) -> None:
-    """Whatever a file is called, a terminal is told nothing but text, in a list of results too."""
-    path = tmp_path / "red\x1b[31m\nline.etdump"
-    path.write_bytes(etdump(HOSTILE, repeat=2))
+    """Show an operator named like a tag, or like an expression of Vega, by its name, and no control characters."""
+    path = tmp_path / "<b>red\x1b[31m\nline.etdump"
+    path.write_bytes(etdump(TRACE.replace("Convolution (NHWC, F32) IGEMM #1", HOSTILE), repeat=2))
+    analysis = opscope.analyze(path, warmup=0)
+    assert "script" not in cells(analysis).tags
+    assert any(HOSTILE in cell for row in cells(analysis).rows for cell in row)
     assert repr(opscope.read(path)).isprintable()
-    assert repr([opscope.analyze(path, warmup=0)]).count("red\\x1b[31m\\nline.etdump") == 1
-
-
-def test_names_from_a_trace_are_text_in_a_chart(tmp_path: Path) -> None:
-    """Also one that Vega could take for an expression; the picture is drawn."""
-    path = tmp_path / "trace.etdump"
-    path.write_bytes(etdump(TRACE.replace("Convolution (NHWC, F32) IGEMM #1", "datum['\\x1b'] <b>"), repeat=2))
-    picture = vl_convert.vegalite_to_svg(opscope.analyze(path, warmup=0).plot().to_dict())
-    assert "&lt;b&gt;" in picture
-    assert "<b>" not in picture
+    assert repr([analysis]).count("red\\x1b[31m\\nline.etdump") == 1
+    picture = vl_convert.vegalite_to_svg(analysis.plot().to_dict())
+    assert "&lt;script&gt;" in picture
+    assert "<script>" not in picture
 
 
 @pytest.mark.usefixtures("inside")
-def test_a_chart_of_nothing_is_refused() -> None:
-    """A negative number would silently leave out the longest."""
-    for chart in (opscope.analyze("out").plot, opscope.stored_history("latency", "history").plot):
+def test_a_history_becomes_a_frame_and_a_chart() -> None:
+    """Show runs with their level and the change, one chart a series, and a title where some are left out.
+
+    A chart of a negative number would silently leave out the longest, and is refused.
+    """
+    history = RESULTS["stored_history"]()
+    frame = history.to_polars()
+    own = frame.filter(pl.col("variant") == "accelerated")
+    assert own["run"].to_list() == list(range(14))
+    assert own.filter(pl.col("change").is_not_null()).select("run", "change").rows() == [(7, pytest.approx(1.3))]
+    assert own["level"].n_unique() == 2
+    assert own["placed"].dtype == pl.Datetime("us")
+    assert len(history.plot().to_dict()["vconcat"]) == len(history.series) == 2
+    assert history.plot(most=1).to_dict()["title"] == "1 of 2 series, changed ones first"
+    for chart in (opscope.analyze("out").plot, history.plot):
         with pytest.raises(UsageError, match="shows nothing"):
             chart(most=-1)
 
 
 @pytest.mark.usefixtures("inside")
-def test_events_of_tiles_are_in_no_layer() -> None:
-    """They are in no inference either."""
+def test_without_a_program_no_layer_is_known() -> None:
+    """Leave the columns empty and lose nothing of the time; events of tiles are in no inference either."""
+    layers = opscope.read("trace.etdump").by_layer()
+    assert layers["module"].is_null().all()
+    assert layers["self_time"].to_list() == [100_000] * 4
+    with pytest.raises(UsageError, match=f"{WITHOUT_ITS_PROGRAM}"):
+        opscope.read("trace.etdump", etrecord="trace.etrecord")
     events = opscope.read("tiles/0.json")
     assert events.with_layers().height == events.events > 0
     assert events.by_layer().height == 0
 
 
+@pytest.mark.parametrize(
+    ("model", "inputs", "said"),
+    [
+        ("tiny.pte", (1, 2), "only PyTorch modules take inputs"),
+        (object(), None, "a PyTorch module needs inputs"),
+    ],
+    ids=["a program with inputs", "a module without"],
+)
 @pytest.mark.usefixtures("inside")
-def test_inputs_belong_to_modules() -> None:
-    """A .pte declares its own; the error says what to do."""
-    with pytest.raises(UsageError, match="only PyTorch modules take inputs"):
-        opscope.profile("tiny.pte", (1, 2), out="never", target=FakeTarget())
+def test_inputs_belong_to_modules(model: object, inputs: tuple[int, ...] | None, said: str) -> None:
+    """Take them with a module, whose shapes nothing else tells, and not with a .pte, which declares its own."""
+    with pytest.raises(UsageError, match=said):
+        opscope.profile(model, inputs, out="never", target=FakeTarget())
     assert not Path("never").exists()
-
-
-def test_a_module_needs_inputs() -> None:
-    """Nothing else tells its shapes."""
-    with pytest.raises(UsageError, match="a PyTorch module needs inputs"):
-        opscope.profile(object(), out="never", target=FakeTarget())
 
 
 @pytest.mark.runtime
@@ -352,8 +346,8 @@ def test_a_result_is_written_as_the_plain_one() -> None:
     assert json.loads(to_json(RESULTS["check"]()))["schema"] == "opscope.check/2"
 
 
-def test_events_have_layers() -> None:
-    """Of a bundle with the record of its export; the time of each inference is that of its layers and of the rest."""
+def test_events_have_the_layers_of_the_analysis() -> None:
+    """Split the time of each inference of a bundle by the layers of its record; a program alone gives no modules."""
     events = opscope.read(LAYERED)
     layers = events.by_layer()
     measured = events.inferences()
@@ -364,94 +358,27 @@ def test_events_have_layers() -> None:
     rows = events.with_layers()
     assert rows.columns == [*events.to_polars().columns, "module", "module_type", "aten", "source", "attribution"]
     assert rows.select(events.to_polars().columns).equals(events.to_polars())
-    assert rows.filter(~pl.col("scope").cast(pl.String).is_in(["delegate_op", "kernel"]))["module"].is_null().all()
-
-
-def test_layers_are_those_of_the_analysis() -> None:
-    """Every operator of the analysis has the module that its events have; a program alone gives no modules."""
-    analysis, events = opscope.analyze(LAYERED), opscope.read(LAYERED).with_layers()
-    for operator in analysis.operators:
+    work = pl.col("scope").cast(pl.String).is_in(["delegate_op", "kernel"])
+    assert rows.filter(~work)["module"].is_null().all()
+    for operator in opscope.analyze(LAYERED).operators:
         if operator.instruction is not None and operator.position is not None:
             place = (pl.col("instruction") == operator.instruction) & (pl.col("position") == operator.position)
-            work = pl.col("scope").cast(pl.String).is_in(["delegate_op", "kernel"])
-            assert set(events.filter(place & work)["module"]) == {operator.module}
+            assert set(rows.filter(place & work)["module"]) == {operator.module}
     trace, model = LAYERED / "variants" / "accelerated" / "round-00" / "trace.etdump", next(LAYERED.glob("model/*.pte"))
-    alone = opscope.read(trace, program=model)
-    assert alone.by_layer()["module"].is_null().all()
+    assert opscope.read(trace, program=model).by_layer()["module"].is_null().all()
     record = opscope.read(trace, program=model, etrecord=model.with_suffix(".etrecord"))
     assert "stem.0" in set(record.by_layer()["module"])
 
 
 @pytest.mark.usefixtures("inside")
-def test_without_a_program_no_layer_is_known() -> None:
-    """The columns are there and empty, and nothing of the time is lost."""
-    layers = opscope.read("trace.etdump").by_layer()
-    assert layers["module"].is_null().all()
-    assert layers["self_time"].to_list() == [100_000] * 4
-    with pytest.raises(UsageError, match=f"{WITHOUT_ITS_PROGRAM}"):
-        opscope.read("trace.etdump", etrecord="trace.etrecord")
-
-
-@pytest.mark.usefixtures("inside")
-def test_an_analysis_becomes_a_chart() -> None:
-    """Bars of the longest operators in their order; the title says what is left out."""
-    chart = opscope.analyze("trace.etdump", warmup=0).plot(most=1).to_dict()
-    assert [(row["operator"], row["ms"]) for row in chart["data"]["values"]] == [
-        ("Convolution (NHWC, F32) IGEMM #1", 0.05)
-    ]
-    assert chart["title"] == "1 of 2 operators, 50.0 % of the latency"
-
-
-@pytest.mark.usefixtures("inside")
-def test_a_comparison_becomes_a_chart() -> None:
-    """Steps from the one latency to the other."""
-    change = opscope.compare("out#baseline", "out#accelerated")
-    chart = change.plot().to_dict()
-    rows = (chart.get("data") or chart["layer"][0]["data"])["values"]
-    assert rows[0]["high"] == pytest.approx(change.baseline.headline_ns / 1e6)
-    assert rows[-1]["high"] == pytest.approx(change.candidate.headline_ns / 1e6)
-
-
-@pytest.mark.usefixtures("inside")
-def test_a_history_becomes_a_frame_and_a_chart() -> None:
-    """Runs with their level and the change; one chart a series, and a title where some are left out."""
-    history = RESULTS["stored_history"]()
-    assert isinstance(history, HistoryResult)
-    frame = history.to_polars()
-    own = frame.filter(pl.col("variant") == "accelerated")
-    assert own["run"].to_list() == list(range(14))
-    assert own.filter(pl.col("change").is_not_null()).select("run", "change").rows() == [(7, pytest.approx(1.3))]
-    assert own["level"].n_unique() == 2
-    assert own["placed"].dtype == pl.Datetime("us")
-    assert len(history.plot().to_dict()["vconcat"]) == len(history.series) == 2
-    assert history.plot(most=1).to_dict()["title"] == "1 of 2 series, changed ones first"
-
-
-@pytest.mark.usefixtures("inside")
-def test_entries_of_a_store_are_a_list() -> None:
-    """As before, and a frame besides."""
-    entries = opscope.store_entries("history")
-    assert isinstance(entries, list)
-    assert [entry.bundle for entry in entries] == entries.to_polars()["bundle"].to_list()
-    assert repr(entries).endswith("history: 14 bundles>")
-    assert "showing the newest 10" in entries._repr_html_()
-
-
-@pytest.mark.usefixtures("inside")
 def test_types_of_an_answer_do_not_depend_on_its_rows() -> None:
-    """A column of SQL keeps its type where all cells are null, or there are none."""
+    """Keep the type of a column whose cells are null or absent; what no column holds, as a UUID, is its text."""
     sql = "SELECT latency_ns, threads, variant, created, role = 'baseline' AS base FROM runs"
     some, none = (opscope.query_store(f"{sql} WHERE {limit}", "store").to_polars() for limit in ("true", "false"))
     assert some.schema == none.schema
     assert list(some.dtypes) == [pl.Float64, pl.Int64, pl.String, pl.Datetime("us"), pl.Boolean]
-
-
-@pytest.mark.usefixtures("inside")
-def test_what_no_column_holds_is_its_text() -> None:
-    """A UUID, also in a Parquet file; lists and structs stay what they are."""
     found = opscope.query_store("SELECT uuid() AS u, [1, 2] AS l, {'a': 1} AS s", "store")
-    frame = found.to_polars()
-    assert frame.schema == {"u": pl.String, "l": pl.List(pl.Int64), "s": pl.Struct({"a": pl.Int64})}
+    assert found.to_polars().schema == {"u": pl.String, "l": pl.List(pl.Int64), "s": pl.Struct({"a": pl.Int64})}
     assert found.to_pandas().shape == (1, 3)
     assert b"".join(answer_parts(found.columns, found.types, [found.rows], "parquet")).startswith(b"PAR1")
 

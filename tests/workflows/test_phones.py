@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from adb_bench import adb_server, needs_adb, plugged
+from command_line import opscope
 from native_runner import native_cache, runtime_of
 from opscope.bundle.bundle import Bundle
 from opscope.bundle.manifest import FailureKind, Role, Status
@@ -96,44 +97,56 @@ def test_an_address_that_is_none(text: str, problem: str) -> None:
         parse_address(text)
 
 
-def test_the_options_of_the_command_line_make_one_name() -> None:
-    """A device on the network and a power profile are parts of the target's name."""
-    assert phone_name(None, None, None) is None
-    assert phone_name("ssh:board", None, None) == "ssh:board"
-    assert phone_name(None, "10.0.0.7:5555", None) == "adb:10.0.0.7:5555"
-    assert phone_name("adb", "10.0.0.7:5555", "boost") == "adb:10.0.0.7:5555?power=boost"
-    assert phone_name("adb", None, "app-developer") == "adb:?power=app-developer"
-    with pytest.raises(UsageError, match="an Android device"):
-        phone_name("local", "10.0.0.7:5555", None)
-    with pytest.raises(UsageError, match="only Android devices have power profiles"):
-        phone_name("ssh:board", None, "boost")
+@pytest.mark.parametrize(
+    ("asked", "name"),
+    [
+        ((None, None, None), None),
+        (("ssh:board", None, None), "ssh:board"),
+        ((None, "10.0.0.7:5555", None), "adb:10.0.0.7:5555"),
+        (("adb", "10.0.0.7:5555", "boost"), "adb:10.0.0.7:5555?power=boost"),
+        (("adb", None, "app-developer"), "adb:?power=app-developer"),
+    ],
+)
+def test_the_options_of_the_command_line_make_one_name(asked: tuple[str | None, ...], name: str | None) -> None:
+    """Take a device on the network and a power profile for parts of the target's name."""
+    assert phone_name(*asked) == name
 
 
-def configuration(directory: Path, on: str, off: str, target: str, **more: object) -> Path:
-    """Two builds of a runner, two rounds."""
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        (("local", "10.0.0.7:5555", None), "an Android device"),
+        (("ssh:board", None, "boost"), "only Android devices have power profiles"),
+    ],
+)
+def test_options_of_a_phone_are_for_phones(asked: tuple[str | None, ...], said: str) -> None:
+    """Refuse them for another target."""
+    with pytest.raises(UsageError, match=said):
+        phone_name(*asked)
+
+
+def configuration(directory: Path, target: str, script: str = GOOD, **more: object) -> Path:
+    """Two builds of a runner, two rounds, beside the program that they run."""
+    write_tiny_program(directory)
+    for name in ("on", "off"):
+        write_runner(directory, script, name=name)
     keys = {"rounds": 2, "runs": 2, "warmup": 1, "untraced": False, "ceilings": False, **more}
-    variants = [{"name": "on", "runner": on}, {"name": "off", "runner": off, "role": "baseline"}]
+    variants = [{"name": "on", "runner": "on"}, {"name": "off", "runner": "off", "role": "baseline"}]
     file = directory / "phone.json"
     file.write_text(json.dumps({"model": "tiny.pte", "target": target, "variants": variants, **keys}))
     return file
 
 
 def test_builds_of_a_runner_are_compared_on_a_phone(device: Endpoint, tmp_path: Path) -> None:
-    """Each variant's runner is pushed and pinned, the settings hold meanwhile, the phone is in the manifest."""
-    write_tiny_program(tmp_path)
-    write_runner(tmp_path, name="on")
-    write_runner(tmp_path, name="off")
-    file = configuration(tmp_path, "on", "off", f"adb:{device.address}?power=boost", affinity=[0])
-    done = run(file, out=tmp_path / "out")
+    """Push and pin each variant's runner; the settings hold meanwhile, and the phone is in the manifest."""
+    done = run(configuration(tmp_path, f"adb:{device.address}?power=boost", affinity=[0]), out=tmp_path / "out")
     assert [result.error for result in done.experiments] == [None]
     manifest = Bundle.open(Path(done.experiments[0].path)).manifest
     assert manifest.status is Status.COMPLETE
     assert (manifest.target.kind, manifest.target.address) == ("adb", f"{device.address}?power=boost")
     assert {variant.name: variant.role for variant in manifest.variants} == {"on": Role.CANDIDATE, "off": Role.BASELINE}
-    assert manifest.environment.phone is not None
     assert manifest.environment.phone.settings["low_power"] == "1"
     state = manifest.repetitions[0].before.phone
-    assert state is not None
     assert (state.thermal_status, state.battery_percent, state.limits_mhz) == (1, 83, [2000.0, 3300.0])
     assert any("taskset 1 " in command for command in device.phone.commands)
     assert device.phone.setting("low_power") == "1"
@@ -141,7 +154,6 @@ def test_builds_of_a_runner_are_compared_on_a_phone(device: Endpoint, tmp_path: 
 
 def test_a_phone_that_is_unplugged_for_good_loses_nothing_measured(device: Endpoint, tmp_path: Path) -> None:
     """What was finished stays, the settings are put back by the phone itself, and --resume finishes the run."""
-    write_tiny_program(tmp_path)
     count, marker = tmp_path / "count", tmp_path / "third"
     slow = f"""
 with open({str(count)!r}, "a+") as file:
@@ -150,10 +162,8 @@ if number == 3 and not os.path.exists({str(marker)!r}):
     open({str(marker)!r}, "w").close()
     time.sleep(30)
 """
-    for name in ("on", "off"):
-        write_runner(tmp_path, slow + GOOD, name=name)
-    file = configuration(tmp_path, "on", "off", f"adb:{device.address}?power=boost&patience=1")
-    puller = threading.Thread(target=_when_there, args=(marker, device.unplug))
+    file = configuration(tmp_path, f"adb:{device.address}?power=boost&patience=1", slow + GOOD)
+    puller = threading.Thread(target=lambda: (eventually(marker.exists), device.unplug()))
     puller.start()
     broken = run(file, out=tmp_path / "out").experiments[0]
     puller.join()
@@ -181,12 +191,9 @@ run(sys.argv[1], out=sys.argv[2])
 
 def test_settings_are_put_back_when_a_run_is_killed(device: Endpoint, tmp_path: Path) -> None:
     """By SIGKILL in the middle of a repetition; what ran on the phone ends too, and the phone is free."""
-    write_tiny_program(tmp_path)
     marker = tmp_path / "running"
     script = f"open({str(marker)!r}, 'w').write(str(os.getpid())); time.sleep(60)"
-    for name in ("on", "off"):
-        write_runner(tmp_path, script, name=name)
-    file = configuration(tmp_path, "on", "off", f"adb:{device.address}?power=boost")
+    file = configuration(tmp_path, f"adb:{device.address}?power=boost", script)
     command = [sys.executable, "-c", _PROFILE, str(file), str(tmp_path / "out")]
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
         assert eventually(lambda: marker.exists() and marker.read_text() != "")
@@ -200,10 +207,8 @@ def test_settings_are_put_back_when_a_run_is_killed(device: Endpoint, tmp_path: 
         assert free.restored == {}
 
 
-def test_settings_that_a_reboot_left_changed_are_put_back_by_doctor(
-    device: Endpoint,
-) -> None:
-    """On the device stands what they were; nothing else is done there."""
+def test_settings_that_a_reboot_left_changed_are_put_back_by_doctor(device: Endpoint) -> None:
+    """Read on the device what they were, and do nothing else there."""
     shell = AdbShell(device.address)
     gone = Hold(shell, f"{DIRECTORY}/{OWN}", "ada@desk", PROFILES["boost"])
     device.reboot()
@@ -211,8 +216,7 @@ def test_settings_that_a_reboot_left_changed_are_put_back_by_doctor(
     assert device.phone.setting("low_power") == "0"
     assert shell.wait(HANG)
     done = opscope("doctor", "--target", f"adb:{device.address}", "--restore")
-    assert done.returncode == 0
-    assert "low_power 1, stay_on_while_plugged_in unset" in done.stdout
+    assert (done.returncode, "low_power 1, stay_on_while_plugged_in unset" in done.stdout) == (0, True)
     assert device.phone.setting("low_power") == "1"
     assert opscope("doctor", "--target", "ssh:board", "--restore").returncode == UsageError.exit_code
 
@@ -231,9 +235,10 @@ def test_doctor_says_whether_a_phone_is_ready(device: Endpoint) -> None:
     assert checks["storage"].found.startswith("/data/local/tmp/opscope")
 
 
-@pytest.mark.everyday("both runtimes over adb")
 @pytest.mark.runtime
-@pytest.mark.parametrize("runtime", ["executorch", "litert"])
+@pytest.mark.parametrize(
+    "runtime", [pytest.param("executorch", marks=pytest.mark.everyday("a runtime over adb")), "litert"]
+)
 def test_the_native_runner_measures_on_a_phone(
     device: Endpoint, tmp_path: Path, toy_program: Path, monkeypatch: pytest.MonkeyPatch, runtime: str
 ) -> None:
@@ -247,13 +252,11 @@ def test_the_native_runner_measures_on_a_phone(
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     out = tmp_path / "out"
     words = ["--rounds", "1", "--runs", "2", "--warmup", "1", "--out", str(out), "--quiet"]
-    done = opscope("profile", str(model), "--remote-device", device.address, "--power", "boost", *words)
-    assert done.stderr == ""
-    assert done.returncode == 0
+    done = opscope("profile", model, "--remote-device", device.address, "--power", "boost", *words)
+    assert (done.returncode, done.stderr) == (0, "")
     manifest = Bundle.open(out).manifest
     assert (manifest.target.kind, manifest.target.address) == ("adb", f"{device.address}?power=boost")
     assert manifest.environment.versions["c library"] == PHONE_VERSIONS["c library"]
-    assert manifest.environment.phone is not None
     assert (manifest.environment.phone.power, manifest.environment.phone.settings["low_power"]) == ("boost", "1")
     cleared = {r.variant: len(r.measurement.mask.cleared) for r in manifest.repetitions if r.measurement.mask}
     assert cleared["accelerated"] == 0 < cleared["baseline"]
@@ -291,38 +294,22 @@ with open(os.environ["PHONE"] + "/logcat.txt", "a") as file:
 
 
 @pytest.mark.parametrize(
-    ("target", "variant", "problem"),
+    ("target", "variants", "problem"),
     [
-        ("adb", {"runner": "on", "ablate": ["sme2"]}, "fixed when it is built"),
-        ("local", {"runner": "on"}, "only the target runner, ssh or adb"),
+        ("adb", [{"name": "on", "runner": "on", "ablate": ["sme2"]}], "fixed when it is built"),
+        ("local", [{"name": "on", "runner": "on"}], "only the target runner, ssh or adb"),
+        ("local", [], NOT_ON_ANDROID),
     ],
+    ids=["features of a build", "a build for no device", "a device for nothing"],
 )
 def test_a_configuration_that_makes_no_sense(
-    target: str, variant: dict[str, object], problem: str, tmp_path: Path
+    target: str, variants: list[dict[str, object]], problem: str, tmp_path: Path
 ) -> None:
-    """The key is named."""
+    """Name the key; a device that is named needs an experiment that can run there."""
     file = tmp_path / "phone.json"
-    file.write_text(json.dumps({"model": "m.pte", "target": target, "variants": [{"name": "on", **variant}]}))
+    file.write_text(json.dumps({"model": "m.pte", "target": target} | ({"variants": variants} if variants else {})))
     with pytest.raises(UsageError, match=problem):
-        read_experiments(file)
-
-
-def test_a_named_device_needs_an_experiment_that_can_run_there(tmp_path: Path) -> None:
-    """Else the option would do nothing."""
-    file = tmp_path / "local.json"
-    file.write_text(json.dumps({"model": "m.pte", "target": "local"}))
-    with pytest.raises(UsageError, match=NOT_ON_ANDROID):
         run(file, target="adb:10.0.0.7:5555")
-
-
-def opscope(*words: str) -> subprocess.CompletedProcess[str]:
-    """The command line, as a user starts it."""
-    return subprocess.run([sys.executable, "-m", "opscope", *words], capture_output=True, text=True, check=False)
-
-
-def _when_there(marker: Path, act: object) -> None:
-    eventually(marker.exists)
-    act()
 
 
 def _ended(pid: int) -> bool:
@@ -330,3 +317,21 @@ def _ended(pid: int) -> bool:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
     except OSError:
         return True
+
+
+@pytest.mark.runtime
+def test_doctor_starts_the_loader_and_the_runner_on_a_phone(device: Endpoint) -> None:
+    """The first that fails is named: here a loader that the kernel ends for a system call."""
+    runtime_of(host_architecture() or "")
+    place = f"adb:{device.address}"
+    checks = {check.name: check for check in target_checks(place)}
+    assert checks["loader"].state is State.OK
+    assert "ld.so" in checks["loader"].found
+    for loader in list(device.phone.tmp.rglob("ld-linux-*")):
+        loader.unlink()
+        loader.write_text("#!/bin/sh\nkill -SYS $$\n")
+        loader.chmod(0o755)
+    checks = {check.name: check for check in target_checks(place)}
+    assert checks["loader"].state is State.PROBLEM
+    assert "SIGSYS" in checks["loader"].found
+    assert "runner=PATH" in checks["loader"].action

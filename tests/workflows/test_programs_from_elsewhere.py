@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from command_line import opscope
 from opscope.api import Settings, profile, validate
 from opscope.bundle.bundle import Bundle
 from opscope.core.errors import MismatchError, MissingDependencyError, NotFoundError, TraceFormatError, UsageError
@@ -42,46 +42,20 @@ def outputs(out: Path) -> list[np.ndarray]:
         return [file[name] for name in file.files]
 
 
-@pytest.mark.parametrize("target", TARGETS)
-def test_numbers_are_those_of_the_export(programs: Path, tmp_path: Path, target: str) -> None:
-    """A number, a fraction and a truth value among the inputs need no wish; the manifest tells them."""
-    out = profiled(programs / "scaled.pte", tmp_path / "out", target).path
-    plan = Bundle.open(out).manifest.plan
-    assert [(one.dtype, one.value) for one in plan.inputs] == [
-        ("float32", None),
-        ("int", 3),
-        ("float", 0.5),
-        ("bool", True),
-    ]
-    assert plan.values is None
-    assert outputs(out)[0].shape == (2, 4)
-
-
 def test_both_runners_compute_the_same(programs: Path, tmp_path: Path) -> None:
-    """The inputs of a wish do not depend on the runner."""
+    """Draw the inputs of a wish alike in both; costs are those of the sizes that were given.
+
+    7 rows of at most 64 are 7 times 8 times 4 multiplications.
+    """
     wish = ("float32[7,8]=random(-1,1)",)
-    found = [outputs(profiled(programs / "rows.pte", tmp_path / t, t, input=wish).path)[0] for t in TARGETS]
+    done = [profiled(programs / "rows.pte", tmp_path / target, target, input=wish) for target in TARGETS]
+    found = [outputs(one.path)[0] for one in done]
     assert found[0].shape == (7, 4)
     np.testing.assert_allclose(found[0], found[1], rtol=1e-6)
-
-
-@pytest.mark.parametrize("target", TARGETS)
-def test_none(programs: Path, tmp_path: Path, target: str) -> None:
-    """An optional tensor that the export left out."""
-    out = profiled(programs / "masked.pte", tmp_path / "out", target, input=("float32[2,8]=ones", "none")).path
-    assert (outputs(out)[0] == 2).all()
-
-
-def test_costs_are_those_of_the_sizes_that_were_given(programs: Path, tmp_path: Path) -> None:
-    """7 rows of at most 64 are 7 times 8 times 4 multiplications."""
-    done = profiled(programs / "rows.pte", tmp_path / "out", input=("float32[7,8]",))
-    (variant,) = done.content.variants
-    assert variant.analysis is not None
+    (variant,) = done[0].content.variants
     linear = next(one for one in variant.analysis.operators if "Fully Connected" in one.name)
     assert linear.macs == 7 * 8 * 4
-    measured = Bundle.open(done.path).manifest.repetitions[0].measurement
-    assert measured is not None
-    assert measured.inputs[0].shape == [7, 8]
+    assert Bundle.open(done[0].path).manifest.repetitions[0].measurement.inputs[0].shape == [7, 8]
 
 
 @pytest.mark.parametrize("target", TARGETS)
@@ -121,51 +95,63 @@ def test_what_does_not_fit_is_said_before_anything_runs(
     assert not (tmp_path / "out").exists()
 
 
-def test_a_configuration_names_inputs(programs: Path, tmp_path: Path) -> None:
-    """As words and as a file; a bundle of other inputs is not gone on with."""
+def test_a_configuration_names_inputs(programs: Path, tmp_path: Path, run: Callable[..., tuple[int, str]]) -> None:
+    """Name them as words; a bundle of other inputs is not gone on with."""
     file = tmp_path / "rows.toml"
     text = f"model = '{programs / 'rows.pte'}'\ntarget = 'local'\nablate = ['none']\n"
-    text += "ceilings = false\nrounds = 1\nruns = 2\n"
-    file.write_text(text + "input = ['float32[6,8]']\n")
-    ran = opscope("run", file, "--out", tmp_path / "out", "--quiet")
-    assert (ran.returncode, ran.stderr) == (0, "")
+    text += "ceilings = false\nrounds = 1\nruns = 2\ninput = ['float32[{}]']\n"
+    words = ("run", file, "--out", tmp_path / "out", "--quiet")
+    file.write_text(text.format("6,8"))
+    assert run(*words) == (0, "")
     assert outputs(tmp_path / "out" / "rows-local")[0].shape == (6, 4)
-    file.write_text(text + "input = ['float32[5,8]']\n")
-    again = opscope("run", file, "--out", tmp_path / "out", "--resume", "--quiet")
-    assert again.returncode == 8
-    assert "was measured with float32[6,8], not with float32[5,8]" in again.stderr
-    file.write_text(text + "input = ['float32[5;8]']\n")
-    assert "input[0]: 'float32[5;8]' is not an input" in opscope("run", file, "--out", tmp_path / "out").stderr
+    file.write_text(text.format("5,8"))
+    code, said = run(*words, "--resume")
+    assert (code, "was measured with float32[6,8], not with float32[5,8]" in said) == (8, True)
+    file.write_text(text.format("5;8"))
+    assert "input[0]: 'float32[5;8]' is not an input" in run(*words)[1]
 
 
-@pytest.mark.parametrize("target", TARGETS)
-def test_kernels_that_the_package_ships_are_loaded(programs: Path, tmp_path: Path, target: str) -> None:
-    """Both runners load the library of quantised kernels for a program that calls them."""
-    given = ("float32[2,8]=range",)
-    out = profiled(programs / "quantised.pte", tmp_path / "out", target, input=given).path
+@pytest.mark.nightly
+@pytest.mark.parametrize("target", ["local", "native"])
+def test_numbers_are_those_of_the_export(programs: Path, tmp_path: Path, target: str) -> None:
+    """Take a number, a fraction and a truth value from the program, and leave out an optional tensor, as it did.
+
+    Both runners load the library of quantised kernels for a program that calls them.
+    """
+    out = profiled(programs / "scaled.pte", tmp_path / "out", target).path
+    plan = Bundle.open(out).manifest.plan
+    assert [(one.dtype, one.value) for one in plan.inputs] == [
+        ("float32", None),
+        ("int", 3),
+        ("float", 0.5),
+        ("bool", True),
+    ]
+    assert plan.values is None
+    assert outputs(out)[0].shape == (2, 4)
+    wish = ("float32[2,8]=ones", "none")
+    masked = profiled(programs / "masked.pte", tmp_path / "masked", target, input=wish).path
+    assert (outputs(masked)[0] == 2).all()
+    wish = ("float32[2,8]=range",)
+    quantised = profiled(programs / "quantised.pte", tmp_path / "quantised", target, input=wish).path
     expected = np.clip(np.arange(16, dtype=np.float32).reshape(2, 8), None, 12.7)
-    np.testing.assert_allclose(outputs(out)[0], expected, atol=1e-5)
+    np.testing.assert_allclose(outputs(quantised)[0], expected, atol=1e-5)
 
 
 @pytest.mark.parametrize("target", TARGETS)
-def test_missing_operators_are_named_before_anything_runs(programs: Path, tmp_path: Path, target: str) -> None:
-    """The operator, where it is missing, and how to get it."""
+def test_missing_operators_are_named_before_anything_runs(
+    programs: Path, tmp_path: Path, target: str, run: Callable[..., tuple[int, str]]
+) -> None:
+    """Name the operator, where it is missing, and how to get it; or the backend of a delegate."""
     with pytest.raises(MissingDependencyError, match=rf"of the target {target} does not register elsewhere::twice.out"):
         profiled(programs / "twice.pte", tmp_path / "out", target)
-    ran = opscope("profile", programs / "twice.pte", "--target", target, "--out", tmp_path / "out")
-    assert ran.returncode == 5
-    assert "--target runner:PATH" in ran.stderr
-    assert not (tmp_path / "out").exists()
-
-
-@pytest.mark.parametrize("target", TARGETS)
-def test_a_missing_backend_is_named_before_anything_runs(programs: Path, tmp_path: Path, target: str) -> None:
-    """A delegate of a backend that the package does not have."""
+    code, said = run("profile", programs / "twice.pte", "--target", target, "--out", tmp_path / "out")
+    assert (code, "--target runner:PATH" in said) == (5, True)
     foreign = tmp_path / "foreign.pte"
     foreign.write_bytes((programs / "rows.pte").read_bytes().replace(b"XnnpackBackend", b"ForeignBackend"))
     with pytest.raises(MissingDependencyError, match="has no backend ForeignBackend") as caught:
         profiled(foreign, tmp_path / "out", target)
     assert "opscope export" in str(caught.value.hint)
+    assert not (tmp_path / "out").exists()
 
 
 def test_every_registered_name_stands_in_a_library() -> None:
@@ -201,23 +187,23 @@ def test_weights_are_found_beside_the_program(apart: tuple[Path, Path], programs
 
 
 def test_weights_that_are_missing_or_others(apart: tuple[Path, Path], programs: Path, tmp_path: Path) -> None:
-    """Said by their keys before anything runs: none, one that is another's, a damaged one, one that nobody needs."""
+    """Refuse none, another's, damaged ones and ones that nobody needs before anything runs, by their keys."""
     program, weights = apart
     alone = tmp_path / "alone" / program.name
     alone.parent.mkdir()
     alone.write_bytes(program.read_bytes())
-    (alone.parent / "damaged.ptd").write_bytes(weights.read_bytes()[:100])
-    with pytest.raises(NotFoundError, match=r"no \.ptd next to it has embedding\.weight") as caught:
-        profiled(alone, tmp_path / "out")
-    assert "--data" in str(caught.value.hint)
-    other = tmp_path / "other.ptd"
+    other, damaged = tmp_path / "other.ptd", alone.parent / "damaged.ptd"
+    damaged.write_bytes(weights.read_bytes()[:100])
     other.write_bytes(weights.read_bytes().replace(b"embedding.weight", b"embedding.height"))
-    with pytest.raises(MismatchError, match=r"it has no embedding\.weight, which looked\.pte looks for"):
-        profiled(alone, tmp_path / "out", data=str(other))
-    with pytest.raises(TraceFormatError, match="truncated"):
-        profiled(alone, tmp_path / "out", data=str(alone.parent / "damaged.ptd"))
-    with pytest.raises(UsageError, match="contains all its weights"):
-        profiled(programs / "rows.pte", tmp_path / "out", data=str(weights))
+    for model, data, error, said in (
+        (alone, None, NotFoundError, r"no \.ptd next to it has embedding\.weight"),
+        (alone, other, MismatchError, r"it has no embedding\.weight, which looked\.pte looks for"),
+        (alone, damaged, TraceFormatError, "truncated"),
+        (programs / "rows.pte", weights, UsageError, "contains all its weights"),
+    ):
+        with pytest.raises(error, match=said) as caught:
+            profiled(model, tmp_path / "out", **({"data": str(data)} if data else {}))
+        assert data or "--data" in str(caught.value.hint)
     assert not (tmp_path / "out").exists()
 
 
@@ -238,7 +224,7 @@ def test_a_bundled_program_brings_its_inputs(programs: Path, tmp_path: Path, tar
 
 
 def test_a_bundled_program_that_is_cut_off(tmp_path: Path) -> None:
-    """Said of the file, and no bundle is begun."""
+    """Begin no bundle then."""
     from elsewhere import written_bundled
 
     bundled = written_bundled(tmp_path)

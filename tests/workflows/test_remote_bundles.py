@@ -1,8 +1,7 @@
-"""A bundle that a worker measured is the one that would have been measured here, field by field."""
+"""A bundle that a worker measured is the one that would have been measured here, and is brought whole or not at all."""
 
 from __future__ import annotations
 
-import hashlib
 import shutil
 from collections.abc import Iterator
 from importlib.util import find_spec
@@ -14,15 +13,25 @@ import numpy as np
 import pytest
 
 from dask_cluster import Cluster
+from installed import needs_executorch
 from opscope.api import analyze
 from opscope.bundle.bundle import Bundle
-from opscope.core.errors import UsageError
+from opscope.core.errors import ClusterError, TraceFormatError, UsageError
 from opscope.experiment.config_rules import read_own
-from opscope.experiment.planned import Experiment
+from opscope.experiment.planned import Experiment, Experiments
 from opscope.experiment.target_names import parse_target
 from opscope.workflows.measure.experiments import Means
-from opscope.workflows.measure.parallel.carried import Parcel, keep_here, missing_here, placed, unpacked
+from opscope.workflows.measure.parallel.remote_experiments import (
+    Brought,
+    keep_bundle,
+    pack_files,
+    unpack_files,
+    with_local_paths,
+)
+from opscope.workflows.measure.parallel.workers import UnfinishedTask
+from opscope.workflows.measure.run_report import ExperimentResult
 from opscope.workflows.measure.running import read_experiments, run
+from runners import write_runner
 
 DATA = Path(__file__).parents[1] / "data"
 MEASURED = {
@@ -57,6 +66,8 @@ model = "models/images.tflite"
 name = "onnxruntime"
 model = "models/images.onnx"
 """
+LAB = Experiment(name="lab", model="one.pte", target="local")
+THERE = ExperimentResult("lab", "/on/the/worker/lab")
 
 
 @pytest.fixture(scope="module")
@@ -90,14 +101,15 @@ def stated(value: Any, at: str = "") -> dict[str, Any]:
 
 
 def check_alike(here: Path, there: Path) -> None:
-    """Same files, same models, same manifest."""
-    files = [{str(file.relative_to(one)) for file in one.rglob("*") if file.is_file()} for one in (here, there)]
-    assert files[0] - {".lock"} == files[1] - {".lock"}
-    manifests = [stated(msgspec.to_builtins(Bundle.open(one).manifest)) for one in (here, there)]
-    assert manifests[0] == manifests[1]
-    for model in Bundle.open(here).manifest.models.values():
-        contents = [hashlib.sha256((one / model.program).read_bytes()).hexdigest() for one in (here, there)]
-        assert contents[0] == contents[1]
+    """Make sure that both have the same files, models and manifest."""
+
+    def told(bundle: Path) -> tuple[set[str], dict[str, Any], list[bytes]]:
+        files = {str(file.relative_to(bundle)) for file in bundle.rglob("*") if file.is_file()}
+        manifest = Bundle.open(bundle).manifest
+        models = [(bundle / model.program).read_bytes() for model in manifest.models.values()]
+        return files - {".lock"}, stated(msgspec.to_builtins(manifest)), models
+
+    assert told(here) == told(there)
 
 
 @pytest.mark.skipif(
@@ -116,7 +128,7 @@ def test_models_of_variants_travel(cluster: Cluster, tmp_path: Path) -> None:
 
 @pytest.mark.nightly
 @pytest.mark.filterwarnings("ignore")  # torch warns of itself
-@pytest.mark.skipif(find_spec("executorch") is None, reason="executorch is not installed")
+@needs_executorch
 def test_records_weights_and_inputs_travel(cluster: Cluster, tmp_path: Path) -> None:
     """A model that is exported has its layers; a program with weights apart runs on the arrays of a file."""
     from elsewhere import written_apart
@@ -137,46 +149,64 @@ def test_records_weights_and_inputs_travel(cluster: Cluster, tmp_path: Path) -> 
 
 
 def test_a_file_that_is_not_here_is_refused_before_anything_runs(tmp_path: Path) -> None:
-    """Its name is told; a worker would look for it in vain."""
+    """Tell its name; a worker would look for it in vain."""
     shutil.copy(DATA / "tflite/images.tflite", tmp_path)
     file = tmp_path / "lab.toml"
     file.write_text(_HEAD.format(more='models = ["images.tflite"]\ninputs = "gone.npz"'))
     (experiment,) = read_experiments(file).experiments
     with pytest.raises(UsageError, match="no such file") as caught:
-        Parcel(experiment, tmp_path / "exports")
+        list(pack_files(experiment, tmp_path / "exports"))
     assert str(caught.value.where).endswith("gone.npz")
 
 
-def test_a_worker_trusts_no_client(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A file under a hash that is not its own is not kept, and none is laid out beside its folder."""
-    monkeypatch.setenv("OPSCOPE_CACHE", str(tmp_path / "cache"))
+def test_a_worker_writes_no_file_beside_its_folder(tmp_path: Path) -> None:
+    """A file whose name leads elsewhere is refused."""
     shutil.copy(DATA / "tflite/images.tflite", tmp_path)
-    file = tmp_path / "lab.toml"
-    file.write_text(_HEAD.format(more='models = ["images.tflite"]'))
-    (experiment,) = read_own({"models": [str(tmp_path / "images.tflite")]}, file).experiments
-    parcel = Parcel(experiment, tmp_path / "exports")
-    assert missing_here(parcel.carried) == parcel.hashes
-    with pytest.raises(UsageError, match="arrived damaged"):
-        keep_here(dict.fromkeys(parcel.hashes, b"something else"))
-    keep_here(parcel.contents(parcel.hashes))
-    assert missing_here(parcel.carried) == set()
-    (carried,) = parcel.carried
-    away = carried._replace(files=tuple(file._replace(name="../../away") for file in carried.files))
+    (experiment,) = read_own({"models": [str(tmp_path / "images.tflite")]}, tmp_path / "lab.toml").experiments
+    (sent,) = pack_files(experiment, tmp_path / "exports")
+    paths = unpack_files([sent], tmp_path / "work")
+    assert Path(paths[sent.original]).read_bytes() == (DATA / "tflite/images.tflite").read_bytes()
+    away = sent._replace(files={"../../away": next(iter(sent.files.values()))})
     with pytest.raises(UsageError, match="outside its folder"):
-        unpacked([away], tmp_path / "work")
+        unpack_files([away], tmp_path / "work")
 
 
 def test_the_build_that_a_target_names_travels(tmp_path: Path) -> None:
     """Also one whose path has characters that an address writes in another way."""
-    runner = tmp_path / "my runner & co"
-    runner.write_text("#!/bin/sh\n")
-    runner.chmod(0o755)
+    runner = write_runner(tmp_path, name="my runner & co")
     shutil.copy(DATA / "tflite/images.tflite", tmp_path)
     named = parse_target("ssh:board?runner=x").running(str(runner)).text
     experiment = Experiment(name="lab", model=str(tmp_path / "images.tflite"), target=named)
-    parcel = Parcel(experiment, tmp_path / "exports")
-    (carried,) = (one for one in parcel.carried if one.named == str(runner))
-    assert carried.files[0].executable
-    there = placed(experiment, {one.named: f"/there/{number}" for number, one in enumerate(parcel.carried)})
+    items = list(pack_files(experiment, tmp_path / "exports"))
+    (build,) = (item for item in items if item.original == str(runner))
+    assert build.files[runner.name].is_executable
+    there = with_local_paths(experiment, {item.original: f"/there/{number}" for number, item in enumerate(items)})
     assert parse_target(there.target).runner == "/there/1"
     assert there.model == "/there/0"
+
+
+def asked(directory: Path) -> Experiments:
+    """What a file of one experiment asks for; its bundles go to a directory that is not there yet."""
+    return Experiments(directory / "lab.toml", directory / "runs", (LAB,))
+
+
+def test_a_bundle_is_put_in_its_place(tmp_path: Path) -> None:
+    """Keep its files and nothing else, and the worker's notes; what no worker finished is a failed experiment."""
+    notes = ["before"]
+    lost = keep_bundle(asked(tmp_path), LAB, UnfinishedTask("it died"), notes)
+    assert (lost.error, lost.exit_code, lost.content) == ("it died", ClusterError.exit_code, None)
+    assert not (tmp_path / "runs").exists()
+    files = {"manifest.json": b"{}", "variants/a/round-00/trace.etdump": b"trace"}
+    result = keep_bundle(asked(tmp_path), LAB, Brought(THERE, files, ["hot"]), notes)
+    place = tmp_path / "runs" / "lab"
+    assert (result.path, result.error, notes) == (str(place), None, ["before", "hot"])
+    assert {str(one.relative_to(place)): one.read_bytes() for one in place.rglob("*") if one.is_file()} == files
+    assert list(place.parent.iterdir()) == [place]
+
+
+def test_a_worker_cannot_write_elsewhere(tmp_path: Path) -> None:
+    """A file that leads out of the bundle is refused, and nothing of the bundle is written."""
+    files = {"manifest.json": b"{}", "../../mine": b""}
+    with pytest.raises(TraceFormatError, match=r"outside its bundle: '\.\./\.\./mine'"):
+        keep_bundle(asked(tmp_path), LAB, Brought(THERE, files, []), [])
+    assert not [*tmp_path.rglob("*")]

@@ -43,12 +43,12 @@ def printed(bundle: Path) -> str:
 
 def run_again(bundle: Path, directory: Path) -> Path:
     """Run what a report prints as it is, in a shell, and find the one bundle that came of it."""
-    shim = directory / "bin"
-    shim.mkdir(exist_ok=True)
-    (shim / "opscope").write_text(_OPSCOPE)
-    (shim / "opscope").chmod(0o755)
+    shim = directory / "bin" / "opscope"
+    shim.parent.mkdir(exist_ok=True)
+    shim.write_text(_OPSCOPE)
+    shim.chmod(0o755)
     before = set(directory.rglob("manifest.json"))
-    environment = os.environ | {"PATH": f"{shim}{os.pathsep}{os.environ['PATH']}"}
+    environment = os.environ | {"PATH": f"{shim.parent}{os.pathsep}{os.environ['PATH']}"}
     command = ["sh", "-c", printed(bundle)]
     done = subprocess.run(command, cwd=directory, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, f"{printed(bundle)}\n{done.stderr}"
@@ -67,10 +67,17 @@ def experiment(bundle: Path) -> dict[str, Any]:
     return told | {"request": said}
 
 
-def assert_same(first: Path, second: Path) -> None:
-    """Two bundles of one experiment; the second prints what the first did."""
-    assert experiment(second) == experiment(first)
-    assert len(Bundle.open(second).manifest.planned()) == len(Bundle.open(first).manifest.planned())
+def check_repeated(directory: Path, *words: str | Path, first: str = "first") -> Path:
+    """Run a command, and what its report prints: two bundles of one experiment; return the second."""
+    done = opscope(*words, "-q", cwd=directory)
+    if "no C++ compiler" in done.stderr:
+        pytest.skip(done.stderr)
+    assert done.returncode == 0, done.stderr
+    first_bundle = directory / first
+    second = run_again(first_bundle, directory)
+    assert experiment(second) == experiment(first_bundle)
+    assert len(Bundle.open(second).manifest.planned()) == len(Bundle.open(first_bundle).manifest.planned())
+    return second
 
 
 @pytest.mark.runtime
@@ -89,9 +96,7 @@ def test_a_profile_is_repeated_by_its_command(options: str, toy_program: Path, t
     program = tmp_path / "it's $HOME; a (model).pte"
     shutil.copyfile(toy_program, program)
     np.savez(tmp_path / "my.npz", np.ones((1, 3, 64, 64), np.float32))
-    done = opscope("profile", program.name, *SHORT.split(), *options.split(), "--out", "first", "-q", cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
-    assert_same(tmp_path / "first", run_again(tmp_path / "first", tmp_path))
+    check_repeated(tmp_path, "profile", program.name, *SHORT.split(), *options.split(), "--out", "first")
 
 
 @pytest.mark.runtime
@@ -101,13 +106,8 @@ def test_an_emulated_run_is_repeated_where_it_ran(
     """And not on this machine."""
     use_emulator(monkeypatch)
     shutil.copyfile(toy_program, tmp_path / "toy.pte")
-    command = ["profile", "toy.pte", *SHORT.split(), "--target", "qemu-aarch64", "--out", "first", "-q"]
-    done = opscope(*command, cwd=tmp_path)
-    if "no C++ compiler" in done.stderr:
-        pytest.skip(done.stderr)
-    assert done.returncode == 0, done.stderr
+    check_repeated(tmp_path, "profile", "toy.pte", *SHORT.split(), "--target", "qemu-aarch64", "--out", "first")
     assert "--target qemu-aarch64" in printed(tmp_path / "first")
-    assert_same(tmp_path / "first", run_again(tmp_path / "first", tmp_path))
 
 
 @pytest.mark.runtime
@@ -130,12 +130,11 @@ def test_an_experiment_of_a_file_is_repeated_by_its_file(toy_program: Path, tmp_
         ablate = ["avx2"]
         """
     )
-    done = opscope("run", "two models.toml", "--only", "one, two-local", "-q", cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
-    first = tmp_path / "opscope-out/two models/one, two-local"
-    assert_same(first, run_again(first, tmp_path))
-    assert "| Config File | two models.toml |" in (first / "report.md").read_text()
-    assert "The bundle keeps the file as it was at measurement time: config.toml" in (first / "report.md").read_text()
+    first = "opscope-out/two models/one, two-local"
+    check_repeated(tmp_path, "run", "two models.toml", "--only", "one, two-local", first=first)
+    text = (tmp_path / first / "report.md").read_text()
+    assert "| Config File | two models.toml |" in text
+    assert "The bundle keeps the file as it was at measurement time: config.toml" in text
 
 
 def test_an_experiment_of_the_kits_file_is_repeated_with_its_runners(tmp_path: Path) -> None:
@@ -144,26 +143,13 @@ def test_an_experiment_of_the_kits_file_is_repeated_with_its_runners(tmp_path: P
     known = ("model_path", "num_executions", "cpu_threads", "etdump_path", "method_name", "output_file", "extra")
     for name in ("on", "off"):
         write_runner(tmp_path, known=known, name=name)
-    experiments = [
-        {
-            "name": name,
-            "runner_path": runner,
-            "runs": 2,
-            "warmup": 1,
-            "threads": threads,
-            "extra_args": ["--extra", "x"],
-        }
-        for name, runner, threads in (("alpha", "off", [1]), ("beta", "on", [1]))
-    ]
-    experiments[0]["cpu_affinity"] = "0x1"
+    effort = {"runs": 2, "warmup": 1, "threads": [1], "extra_args": ["--extra", "x"]}
+    alpha = {"name": "alpha", "runner_path": "off", "cpu_affinity": "0x1", **effort}
+    experiments = [alpha, {"name": "beta", "runner_path": "on", **effort}]
     pairs = [{"baseline": {"experiment": "alpha"}, "candidate": {"experiment": "beta"}}]
     kit = {"model": "tiny.pte", "output_root": "out", "rounds": 2, "experiments": experiments}
     (tmp_path / "kit.json").write_text(json.dumps(kit | {"analysis": {"compare_pairs": pairs}}))
-    done = opscope("run", "kit.json", "-q", cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
-    first = tmp_path / "out/tiny-runner"
-    second = run_again(first, tmp_path)
-    assert_same(first, second)
+    second = check_repeated(tmp_path, "run", "kit.json", first="out/tiny-runner")
     assert [v.affinity for v in Bundle.open(second).manifest.variants] == [[0], []]
 
 
@@ -172,38 +158,23 @@ def test_a_runner_is_repeated_as_one(tmp_path: Path) -> None:
     write_tiny_program(tmp_path)
     write_runner(tmp_path, name="my runner")
     options = ["--rounds", "2", "--runs", "2", "--warmup", "1", "--target", "runner:my runner"]
-    done = opscope("profile", "tiny.pte", *options, "--out", "first", "-q", cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
-    assert_same(tmp_path / "first", run_again(tmp_path / "first", tmp_path))
+    check_repeated(tmp_path, "profile", "tiny.pte", *options, "--out", "first")
 
 
 def test_a_name_with_a_dash_or_backticks_stays_whole(tmp_path: Path) -> None:
-    """A model that looks like an option comes last; a fence is longer than the backticks within it."""
-    source = tmp_path / "````.pte"
+    """Put a model that looks like an option last; a fence is longer than the backticks within it.
+
+    Without a record of what was asked for, as of an earlier version, the command is made of plan and variants; that of
+    a file is not known.
+    """
+    source, replace = tmp_path / "````.pte", msgspec.structs.replace
     write_tiny_program(tmp_path).rename(source)
-    done = profile(
-        str(source),
-        settings=Settings(rounds=2, runs=2, ceilings=False),
-        out=tmp_path / "out",
-        target=FakeTarget(),
-        clock=FakeClock(),
-    )
+    settings = Settings(rounds=2, runs=2, ceilings=False)
+    done = profile(str(source), settings=settings, out=tmp_path / "out", target=FakeTarget(), clock=FakeClock())
     assert f"'{source}'" in printed(tmp_path / "out")
     manifest = done.content.manifest
-    dashed = msgspec.structs.replace(manifest, model=msgspec.structs.replace(manifest.model, source="-x.pte"))
-    told = reproduction(dashed)
-    assert told is not None
+    told = reproduction(replace(manifest, model=replace(manifest.model, source="-x.pte")))
     assert told[0].endswith(" -- -x.pte")
-
-
-def test_what_an_earlier_version_recorded_is_enough_for_a_plain_profile(tmp_path: Path) -> None:
-    """Without a record of what was asked for, the command is made of plan and variants; a file's is not known."""
-    program = write_tiny_program(tmp_path)
-    settings = Settings(rounds=2, runs=2, ceilings=False)
-    done = profile(str(program), settings=settings, out=tmp_path / "out", target=FakeTarget(), clock=FakeClock())
-    earlier = msgspec.structs.replace(done.content.manifest, request=None)
-    told = reproduction(earlier)
-    assert told is not None
-    assert "--ablate avx512" in told[0]
-    renamed = [msgspec.structs.replace(v, name=f"my-{v.name}") for v in earlier.variants]
-    assert reproduction(msgspec.structs.replace(earlier, variants=renamed)) is None
+    earlier = replace(manifest, request=None)
+    assert "--ablate avx512" in reproduction(earlier)[0]
+    assert reproduction(replace(earlier, variants=[replace(v, name=f"my-{v.name}") for v in earlier.variants])) is None

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
+import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
 import numpy as np
 import pytest
 
-from command_line import opscope
 from fakes import FakeClock, FakeTarget
+from opscope import api
 from opscope.api import Profiled, Settings, profile
-from opscope.bundle.bundle import Bundle
-from opscope.bundle.manifest import Target
+from opscope.bundle.bundle import SCRATCH, Bundle
+from opscope.bundle.manifest import Status, Target
 from opscope.core.errors import UsageError
 from opscope.workflows.measure.experiments import Means
-from opscope.workflows.measure.running import run
 from programs import write_tiny_program
 
 BEGUN = Settings(target="local", rounds=2, runs=4, warmup=1, threads=(1, 2), oversubscribe=True, ceilings=False)
@@ -36,12 +37,15 @@ def resumed(directory: Path, settings: Settings, *named: str, resume: bool = Tru
     return profile(program, settings=settings, out=place, resume=resume, target=target, clock=clock, named=named)
 
 
-EVERY = ("--target", "--threads", "--rounds", "--runs", "--warmup", "--seed", "--timeout")
-
-
-@pytest.mark.parametrize("named", [EVERY, ("--oversubscribe", "--no-ceilings")])
+@pytest.mark.parametrize(
+    "named",
+    [
+        ("--target", "--threads", "--rounds", "--runs", "--warmup", "--seed", "--timeout"),
+        ("--oversubscribe", "--no-ceilings"),
+    ],
+)
 def test_the_same_line_again_finishes_the_run(named: tuple[str, ...], tmp_path: Path) -> None:
-    """Every option as it was given at first."""
+    """Take every option as it was given at first."""
     begun(tmp_path)
     assert resumed(tmp_path, BEGUN, *named).content.manifest.plan.rounds == 2
 
@@ -72,35 +76,27 @@ def test_another_experiment_is_not_finished(
     """The error names the option, what the bundle has and what was given; what was not given is not asked for."""
     bundle = begun(tmp_path)
     before = (bundle.path / "manifest.json").read_bytes()
-    settings = msgspec.structs.replace(BEGUN, **change)
     with pytest.raises(UsageError) as caught:
-        resumed(tmp_path, settings, option)
-    assert caught.value.where == option
-    assert caught.value.problem == f"the bundle in {tmp_path}/out was begun with {recorded}, not with {asked}"
+        resumed(tmp_path, msgspec.structs.replace(BEGUN, **change), option)
+    problem = f"the bundle in {tmp_path}/out was begun with {recorded}, not with {asked}"
+    assert (caught.value.where, caught.value.problem) == (option, problem)
     assert (bundle.path / "manifest.json").read_bytes() == before
 
 
-def test_rounds_that_were_asked_for_are_no_contradiction_after_some_were_added(tmp_path: Path) -> None:
-    """The plan has more of them by then."""
+def test_a_run_is_finished_at_the_pace_it_was_begun(tmp_path: Path) -> None:
+    """Add rounds although nobody says so again: four times those asked for, and no more later.
+
+    Rounds that were asked for are no contradiction then, although the plan has more by now.
+    """
     growing = msgspec.structs.replace(BEGUN, until=0.001, max_rounds=4)
     begun(tmp_path, growing)
-    done = resumed(tmp_path, growing, "--rounds", "--until", "--max-rounds")
-    assert done.content.manifest.plan.rounds == 4
-    assert done.content.manifest.request is not None
-    assert done.content.manifest.request.rounds == 2
-
-
-def test_a_run_is_finished_at_the_pace_it_was_begun(tmp_path: Path) -> None:
-    """Rounds are added although nobody says so again: four times those asked for, and no more later."""
-    bundle = begun(tmp_path)
-    assert bundle.manifest.request is not None
-    asked = msgspec.structs.replace(bundle.manifest.request, until=0.001)
-    (bundle.path / "manifest.json").write_bytes(
-        msgspec.json.encode(msgspec.structs.replace(bundle.manifest, request=asked))
-    )
-    usual = Settings(ceilings=False)
-    assert resumed(tmp_path, usual).content.manifest.plan.rounds == 8
-    assert resumed(tmp_path, usual).content.manifest.plan.rounds == 8
+    manifest = resumed(tmp_path, growing, "--rounds", "--until", "--max-rounds").content.manifest
+    assert (manifest.plan.rounds, manifest.request.rounds) == (4, 2)
+    asked = msgspec.structs.replace(manifest.request, max_rounds=None)
+    file = tmp_path / "out" / "manifest.json"
+    file.write_bytes(msgspec.json.encode(msgspec.structs.replace(manifest, request=asked)))
+    for _ in range(2):
+        assert resumed(tmp_path, Settings(ceilings=False)).content.manifest.plan.rounds == 8
 
 
 def test_arrays_that_changed_meanwhile_are_other_inputs(tmp_path: Path) -> None:
@@ -124,37 +120,55 @@ def test_a_file_that_moved_to_another_target_is_refused(tmp_path: Path) -> None:
     """Of `opscope run`: the error names where it was begun and where it would go on."""
     write_tiny_program(tmp_path)
     file = tmp_path / "some.toml"
-    text = 'model = "tiny.pte"\nrounds = 2\nruns = 2\nwarmup = 1\nceilings = false\n'
-    file.write_text(text)
-    means = Means(lambda *_: None, FakeTarget(), FakeClock())
-    run(file, out=tmp_path / "out", means=means)
-
-    class Elsewhere(FakeTarget):
-        def describe(self) -> Target:
-            return Target("ssh", "board")
-
-    (result,) = run(
-        file, out=tmp_path / "out", resume=True, means=Means(lambda *_: None, Elsewhere(), FakeClock())
-    ).experiments
+    file.write_text('model = "tiny.pte"\nrounds = 2\nruns = 2\nwarmup = 1\nceilings = false\n')
+    api.run(file, out=tmp_path / "out", means=Means(target=FakeTarget(), clock=FakeClock()))
+    elsewhere = FakeTarget()
+    elsewhere.describe = lambda: Target("ssh", "board")
+    means = Means(target=elsewhere, clock=FakeClock())
+    (result,) = api.run(file, out=tmp_path / "out", resume=True, means=means).experiments
     assert "target: the bundle was measured with fake, not with ssh:board" in (result.error or "")
 
 
 @pytest.mark.parametrize("dtype", ["int8", "fp32"])
-def test_a_program_has_its_number_type(dtype: str, tmp_path: Path) -> None:
-    """``--dtype`` would change nothing, and that is said; the usual type, too, when somebody names it."""
-    write_tiny_program(tmp_path)
-    done = opscope("profile", "tiny.pte", "--dtype", dtype, "--out", "out", cwd=tmp_path)
-    assert done.returncode == 2
-    assert "--dtype: the number type of a program is fixed when it is exported" in done.stderr
-    assert "export the model again" in done.stderr
+def test_a_program_has_its_number_type(dtype: str, tmp_path: Path, run: Callable[..., tuple[int, str]]) -> None:
+    """Refuse ``--dtype``, which would change nothing, even for the usual type, when somebody names it."""
+    code, said = run("profile", write_tiny_program(tmp_path), "--dtype", dtype, "--out", tmp_path / "out")
+    assert (code, "--dtype: the number type of a program is fixed when it is exported" in said) == (2, True)
+    assert "export the model again" in said
     assert not (tmp_path / "out").exists()
 
 
-def test_only_options_that_were_given_are_compared(tmp_path: Path) -> None:
-    """A usual value that nobody named contradicts nothing, so that only the made-up target is wrong; a named does."""
+def test_only_options_that_were_given_are_compared(tmp_path: Path, run: Callable[..., tuple[int, str]]) -> None:
+    """Find no contradiction in a usual value that nobody named, so that only the made-up target is wrong."""
     begun(tmp_path)
-    line = ("profile", tmp_path / "tiny.pte", "--out", "out", "--resume", "--no-ceilings")
-    assert 'no target "fake"' in opscope(*line, cwd=tmp_path).stderr
-    done = opscope(*line, "--rounds", "10", cwd=tmp_path)
-    assert done.returncode == 2
-    assert "--rounds: the bundle in out was begun with 2, not with 10" in done.stderr
+    line = ("profile", tmp_path / "tiny.pte", "--out", tmp_path / "out", "--resume", "--no-ceilings")
+    assert 'no target "fake"' in run(*line)[1]
+    code, said = run(*line, "--rounds", "10")
+    assert (code, "out was begun with 2, not with 10" in said) == (2, True)
+
+
+def test_what_a_killed_run_left_is_removed_at_the_end(tmp_path: Path) -> None:
+    """Its runner's scratch directory, in a place that was run again and in one of its own; files of others stay."""
+    bundle = begun(tmp_path)
+    manifest = bundle.manifest
+    lost = manifest.repetitions[-1]
+    shutil.rmtree(bundle.path / lost.directory)
+    bundle.restate(msgspec.structs.replace(manifest, repetitions=manifest.repetitions[:-1], status=Status.INCOMPLETE))
+    killed, foreign = bundle.path / lost.directory, bundle.path / f"{lost.directory}-attempt-9"
+    for directory in (killed, foreign):
+        (directory / SCRATCH).mkdir(parents=True)
+        (directory / SCRATCH / "answer.json").write_text("{}")
+    (foreign / "notes.txt").write_text("mine")
+    elsewhere = tmp_path / "elsewhere"
+    (elsewhere / SCRATCH).mkdir(parents=True)
+    link = killed.with_name("round-77")
+    link.symlink_to(elsewhere)
+    own_directory = killed.with_name("my-notes")
+    own_directory.mkdir()
+    resumed(tmp_path, BEGUN)
+    assert (elsewhere / SCRATCH).is_dir()
+    assert own_directory.is_dir()
+    link.unlink()
+    assert not list(bundle.path.rglob(SCRATCH))
+    assert not killed.exists()
+    assert (foreign / "notes.txt").read_text() == "mine"

@@ -15,7 +15,7 @@ from opscope.analysis.findings.rule import rule_of
 from opscope.analysis.preflight import preflight
 from opscope.analysis.quality import quality
 from opscope.analysis.rules import rules
-from opscope.npu.analysis.calls import PairingRule
+from opscope.npu.analysis.calls import FAULTS
 from opscope.workflows.rules import AREAS, MACHINE_CHECKS
 
 CHECKS = (
@@ -42,44 +42,30 @@ def listed(*titles: str) -> set[str]:
 
 @pytest.mark.parametrize("title", AREAS)
 def test_each_rule_says_what_it_looks_for(title: str) -> None:
-    """In words, under a name of its own."""
+    """Say it under a name of its own, with the severity of its findings; checks of a measurement limit a grade."""
     assert all(rule.looks_for.endswith(".") for rule in AREAS[title])
     assert len({rule.name for rule in AREAS[title]}) == len(AREAS[title])
+    assert "quality" in title or [rule.name for rule in AREAS[title] if not rule.severities] == []
 
 
-@pytest.mark.parametrize("title", [title for title in AREAS if "quality" not in title])
-def test_each_rule_says_how_severe_its_findings_are(title: str) -> None:
-    """Checks of a measurement limit a grade instead."""
-    assert [rule.name for rule in AREAS[title] if not rule.severities] == []
-
-
-def test_rules_of_a_cpu_are_all_in_the_list() -> None:
-    """Every name in the source, and no other."""
+def test_all_rules_are_in_the_list() -> None:
+    """List every name in the source, and no other; those of starts and ends of calls come from their table."""
     assert named("analysis/rules") == listed("One variant", "A pair", "A whole")
     assert named("analysis/preflight") == listed("A program")
     assert named("analysis/quality") - MACHINE_UNKNOWN == listed("Measurement quality")
+    assert named("npu/analysis") | {fault.rule for fault in FAULTS} == listed("NPU trace")
 
 
-def test_rules_of_an_npu_are_all_in_the_list() -> None:
-    """Those of starts and ends of calls by their enumeration."""
-    told = named("npu/analysis") | {rule.value for rule in PairingRule}
-    assert told == listed("NPU trace")
-
-
-def test_rules_of_an_npu_are_as_severe_as_the_list_says() -> None:
-    """As far as the source names a severity beside the rule."""
+def test_rules_are_as_severe_as_the_list_says_and_compare_with_its_thresholds() -> None:
+    """Hold severities of an NPU's rules against the source beside them; the constant itself is the threshold."""
     severities = {rule.name: rule.severities for rule in AREAS["NPU trace"]}
     beside = [
         (name, Severity[severity])
         for file in (SOURCE / "npu" / "analysis").glob("*.py")
-        for name, severity in re.findall(r"""finding\("(\w+)", Severity\.(\w+)""", file.read_text())
+        for name, severity in re.findall(r"""finding\(\s*"(\w+)",\s*Severity\.(\w+)""", file.read_text())
     ]
     assert len(beside) > len(severities) // 2
     assert [(name, severity) for name, severity in beside if severity not in severities[name]] == []
-
-
-def test_a_threshold_is_the_one_that_the_rule_compares_with() -> None:
-    """The constant itself is declared, so that it cannot be another."""
     rules = {rule.name: rule for area in AREAS.values() for rule in area}
     assert rules["portable_operators"].severities == (Severity.HIGH,)
     assert rules["portable_operators"].thresholds["LEAST_SHARE"] == pytest.approx(0.05)

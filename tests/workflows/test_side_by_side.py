@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from fakes import FakeClock, FakeTarget
 from opscope.bundle.bundle import Bundle
 from opscope.bundle.manifest import Failure, FailureKind, Status, device_text
 from opscope.core.errors import DeviceError, StorageError, UsageError
+from opscope.core.system.stop import pause
 from opscope.experiment.protocol import Job
 from opscope.experiment.target import Capabilities, JobOutcome
 from opscope.hosts.lock import lock_identity
@@ -31,17 +33,6 @@ warmup = 1
 ceilings = false
 """
 LOST = Failure(FailureKind.DEVICE, CONNECTION_LOST)
-
-
-class Host:
-    """A machine with an identity, and no more of a host."""
-
-    def __init__(self, identity: str) -> None:
-        self._identity = identity
-
-    def lock_identity(self) -> str:
-        """As it was given."""
-        return self._identity
 
 
 class Gauge:
@@ -78,7 +69,8 @@ class Board(FakeTarget):
         fail: Callable[[int], Failure | None] = lambda _: None,
     ) -> None:
         super().__init__(fail=fail)
-        self._host, self._gauge, self._before = Host(identity), gauge or Gauge(), before
+        self._host = SimpleNamespace(lock_identity=lambda: identity)  # no more of a host
+        self._gauge, self._before = gauge or Gauge(), before
 
     def capabilities(self) -> Capabilities:
         """Where it runs."""
@@ -126,47 +118,38 @@ def test_devices_run_at_the_same_time(tmp_path: Path) -> None:
     done = ran(tmp_path, devices, finished=lambda result, left: told.append((result.name, left)))
     names = ["one-left", "one-right"]
     assert [(result.name, result.error) for result in done.experiments] == [(name, None) for name in names]
-    assert sorted(name for name, _ in told) == names
-    assert [left for _, left in told] == [1, 0]
+    assert (sorted(name for name, _ in told), [left for _, left in told]) == (names, [1, 0])
     assert {status(tmp_path, name) for name in names} == {Status.COMPLETE}
 
 
-def test_two_names_of_one_machine_take_turns(tmp_path: Path) -> None:
-    """However it is reached."""
+@pytest.mark.parametrize("identities", [("the same", "the same"), ("", "left")], ids=["one machine", "this machine"])
+def test_machines_take_turns(identities: tuple[str, str], tmp_path: Path) -> None:
+    """Let two names of one machine take turns, however it is reached.
+
+    This machine is measured alone, as what is done here for the others would disturb it.
+    """
     gauge = Gauge()
-    done = ran(tmp_path, {name: Board("the same", gauge) for name in ("desk", "loopback")})
-    assert [result.error for result in done.experiments] == [None] * 2
-    assert gauge.most == 1
+    boards = [Board(identity or lock_identity(LocalShell()), gauge) for identity in identities]
+    done = ran(tmp_path, dict(zip(("desk", "other"), boards, strict=True)))
+    assert ([result.error for result in done.experiments], gauge.most) == ([None] * 2, 1)
 
 
-def test_this_machine_is_measured_alone(tmp_path: Path) -> None:
-    """What is done here for the others would disturb it."""
-    gauge = Gauge()
-    here = lock_identity(LocalShell())
-    ran(tmp_path, {"desk": Board(here, gauge), "left": Board("left", gauge)})
-    assert gauge.most == 1
+@pytest.mark.parametrize("others", [["alive"], []], ids=["beside another", "the only one"])
+def test_a_lost_device_leaves_the_others(others: list[str], tmp_path: Path) -> None:
+    """Tell its work, with the code of a lost device; the bundles of the other one are complete.
 
-
-def test_a_lost_device_leaves_the_others(tmp_path: Path) -> None:
-    """Its work is told, with the code of a lost device; the bundles of the other one are complete."""
-    done = ran(tmp_path, {"dead": Board("dead", fail=lambda _: LOST), "alive": Board("alive")}, ("one", "two"))
+    Lost twice it is left alone: the third experiment is not tried, and says why.
+    """
+    dead, models = Board("dead", fail=lambda _: LOST), ("one", "two", "three")
+    done = ran(tmp_path, {"dead": dead} | {name: Board(name) for name in others}, models)
     found = {result.name: result for result in done.experiments}
     assert CONNECTION_LOST in (found["one-dead"].error or "")
-    assert {found[f"{model}-dead"].exit_code for model in ("one", "two")} == {DeviceError.exit_code}
-    assert [status(tmp_path, f"{model}-alive") for model in ("one", "two")] == [Status.COMPLETE] * 2
+    assert {found[f"{model}-dead"].exit_code for model in models} == {DeviceError.exit_code}
+    assert "skipped: the device failed twice in a row" in (found["three-dead"].error or "")
+    assert (len(dead.jobs), (tmp_path / "out" / "three-dead").exists()) == (4, False)
+    for name in others:
+        assert {status(tmp_path, f"{model}-{name}") for model in models} == {Status.COMPLETE}
     assert status(tmp_path, "one-dead") is Status.INCOMPLETE
-
-
-def test_a_device_that_was_lost_twice_is_left_alone(tmp_path: Path) -> None:
-    """The third experiment is not tried, and says why; also where it is the only device."""
-    dead = Board("dead", fail=lambda _: LOST)
-    done = ran(tmp_path, {"dead": dead}, ("one", "two", "three"))
-    told = done.experiments[2]
-    assert told.name == "three-dead"
-    assert "skipped: the device failed twice in a row" in (told.error or "")
-    assert told.exit_code == DeviceError.exit_code
-    assert len(dead.jobs) == 4
-    assert not (tmp_path / "out" / "three-dead").exists()
 
 
 def test_a_full_disk_ends_all(tmp_path: Path) -> None:
@@ -200,25 +183,21 @@ def test_an_interrupt_keeps_what_was_finished(tmp_path: Path) -> None:
 
 
 def test_the_name_of_a_device_is_kept(tmp_path: Path) -> None:
-    """In the manifest, in reports, and as what stores call the machine; ``--only`` takes it."""
+    """Keep it in the manifest, in reports, and as what stores call the machine; ``--only`` takes it.
+
+    ``--target`` would run all devices on one, and is refused.
+    """
     done = ran(tmp_path, {"left": Board("a"), "right": Board("b")}, only=["left"])
     assert [result.name for result in done.experiments] == ["one-left"]
     manifest = Bundle.open(tmp_path / "out/one-left").manifest
     assert (manifest.device, device_text(manifest)) == ("left", "left")
     assert "| Device | left: Test CPU" in (tmp_path / "out/one-left/report.md").read_text()
     assert "left, Test CPU" in (tmp_path / "out/one-left/report.html").read_text()
-
-
-def test_devices_that_say_where_they_are_are_not_moved(tmp_path: Path) -> None:
-    """``--target`` would run all of them on one."""
     with pytest.raises(UsageError, match="name their own targets") as caught:
         ran(tmp_path, {"left": Board("a")}, target="adb:123")
-    assert caught.value.hint is not None
     assert '[devices.left] and below it target = "adb:123"' in caught.value.hint
 
 
 def _until_asked() -> None:
     """Wait in parts, as processes are waited for, for a request to stop."""
-    from opscope.core.system.stop import pause
-
     pause(HANG)

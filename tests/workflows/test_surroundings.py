@@ -10,7 +10,6 @@ import stat
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
@@ -20,7 +19,7 @@ from opscope.bundle.manifest import Environment, Role, Variant
 from opscope.core.errors import MissingDependencyError, UsageError
 from opscope.core.system.c_library import other_c_library
 from opscope.core.system.interpreter import module_command
-from opscope.machine.processor import cpu_quota, quota_of, usable_cpus
+from opscope.machine.processor import cpu_quota, usable_cpus
 from opscope.runtimes.executorch.runners.native import build_runner
 from opscope.workflows.measure.variants import check_threads
 
@@ -34,10 +33,10 @@ TAKEN = (
 PYTHONS_OWN = ("types", "typing", "enum", "struct", "linecache", "runpy", "opscope")
 """Those that ``python -m opscope`` imports before anything of ours runs."""
 JOBS = """
-from opscope.workflows.measure.parallel.workers import Where, calls
+from opscope.workflows.measure.parallel.workers import Where, run_calls
 
 def main():
-    print(list(calls(Where(jobs=2), abs, [-1, -2, -3])))
+    print(list(run_calls(Where(jobs=2), abs, [-1, -2, -3])))
 
 if __name__ == "__main__":
     main()
@@ -114,39 +113,29 @@ def test_files_of_the_current_directory_are_not_executed(taken: Path, toy_progra
     assert list(taken.glob("out/variants/*/ceilings.json"))
 
 
+@pytest.mark.nightly  # exports a model
 @pytest.mark.runtime
-def test_a_model_in_the_current_directory_is_found_there(taken: Path) -> None:
-    """By the process that exports alone, and after everything that is installed."""
+@pytest.mark.parametrize(
+    ("file", "model"), [("my_net.py", "my_net:build"), ("json.py", "taken/json.py")], ids=["by module", "by file"]
+)
+def test_a_model_is_found_with_what_stands_beside_it(taken: Path, tmp_path: Path, file: str, model: str) -> None:
+    """Let a model stand in the current directory, behind what is installed, or bear the name of a module."""
     (taken / "shared_parts.py").write_text("WIDTH = 4\n")
-    (taken / "my_net.py").write_text(NET)
-    done = opscope("export", "my_net:build", "--out", "module", cwd=taken)
+    (taken / file).write_text(NET)
+    done = opscope("export", model, "--out", tmp_path / "out", cwd=taken if ":" in model else tmp_path)
     assert done.returncode == 0, done.stderr
-    assert list(taken.glob("module/*.pte"))
+    assert list(tmp_path.glob("out/*.pte"))
 
 
-@pytest.mark.runtime
-def test_a_file_may_bear_the_name_of_a_module(taken: Path, tmp_path: Path) -> None:
-    """Then it is the model that was named, and no module for anyone else; what stands beside it can be imported."""
-    (taken / "shared_parts.py").write_text("WIDTH = 4\n")
-    (taken / "json.py").write_text(NET)
-    done = opscope("export", taken / "json.py", "--out", "file", cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
-    assert list(tmp_path.glob("file/json_*.pte"))
-
-
-def test_the_package_as_a_program_does_not_look_there_either(taken: Path) -> None:
-    """``python -m opscope``: what Python itself imports before is Python's; nothing of ours comes from there."""
+def test_other_processes_of_ours_do_not_look_there_either(taken: Path, tmp_path: Path) -> None:
+    """Start those of ``--jobs``, then ``python -m opscope``, before which Python itself imports some names."""
+    (tmp_path / "jobs.py").write_text(JOBS)
+    done = run([sys.executable, str(tmp_path / "jobs.py")], taken)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "[1, 2, 3]\n", "")
     for name in PYTHONS_OWN:
         (taken / f"{name}.py").unlink(missing_ok=True)
     done = run([sys.executable, "-m", "opscope", "models"], taken)
     assert (done.returncode, done.stderr) == (0, "")
-
-
-def test_several_processes_do_not_look_there_either(taken: Path, tmp_path: Path) -> None:
-    """``--jobs`` starts processes of Python's own making."""
-    (tmp_path / "jobs.py").write_text(JOBS)
-    done = run([sys.executable, str(tmp_path / "jobs.py")], taken)
-    assert (done.returncode, done.stdout, done.stderr) == (0, "[1, 2, 3]\n", "")
 
 
 @pytest.mark.parametrize("variables", [{}, {"PYTHONSAFEPATH": "1"}], ids=["usual", "safe path"])
@@ -166,7 +155,10 @@ def test_a_process_of_ours_keeps_the_path_of_the_user(tmp_path: Path, variables:
 
 
 def test_the_cache_is_the_first_place_that_can_be_used(tmp_path: Path) -> None:
-    """The named one, XDG's, the home's; a relative XDG_CACHE_HOME is ignored, as its specification says."""
+    """Look in the named one, XDG's, the home's; a relative XDG_CACHE_HOME is ignored, as its specification says.
+
+    Who names a place that cannot be used is not given another.
+    """
     named, xdg, home = tmp_path / "named", tmp_path / "xdg", tmp_path / "home"
     home.mkdir()
     every = {"OPSCOPE_CACHE": str(named), "XDG_CACHE_HOME": str(xdg), "HOME": str(home)}
@@ -175,6 +167,9 @@ def test_the_cache_is_the_first_place_that_can_be_used(tmp_path: Path) -> None:
     for left_out in (None, "relative", "", "/proc/nothing"):
         found, reason = cache(tmp_path, **{**every, "OPSCOPE_CACHE": None, "XDG_CACHE_HOME": left_out})
         assert (home in Path(found).parents, reason) == (True, "None")
+    (tmp_path / "file").touch()
+    found, reason = cache(tmp_path, OPSCOPE_CACHE=str(tmp_path / "file" / "cache"))
+    assert (found, "OPSCOPE_CACHE" in reason) == ("StorageError", True)
 
 
 @pytest.mark.parametrize("home", ["missing", "closed", "a file", "unset"])
@@ -213,14 +208,6 @@ def test_a_temporary_place_that_is_not_ours_alone_is_not_used(tmp_path: Path, ta
     assert not Path(found).exists()  # it went with the process
 
 
-def test_a_named_cache_that_cannot_be_used_is_an_error(tmp_path: Path) -> None:
-    """Who names a place is not given another."""
-    (tmp_path / "file").touch()
-    found, reason = cache(tmp_path, OPSCOPE_CACHE=str(tmp_path / "file" / "cache"))
-    assert found == "StorageError"
-    assert "OPSCOPE_CACHE names it" in reason
-
-
 def test_a_user_that_the_system_does_not_know_is_no_problem() -> None:
     """No HOME and no entry in the table of users, as in many containers: ``Path.home`` raises there."""
     if os.geteuid() != 0:
@@ -244,22 +231,6 @@ def cache(cwd: Path, **variables: str | None) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    ("told", "quota"),
-    [
-        ("", None),
-        ("max 100000", None),
-        ("-1 100000", None),
-        ("150000 100000", 1.5),
-        ("max 100000\n\n400000 100000\n50000 100000\n ", 0.5),
-        ("0 100000\n100000 0\nx 1", None),
-    ],
-)
-def test_a_quota_is_the_smallest_of_all_groups(told: str, quota: float | None) -> None:
-    """Of the group and of those that it lies in, both versions; what is not a pair of times is not a limit."""
-    assert quota_of(told) == quota
-
-
-@pytest.mark.parametrize(
     ("group", "files", "quota"),
     [
         ("0::/a/b", {"a/cpu.max": "150000 100000", "a/b/cpu.max": "max 100000"}, 1.5),
@@ -272,12 +243,19 @@ def test_a_quota_is_the_smallest_of_all_groups(told: str, quota: float | None) -
         ),
         ("1:cpuset:/\n0::/", {"cpuset/cpu.max": "50000 100000"}, None),
         (None, {"cpu.max": "50000 100000"}, None),
+        ("0::/", {"cpu.max": ""}, None),
+        ("0::/", {"cpu.max": "-1 100000"}, None),
+        ("0::/", {"cpu.max": "0 100000\n100000 0\nx 1"}, None),
+        ("0::/a/b", {"cpu.max": "max 100000\n", "a/cpu.max": "400000 100000", "a/b/cpu.max": "50000 100000\n "}, 0.5),
     ],
 )
 def test_quotas_are_found_where_linux_keeps_them(
     tmp_path: Path, group: str | None, files: dict[str, str], quota: float | None
 ) -> None:
-    """Version 2 and version 1, in a container that does not see its own group, and with nothing to be seen."""
+    """Read versions 1 and 2, in a container that does not see its own group; the smallest of all groups counts.
+
+    What is not a pair of times is not a limit.
+    """
     for name, text in files.items():
         file = tmp_path / "sys/fs/cgroup" / name
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -343,37 +321,23 @@ def test_a_process_on_one_cpu_measures_one_thread(toy_program: Path, tmp_path: P
     assert msgspec.json.decode(manifest.read_bytes())["environment"]["usable_cpus"] == 1
 
 
-@pytest.fixture
-def half_a_cpu() -> Iterator[Path]:
-    """A control group that grants the time of half a processor, where this system lets us make one."""
+def test_a_real_quota_is_seen(tmp_path: Path) -> None:
+    """See half a processor by this machine's own functions, and by the script that asks a device."""
     base = Path("/sys/fs/cgroup")
     group = (base / "cpu" if (base / "cpu").is_dir() else base) / f"opscope-test-{os.getpid()}"
     try:
         group.mkdir()
     except OSError as error:
         pytest.skip(f"no control group can be made: {error}")
+    version_1 = (group / "cpu.cfs_quota_us").exists()
+    script = f"import os; open({str(group / 'cgroup.procs')!r}, 'w').write(str(os.getpid()))\n{QUOTA}"
     try:
-        limit(group)
-        yield group
-    finally:
-        group.rmdir()
-
-
-def limit(group: Path) -> None:
-    """Half a processor, in either version."""
-    try:
-        if (group / "cpu.cfs_quota_us").exists():
-            (group / "cpu.cfs_quota_us").write_text("50000")
-        else:
-            (group / "cpu.max").write_text("50000 100000")
+        (group / ("cpu.cfs_quota_us" if version_1 else "cpu.max")).write_text("50000" if version_1 else "50000 100000")
+        done = run([sys.executable, "-c", script], tmp_path)
     except OSError as error:
         pytest.skip(f"no quota can be set: {error}")
-
-
-def test_a_real_quota_is_seen(half_a_cpu: Path, tmp_path: Path) -> None:
-    """By this machine's own functions, and by the script that asks a device."""
-    script = f"import os; open({str(half_a_cpu / 'cgroup.procs')!r}, 'w').write(str(os.getpid()))\n{QUOTA}"
-    done = run([sys.executable, "-c", script], tmp_path)
+    finally:
+        group.rmdir()
     assert done.stdout.splitlines() == ["0.5 1", "0.5 1 1"], done.stderr
 
 
@@ -388,18 +352,30 @@ ASCII = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0", "PYTHONIO
 def test_names_may_hold_any_letter(
     toy_program: Path, tmp_path: Path, built: Path, locale: dict[str, str | None]
 ) -> None:
-    """Of the model, the bundle, the current directory and the cache, in which the runner is built; for both runners."""
+    """Take any in names of the model, the bundle, the current directory and the cache, for both runners.
+
+    Variables of the environment that bear on the run are recorded and in the report, and nothing else of it.
+    """
     here = tmp_path / "Käse & Brot, frisch"
     here.mkdir()
     shutil.copy(toy_program, here / "Modell ä.pte")
-    variables = {"OPSCOPE_CACHE": str(built), "TMPDIR": str(here), **locale}
+    bearing = {"LD_LIBRARY_PATH": str(here), "OMP_NUM_THREADS": "3"}
+    variables = {"OPSCOPE_CACHE": str(built), "TMPDIR": str(here), "SECRET_TOKEN": "hush", "LD_PRELOAD": None}
+    variables |= locale | bearing
     target = "local" if locale else "auto"
     done = opscope("profile", "Modell ä.pte", "--target", target, *SHORT, "--out", "aus gabe ö", cwd=here, **variables)
     assert done.returncode == 0, done.stderr
-    manifest = msgspec.json.decode((here / "aus gabe ö" / "manifest.json").read_bytes())
+    text = (here / "aus gabe ö" / "manifest.json").read_text("utf-8")
+    manifest = msgspec.json.decode(text)
     assert manifest["model"]["source"] == "Modell ä.pte"
     assert manifest["target"]["kind"] in ("local", "native")
     assert (manifest["target"]["kind"] == "local") or list(built.glob("native/*/runner"))
+    told = manifest["environment"]["variables"]
+    assert told.items() >= bearing.items()
+    assert told.keys() <= {*bearing, "PYTHONPATH"}
+    assert "hush" not in text
+    for name in ("report.md", "report.html"):
+        assert "OMP_NUM_THREADS=3" in (here / "aus gabe ö" / name).read_text("utf-8").replace("\\", "")  # Markdown's
     for command in (["analyze", "aus gabe ö"], ["report", "aus gabe ö"], ["validate", "aus gabe ö"]):
         done = opscope(*command, cwd=here, **locale)
         assert (done.returncode, "Traceback" in done.stderr) == (0, False), done.stderr
@@ -433,32 +409,25 @@ def test_a_system_without_room_for_temporary_files_is_told(tmp_path: Path) -> No
     assert "Traceback" not in done.stderr
 
 
-@pytest.fixture
-def read_only(tmp_path: Path) -> Iterator[Path]:
-    """A checkout that cannot be written to: a copy of the sources on a file system that refuses it."""
+@pytest.mark.runtime
+def test_nothing_is_written_beside_the_sources(toy_program: Path, tmp_path: Path, built: Path) -> None:
+    """Work in a checkout on a file system that refuses to be written to, also as the current directory."""
     place = tmp_path / "checkout"
     shutil.copytree(SOURCES, place, ignore=shutil.ignore_patterns("__pycache__"))
     mount = ["mount", "--bind", "-o", "ro", str(place), str(place)]
     if subprocess.run(mount, capture_output=True, check=False).returncode:
         pytest.skip("no read-only file system can be mounted here")
+    variables = {"PYTHONPATH": str(place), "OPSCOPE_CACHE": str(built)}
+    words = ("profile", toy_program, *SHORT)
     try:
-        yield place
+        done = opscope(*words, "--out", tmp_path / "out", cwd=place, **variables)
+        refused = opscope(*words, "--target", "local", cwd=place, **variables)
     finally:
         subprocess.run(["umount", str(place)], check=True)
-
-
-@pytest.mark.runtime
-def test_nothing_is_written_beside_the_sources(read_only: Path, toy_program: Path, tmp_path: Path, built: Path) -> None:
-    """A checkout that is read-only works, also as the current directory."""
-    variables = {"PYTHONPATH": str(read_only), "OPSCOPE_CACHE": str(built)}
-    out = tmp_path / "out"
-    done = opscope("profile", toy_program, *SHORT, "--out", out, cwd=read_only, **variables)
     assert done.returncode == 0, done.stderr
-    refused = opscope("profile", toy_program, "--target", "local", *SHORT, cwd=read_only, **variables)
     assert refused.returncode == 9
-    assert "opscope-out" in refused.stderr
-    assert "the file system is read-only" in refused.stderr
-    assert "choose a place on another file system" in refused.stderr
+    for said in ("opscope-out", "the file system is read-only", "choose a place on another file system"):
+        assert said in refused.stderr
 
 
 # ---- systems that lack something
@@ -576,24 +545,3 @@ def test_what_is_no_program_tells_no_c_library(tmp_path: Path, damage: bytes) ->
     (tmp_path / "python").write_bytes(damage)
     assert other_c_library(tmp_path / "python") is None
     assert other_c_library(tmp_path / "missing") is None
-
-
-# ---- variables of the environment
-
-
-@pytest.mark.runtime
-def test_variables_that_bear_on_the_run_are_recorded(toy_program: Path, tmp_path: Path, built: Path) -> None:
-    """What is set, and nothing else of the environment; the report shows it."""
-    library = tmp_path / "library"
-    library.mkdir()
-    variables = {"LD_LIBRARY_PATH": str(library), "OMP_NUM_THREADS": "3", "SECRET_TOKEN": "hush", "LD_PRELOAD": None}
-    variables["OPSCOPE_CACHE"] = str(built)
-    done = opscope("profile", toy_program, *SHORT, "--out", "out", cwd=tmp_path, **variables)
-    assert done.returncode == 0, done.stderr
-    text = (tmp_path / "out" / "manifest.json").read_text()
-    told = msgspec.json.decode(text)["environment"]["variables"]
-    assert told.items() >= {("LD_LIBRARY_PATH", str(library)), ("OMP_NUM_THREADS", "3")}
-    assert told.keys() <= {"LD_LIBRARY_PATH", "OMP_NUM_THREADS", "PYTHONPATH"}
-    assert "hush" not in text
-    for name in ("report.md", "report.html"):
-        assert "OMP_NUM_THREADS=3" in (tmp_path / "out" / name).read_text().replace("\\", "")  # Markdown's

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,9 +14,8 @@ import pytest
 
 from fakes import FakeClock, FakeTarget, SwitchingFakeTarget
 from opscope.api import Profiled, Settings, profile
-from opscope.bundle.bundle import Bundle
 from opscope.bundle.manifest import Mechanism, Role
-from opscope.core.errors import FeatureError, MissingDependencyError, UsageError
+from opscope.core.errors import FeatureError, MissingDependencyError, OpscopeError, UsageError
 from opscope.reports.sections.metadata import reproduction
 from opscope.workflows.measure.variants import chosen_switch, mechanism_states
 from opscope.workflows.validate.validation import validate
@@ -31,15 +32,17 @@ def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "cache").mkdir()
 
 
-def run(directory: Path, target: FakeTarget | None = None, **settings: Any) -> Profiled:
+def run(directory: Path, target: FakeTarget | None = None, *, resume: bool = False, **settings: Any) -> Profiled:
     """A run on a target with the trap."""
     program = write_tiny_program(directory)
     return profile(
         str(program),
         settings=Settings(**{"rounds": 8, "runs": 4, "warmup": 1, "ceilings": False, "switch": "trap", **settings}),
-        out=directory / settings.pop("out", "out"),
+        out=directory / "out",
         target=target or SwitchingFakeTarget(noise=0.005),
         clock=FakeClock(),
+        resume=resume,
+        named=("--switch",) if resume and "switch" in settings else (),
     )
 
 
@@ -56,22 +59,17 @@ def again(directory: Path, number: int, target: FakeTarget | None = None, **sett
 
 
 def test_auto_takes_cpuinfo_where_its_layout_is_proved(tmp_path: Path) -> None:
-    """And its bundles say nothing of a mechanism, as they always did."""
+    """Say nothing of a mechanism then; the trap is taken where the layout is not known, without being asked for.
+
+    Where none can be used all reasons are told, those of the ones that were tried, too.
+    """
     assert chosen_switch(SwitchingFakeTarget()).mechanism is Mechanism.CPUINFO
     done = run(tmp_path, switch="auto")
     assert [(v.name, v.switch) for v in done.content.manifest.variants] == [("accelerated", None), ("baseline", None)]
-
-
-def test_auto_takes_the_trap_where_the_layout_is_not_known(tmp_path: Path) -> None:
-    """Nobody has to ask for it."""
-    done = run(tmp_path, SwitchingFakeTarget(noise=0.005, no_switch=UNKNOWN), switch="auto")
+    target = SwitchingFakeTarget(noise=0.005, no_switch=UNKNOWN)
+    done = again(tmp_path, 1, target, switch="auto")
     assert names(done) == ["accelerated", "baseline", "untouched"]
     assert {v.switch for v in done.content.manifest.variants if v.cleared} == {Mechanism.TRAP}
-
-
-def test_where_no_mechanism_can_be_used_all_reasons_are_told() -> None:
-    """Those of the ones that were tried, too."""
-    target = SwitchingFakeTarget(no_switch=UNKNOWN)
     target.no_trap = NO_COMPILER
     with pytest.raises(FeatureError, match=r"84 bytes; there is no C\+\+ compiler.*; hwcap needs Linux on aarch64"):
         chosen_switch(target)
@@ -80,18 +78,22 @@ def test_where_no_mechanism_can_be_used_all_reasons_are_told() -> None:
     assert states["trap"] == (False, NO_COMPILER.problem)
 
 
-def test_a_target_without_the_mechanism_refuses_it(tmp_path: Path) -> None:
-    """Nothing is measured with another one than was asked for."""
-    with pytest.raises(FeatureError, match="the target fake switches features with cpuinfo only"):
-        run(tmp_path, FakeTarget())
+@pytest.mark.parametrize(
+    ("target", "switch", "error", "said"),
+    [
+        (FakeTarget(), "trap", FeatureError, "the target fake switches features with cpuinfo only"),
+        (SwitchingFakeTarget(), "tarp", UsageError, '"tarp" is not allowed.*trap'),
+    ],
+    ids=["a target without it", "an unknown one"],
+)
+def test_a_mechanism_that_there_is_not_is_refused(
+    target: FakeTarget, switch: str, error: type[OpscopeError], said: str, tmp_path: Path
+) -> None:
+    """Measure nothing with another one than was asked for."""
+    with pytest.raises(error) as caught:
+        run(tmp_path, target, switch=switch)
+    assert re.search(said, f"{caught.value.problem} {caught.value.hint}")
     assert not (tmp_path / "out").exists()
-
-
-def test_an_unknown_mechanism_is_refused_with_the_near_one(tmp_path: Path) -> None:
-    """Before anything runs."""
-    with pytest.raises(UsageError, match='"tarp" is not allowed') as caught:
-        run(tmp_path, switch="tarp")
-    assert "trap" in str(caught.value.hint)
 
 
 def test_the_variant_without_the_mechanism_runs_without_it(tmp_path: Path) -> None:
@@ -142,57 +144,39 @@ def test_a_mechanism_that_changes_something_has_to_show_itself_again(fault: str,
 
 
 def test_a_run_is_finished_with_the_variants_it_was_begun_with(tmp_path: Path) -> None:
-    """Though it would be begun with fewer by now."""
+    """Though it would be begun with fewer by now; another mechanism contradicts its figures."""
     run(tmp_path)
-    done = profile(
-        str(tmp_path / "tiny.pte"),
-        settings=Settings(rounds=9, ceilings=False),
-        out=tmp_path / "out",
-        resume=True,
-        target=SwitchingFakeTarget(noise=0.005),
-        clock=FakeClock(),
-    )
-    assert names(done) == ["accelerated", "baseline", "untouched"]
-
-
-def test_another_mechanism_contradicts_a_bundle(tmp_path: Path) -> None:
-    """Its figures were measured with one."""
-    run(tmp_path)
+    assert names(run(tmp_path, resume=True)) == ["accelerated", "baseline", "untouched"]
     with pytest.raises(UsageError, match="was begun with trap, not with cpuinfo"):
-        profile(
-            str(tmp_path / "tiny.pte"),
-            settings=Settings(switch="cpuinfo", ceilings=False),
-            out=tmp_path / "out",
-            resume=True,
-            target=SwitchingFakeTarget(),
-            clock=FakeClock(),
-            named=("--switch",),
-        )
+        run(tmp_path, resume=True, switch="cpuinfo")
 
 
-def _first_mask(manifest: Any) -> Any:
-    repetitions = (one for one in manifest["repetitions"] if one["variant"] == "baseline")
-    return next(repetitions)["measurement"]["mask"]
+@pytest.fixture(scope="module")
+def trapped(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The bundle of a run with the trap."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("OPSCOPE_CACHE", str(tmp_path_factory.mktemp("cache")))
+        return run(tmp_path_factory.mktemp("trapped")).path
 
 
 @pytest.mark.parametrize(
     ("change", "problem"),
     [
-        (lambda m: _first_mask(m).update(mechanism="cpuinfo"), "is cpuinfo, baseline is switched by trap"),
-        (lambda m: _first_mask(m).update(masked=0), "is 0 where 2 fields are off"),
-        (lambda m: m["variants"][2].update(switch="trap"), "is control, which must run without a switch"),
+        (lambda mask, _: mask.update(mechanism="cpuinfo"), "is cpuinfo, baseline is switched by trap"),
+        (lambda mask, _: mask.update(masked=0), "is 0 where 2 fields are off"),
+        (lambda _, variant: variant.update(switch="trap"), "is control, which must run without a switch"),
     ],
+    ids=["another mechanism", "nothing masked", "a switched control"],
 )
 def test_a_proof_that_does_not_fit_its_variant_is_not_valid(
-    change: Callable[[Any], object], problem: str, tmp_path: Path
+    change: Callable[[Any, Any], object], problem: str, trapped: Path, tmp_path: Path
 ) -> None:
-    """As when somebody edited it."""
-    run(tmp_path)
-    file = tmp_path / "out/manifest.json"
+    """Find a manifest that somebody edited."""
+    file = shutil.copytree(trapped, tmp_path / "out") / "manifest.json"
     content = json.loads(file.read_text(encoding="utf-8"))
-    change(content)
+    first = next(one for one in content["repetitions"] if one["variant"] == "baseline")
+    change(first["measurement"]["mask"], content["variants"][2])
     file.write_text(json.dumps(content), encoding="utf-8")
-    assert Bundle.open(tmp_path / "out").manifest.variants
     found = validate(tmp_path / "out")
     assert not found.valid
     assert any(problem in one.message for check in found.checks for one in check.problems), found

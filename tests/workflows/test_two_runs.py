@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import platform
 from contextlib import AbstractContextManager
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from opscope.api import Settings as Asked
 from opscope.api import profile, validate
 from opscope.bundle.bundle import Bundle
 from opscope.bundle.manifest import Target
-from opscope.core.errors import BusyError
+from opscope.core.errors import BusyError, FeatureError
 from opscope.hosts.lock import DeviceLock, LockRequest, MachineHold
 from opscope.hosts.shell import LocalShell
 from opscope.hosts.this_machine import ThisMachine
@@ -35,33 +36,34 @@ class TargetHere(FakeTarget):
         return ThisMachine(Target("native", "")).reserved(request)
 
 
-def run(directory: Path, lock: str, target: FakeTarget | None = None, said: list[str] | None = None) -> Profiled:
-    """A run of six rounds."""
-    settings = Asked(rounds=6, runs=20, warmup=0, ceilings=False, lock=lock)
+def run(directory: Path, lock: str, target: FakeTarget | None = None) -> Profiled:
+    """A run of three rounds."""
     return profile(
         write_tiny_program(directory),
-        settings=settings,
+        settings=Asked(rounds=3, runs=8, warmup=0, ceilings=False, lock=lock),
         out=directory / lock,
         target=target or TargetHere(clock=FakeClock()),
         clock=FakeClock(),
-        notify=(said if said is not None else []).append,
     )
 
 
 def reasons(done: Profiled) -> dict[str, str]:
     """What limits a measurement, by the name of the check."""
-    assert done.content.quality is not None
     return {one.rule: one.title for one in done.content.quality.reasons}
 
 
 def test_a_run_alone_says_that_it_was_alone(tmp_path: Path) -> None:
-    """In its manifest, and as a check that it passed; the bundle is valid."""
+    """Say so in its manifest, and as a check that it passed; a target without a lock says nothing of it."""
     done = run(tmp_path, "wait")
     (lock,) = Bundle.open(done.path).manifest.locks
     assert (lock.asked, lock.held, lock.waited_for, lock.beside) == ("wait", True, None, [])
     assert ("one_run", MessageKind.PASSED) in [(one.rule, one.kind) for one in done.content.quality.ruled_out]
     assert "one_run" not in reasons(done)
     assert validate(done.path).valid
+    (tmp_path / "without").mkdir()
+    done = run(tmp_path / "without", "wait", FakeTarget(clock=FakeClock()))
+    assert Bundle.open(done.path).manifest.locks == []
+    assert "one_run" not in {one.rule for one in done.content.quality.ruled_out} | reasons(done).keys()
 
 
 def test_runs_beside_each_other_are_marked_both(tmp_path: Path) -> None:
@@ -92,8 +94,12 @@ def test_a_run_that_must_be_alone_is_refused(tmp_path: Path) -> None:
     other.release()
 
 
-def test_a_target_without_a_lock_says_nothing_of_it(tmp_path: Path) -> None:
-    """Neither that it was alone nor that it was not."""
-    done = run(tmp_path, "wait", FakeTarget(clock=FakeClock()))
-    assert Bundle.open(done.path).manifest.locks == []
-    assert "one_run" not in {one.rule for one in done.content.quality.ruled_out} | reasons(done).keys()
+@pytest.mark.runtime
+def test_what_another_cpu_has_is_refused_before_the_machine_is_waited_for(tmp_path: Path, toy_program: Path) -> None:
+    """Of the real runtime, while another run holds the machine; nobody hears that it is waited for."""
+    foreign = "amx" if platform.machine() in {"aarch64", "arm64"} else "sme2"
+    heard: list[str] = []
+    with ThisMachine(Target("native", "")).reserved(LockRequest()), pytest.raises(FeatureError, match=foreign):
+        profile(toy_program, settings=Asked(ablate=(foreign,)), out=tmp_path / "out", notify=heard.append)
+    assert heard == []
+    assert not (tmp_path / "out").exists()

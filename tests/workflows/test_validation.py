@@ -7,7 +7,6 @@ import json
 import os
 import shutil
 from collections.abc import Callable
-from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -29,14 +28,15 @@ from bundle_damage import (
     edit,
     manifest,
     put,
+    rehash,
     up,
     write,
 )
 from fakes import FakeClock
 from opscope.api import Settings, profile, report, run, to_json, validate
 from opscope.bundle.bundle import Bundle
-from opscope.bundle.documents import differences, examined, shape, shape_problems
-from opscope.bundle.manifest import Failure, FailureKind, Manifest, Plan
+from opscope.bundle.documents import differences, examined
+from opscope.bundle.manifest import Failure, FailureKind
 from opscope.bundle.validation import CheckStatus, Validation
 from opscope.core.errors import BundleError, InterruptedRunError, NotFoundError, StorageError
 from opscope.core.version import __version__
@@ -47,9 +47,11 @@ from opscope.reports.document.terminal import terminal_document
 from opscope.reports.validation import answer, validation_document
 from opscope.workflows.measure.experiments import Means
 from programs import write_tiny_program
+from terminal_text import text_of
 from texts import HASHES_FIT, NO_CEILINGS
 
 SMALL = Settings(rounds=3, runs=2, warmup=1)
+SCHEMA = msgspec.json.schema(Validation)
 
 
 def made(directory: Path, settings: Settings = SMALL, target: HashingTarget | None = None) -> Path:
@@ -82,93 +84,74 @@ def told(validation: Validation) -> list[str]:
     return [f"{p.file} {p.at}: {p.message}" for check in validation.failed() for p in check.problems]
 
 
-def test_every_check_of_a_finished_bundle_passes(sound: Path) -> None:
-    """None fails, none is skipped, and each says what it compared."""
-    found = validate(sound)
-    assert [check.name for check in found.checks if check.status is not CheckStatus.PASSED] == []
-    assert len(found.checks) == 21
-    messages = {check.name: check.message for check in found.checks}
-    assert messages["complete"] == "12 of 12 planned repetitions succeeded"
-    assert messages["hashes"] == f"6 of 6 traces and 12 of 12 records {HASHES_FIT}"
-    assert messages["self_times"] == "self times add up to Method::execute in all 18 inferences in 6 traces"
-    assert messages["analyses"] == "2 files match the traces, byte by byte"
-    assert messages["comparisons"] == "1 file matches the traces, byte by byte"
+def message(validation: Validation, name: str) -> str:
+    """What a check says of all that it looked at."""
+    return validation.check(name).message
 
 
-@pytest.mark.parametrize("damage", DAMAGES, ids=lambda damage: damage.name)
-def test_a_damage_is_found(damage: Damage, bundle: Path) -> None:
-    """The checks that it concerns fail, no others do, and the place is told with what to do."""
-    damage.do(bundle)
-    found = validate(bundle)
-    assert set(damage.fails.split()) <= set(failed(found)) <= set(f"{damage.fails} {damage.may}".split())
-    assert any(damage.told in line for line in told(found)), told(found)
-    assert all(check.action and check.total >= 1 for check in found.failed())
-    assert not found.valid
-
-
-def test_nothing_is_changed(bundle: Path) -> None:
-    """No file is written, renamed or touched."""
+def test_every_check_of_a_finished_bundle_passes(bundle: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Skip none and say what was compared, wherever the bundle stands; no file is written, renamed or touched."""
 
     def state() -> dict[Path, tuple[int, str]]:
         files = [path for path in bundle.rglob("*") if path.is_file()]
         return {f: (f.stat().st_mtime_ns, hashlib.sha256(f.read_bytes()).hexdigest()) for f in files}
 
     before = state()
-    validate(bundle)
+    found = validate(bundle)
     assert state() == before
+    assert [check.name for check in found.checks if check.status is not CheckStatus.PASSED] == []
+    assert len(found.checks) == 21
+    assert message(found, "complete") == "12 of 12 planned repetitions succeeded"
+    assert message(found, "hashes") == f"6 of 6 traces and 12 records {HASHES_FIT}"
+    assert message(found, "self_times") == "self times add up to Method::execute in all 18 inferences in 6 traces"
+    assert message(found, "analyses") == "2 files match the traces, byte by byte"
+    assert message(found, "comparisons") == "1 file matches the traces, byte by byte"
+    for directory, path in ((bundle.parent, "out"), (bundle, ".")):
+        monkeypatch.chdir(directory)
+        assert validate(path).valid
 
 
-def test_where_a_bundle_stands_does_not_matter(bundle: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It was written elsewhere; a relative path, and that of the directory itself, are fine too."""
-    monkeypatch.chdir(bundle.parent)
-    assert validate("out").valid
-    monkeypatch.chdir(bundle)
-    assert validate(".").valid
+@pytest.mark.parametrize("damage", DAMAGES, ids=lambda damage: damage.name)
+def test_a_damage_is_found(damage: Damage, bundle: Path) -> None:
+    """Fail the checks that it concerns and no others, and tell the place with what to do, as the schema says."""
+    damage.do(bundle)
+    found = validate(bundle)
+    assert set(damage.fails.split()) <= set(failed(found)) <= set(f"{damage.fails} {damage.may}".split())
+    assert any(damage.told in line for line in told(found)), told(found)
+    assert all(check.action and check.total >= 1 for check in found.failed())
+    document = json.loads(to_json(found))
+    jsonschema.validate(document, SCHEMA)
+    assert (document["schema"], document["valid"]) == ("opscope.validation/1", False)
 
 
 def test_rewriting_the_derived_files_makes_them_true(bundle: Path) -> None:
-    """What the action of a wrong figure proposes is enough."""
-    put(ANALYSIS, "latency.median_ns", 1.5)(bundle)
+    """Name a figure that is another one, with what to do, which is enough.
+
+    Another order of additions is accepted, as machines differ in it.
+    """
+    put(ANALYSIS, "headline_ns", lambda value: value * (1 + 1e-12))(bundle)
+    assert message(validate(bundle), "analyses") == "2 files match the traces: 1 byte by byte, 1 in figures"
+    put(ANALYSIS, "headline_ns", lambda value: value * (1 + 1e-6))(bundle)
     put("comparison.json", "end_to_end.speedup", 9.5)(bundle)
     found = validate(bundle)
     assert failed(found) == ["analyses", "comparisons"]
+    assert [problem.at for problem in found.check("analyses").problems] == ["headline_ns"]
     assert f"`opscope report {bundle}`" in str(found.failed()[0].action)
     report(bundle, ("json", "md"))
     assert validate(bundle).valid
 
 
-def test_json_that_was_written_otherwise_is_compared_by_its_figures(bundle: Path) -> None:
-    """The order of additions differs between machines; a figure that is another one is named all the same."""
-
-    def later(document: Any) -> None:
-        document["headline_ns"] *= 1 + 1e-12
-
-    edit(ANALYSIS, later)(bundle)
-    check = validate(bundle).check("analyses")
-    assert check is not None
-    assert check.message == "2 files match the traces: 1 byte by byte, 1 in figures"
-    put(ANALYSIS, "headline_ns", lambda value: value * (1 + 1e-6))(bundle)
-    assert [problem.at for check in validate(bundle).failed() for problem in check.problems] == ["headline_ns"]
-
-
-def by_another(bundle: Path) -> None:
-    """Make the bundle one of another opscope, its reports too."""
+def test_what_another_opscope_estimated_is_a_note_and_what_it_measured_is_not(bundle: Path) -> None:
+    """Estimates, findings and paths may be others; times of operators and samples are those of the traces."""
     manifest("opscope", "0.0.9")(bundle)
     for name in ("report.html", "report.md"):
         page = bundle / name
         page.write_text(page.read_text().replace(f"opscope {__version__}", "opscope 0.0.9"))
-
-
-def test_what_another_opscope_estimated_is_a_note_and_what_it_measured_is_not(bundle: Path) -> None:
-    """Estimates, findings and paths may be others; times of operators and samples are those of the traces."""
-    by_another(bundle)
     put("comparison.json", "end_to_end.speedup", 9.5)(bundle)
     put(ANALYSIS, "trace.path", "/where/it/was/variants/accelerated")(bundle)
     found = validate(bundle)
     assert found.valid, told(found)
-    check = found.check("comparisons")
-    assert check is not None
-    assert check.message.endswith("; estimates in comparison.json not recomputed, computed by opscope 0.0.9")
+    assert "comparison.json not recomputed, computed by opscope 0.0.9" in message(found, "comparisons")
     put(ANALYSIS, "operators.0.time_ns", up)(bundle)
     put(ANALYSIS, "latency.samples_ns.3", up)(bundle)
     assert {line.partition(":")[0] for line in told(validate(bundle))} == {
@@ -200,14 +183,19 @@ def test_a_trace_that_inflates_to_something_else_is_told(content: bytes, bundle:
 
 
 def test_without_room_for_both_a_trace_stays_as_it_was_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A full disk costs no repetition."""
+    """Lose no repetition to a full disk.
+
+    A run without an untraced arm passes as well: the check of ceilings has nothing to check, and says so.
+    """
 
     def full(path: Path) -> Path:
         raise StorageError("no space left on the device", where=path)
 
     monkeypatch.setattr(engine, "keep_compressed", full)
-    out = made(tmp_path)
-    assert validate(out).valid
+    out = made(tmp_path, Settings(rounds=2, runs=2, warmup=0, untraced=False, ceilings=False))
+    found = validate(out)
+    assert found.valid
+    assert {check.name: check.message for check in found.with_status(CheckStatus.SKIPPED)} == {"ceilings": NO_CEILINGS}
     assert {path.name for path in out.rglob("trace.*")} == {"trace.etdump"}
 
 
@@ -229,15 +217,6 @@ def test_derived_files_do_not_tell_where_the_bundle_is(
             assert str(tmp_path).encode() not in content
 
 
-def test_a_run_without_an_untraced_arm_passes(tmp_path: Path) -> None:
-    """The check of ceilings has nothing to check, and says so."""
-    found = validate(made(tmp_path, Settings(rounds=2, runs=2, warmup=0, untraced=False, ceilings=False)))
-    assert {check.name: check.message for check in found.with_status(CheckStatus.SKIPPED)} == {
-        "ceilings": NO_CEILINGS,
-    }
-    assert found.valid
-
-
 def test_optional_fields_of_an_earlier_opscope_may_be_absent(bundle: Path) -> None:
     """The manifest passes, and the message names what is not stated."""
 
@@ -246,37 +225,26 @@ def test_optional_fields_of_an_earlier_opscope_may_be_absent(bundle: Path) -> No
             del variant["affinity"]
         for repetition in document["repetitions"]:
             del repetition["measurement"]["write_ns"]
-            del repetition["record_sha256"]
 
     edit("manifest.json", older)(bundle)
+    rehash(bundle)
     edit(ANALYSIS, lambda document: document.pop("ceilings"))(bundle)
     found = validate(bundle)
     assert found.valid
-    check = found.check("manifest")
-    assert check is not None
-    assert (
-        "3 optional fields missing, written by an earlier opscope: repetitions[].measurement.write_ns" in check.message
-    )
-    check = found.check("hashes")
-    assert check is not None
-    expected = f"6 of 6 traces and 0 of 12 records {HASHES_FIT}; an earlier opscope recorded no hash for the others"
-    assert check.message == expected
-
-
-class Stopping(HashingTarget):
-    """A target at which the user loses patience."""
-
-    def execute(self, *arguments: Any) -> Any:
-        """Run six jobs, then be interrupted."""
-        if len(self.jobs) == 6:
-            raise InterruptedRunError("interrupted")
-        return super().execute(*arguments)
+    fields = "2 optional fields missing, written by an earlier opscope: repetitions[].measurement.write_ns"
+    assert fields in message(found, "manifest")
+    assert message(found, "hashes") == f"6 of 6 traces and 12 records {HASHES_FIT}"
 
 
 def test_an_interrupted_run_is_incomplete_and_nothing_else(tmp_path: Path) -> None:
-    """The command that finishes it is told."""
+    """Name the command that finishes it."""
+
+    def interrupt(job: int) -> None:
+        if job == 7:
+            raise InterruptedRunError("interrupted")
+
     with pytest.raises(InterruptedRunError):
-        made(tmp_path, target=Stopping())
+        made(tmp_path, target=HashingTarget(fail=interrupt))
     out = tmp_path / "out"
     found = validate(out)
     assert failed(found) == ["complete"]
@@ -286,25 +254,20 @@ def test_an_interrupted_run_is_incomplete_and_nothing_else(tmp_path: Path) -> No
 
 
 def test_a_run_that_is_at_work_is_waited_for(bundle: Path) -> None:
-    """What it is about to clear away is not a leftover."""
+    """Take what it is about to clear away for no leftover.
+
+    Of a run that was given more rounds and then killed, what was written before is not compared with it.
+    """
     manifest("status", "running")(bundle)
     with Bundle.open(bundle).locked():
         found = validate(bundle)
     assert failed(found) == ["complete"]
     assert found.failed()[0].action == "wait until the current run finishes writing"
-
-
-def test_reports_of_fewer_repetitions_are_not_false(bundle: Path) -> None:
-    """A run that was given more rounds and then killed: what was written before is not compared with it."""
     edit("manifest.json", lambda document: document["repetitions"].pop())(bundle)
     found = validate(bundle)
     assert failed(found) == ["complete"]
-    check = found.check("comparisons")
-    assert check is not None
-    assert check.message == "comparison.json not checked: the run is not finished, see complete"
-    check = found.check("analyses")
-    assert check is not None
-    assert "it is based on other repetitions" in check.message
+    assert message(found, "comparisons") == "comparison.json not checked: the run is not finished, see complete"
+    assert "it is based on other repetitions" in message(found, "analyses")
 
 
 def test_attempts_that_failed_or_were_killed_are_no_fault(tmp_path: Path) -> None:
@@ -342,27 +305,21 @@ candidate = "no-avx512"
 """
 
 
-@pytest.fixture
-def from_file(tmp_path: Path) -> Path:
-    """A bundle of an experiment from a file, with a comparison that the file asks for."""
+def test_an_experiment_from_a_file_passes(tmp_path: Path) -> None:
+    """Check every comparison that the file asks for; one with another bundle is left out, and that is said."""
     write_tiny_program(tmp_path)
     (tmp_path / "experiments.toml").write_text(CONFIG)
     means = Means(lambda *_: None, HashingTarget(), FakeClock(), lambda _: None)
     run(tmp_path / "experiments.toml", out=tmp_path / "out", means=means)
-    return tmp_path / "out" / "tiny-local"
-
-
-def test_an_experiment_from_a_file_passes(from_file: Path) -> None:
-    """Every comparison is checked; one with another bundle is left out, and that is said."""
+    from_file = tmp_path / "out" / "tiny-local"
     found = validate(from_file)
     assert found.valid, told(found)
     asked = from_file / "comparisons" / "full-against-no-avx512.json"
     foreign = json.loads(asked.read_text())
     foreign["baseline"]["path"] = "/elsewhere/variants/no-avx512"
     asked.with_name("foreign.json").write_text(json.dumps(foreign))
-    check = validate(from_file).check("comparisons")
-    assert check is not None
-    assert "comparisons/foreign.json not checked: its other side is another bundle" in check.message
+    told_of = message(validate(from_file), "comparisons")
+    assert "comparisons/foreign.json not checked: its other side is another bundle" in told_of
     put("comparisons/full-against-no-avx512.json", "end_to_end.speedup", 9.5)(from_file)
     assert failed(validate(from_file)) == ["comparisons"]
 
@@ -374,22 +331,18 @@ def test_an_experiment_from_a_file_passes(from_file: Path) -> None:
         (lambda path: path.write_text("x"), BundleError, "not a bundle"),
         (lambda path: path.mkdir(), BundleError, "not a bundle"),
         (lambda path: (path / "manifest.json").mkdir(parents=True), BundleError, "manifest.json is missing"),
+        (made, BundleError, "validate the bundles in it, one by one: out"),
     ],
+    ids=["nothing", "a file", "an empty directory", "a directory for a manifest", "a directory of bundles"],
 )
 def test_what_is_no_bundle_is_refused(
     make: Callable[[Path], object], error: type[Exception], words: str, tmp_path: Path
 ) -> None:
-    """A path that is not there, a file, a directory of something else."""
+    """Say what stands there instead, and name the bundles in a directory."""
     make(tmp_path / "thing")
-    with pytest.raises(error, match=words):
+    with pytest.raises(error) as caught:
         validate(tmp_path / "thing")
-
-
-def test_a_directory_of_bundles_names_them(bundle: Path) -> None:
-    """The hint says what to give instead."""
-    with pytest.raises(BundleError) as caught:
-        validate(bundle.parent)
-    assert caught.value.hint == "validate the bundles in it, one by one: out"
+    assert words in f"{caught.value.problem} {caught.value.hint}"
 
 
 def test_nothing_outside_is_opened(bundle: Path) -> None:
@@ -406,39 +359,26 @@ def test_nothing_outside_is_opened(bundle: Path) -> None:
 
 
 def test_names_cannot_speak_to_the_terminal(bundle: Path) -> None:
-    """Control and direction characters of names stay out of the summary and of the Markdown."""
+    """Keep control and direction characters of names out of the summary and of the Markdown."""
     write(f"{ACCELERATED}/round-00/.\x1b[31m\u202e|<b>.1.tmp")(bundle)
     manifest("opscope", "\x1b]0;x\x07")(bundle)
     put(ANALYSIS, "operators.0.name", "\x1b[2J")(bundle)
     found = validate(bundle)
     assert set(failed(found)) >= {"leftovers", "analyses"}
-    from rich.console import Console
-
-    console = Console(width=80, record=True, file=StringIO())
-    console.print(terminal_document(validation_document(found)))
-    for text in (console.export_text(), markdown_document(validation_document(found)), answer(found)):
+    document = validation_document(found)
+    for text in (text_of(terminal_document(document)), markdown_document(document), answer(found)):
         assert not {"\x1b", "\u202e", "\x07"} & set(text)
-    assert "<b>" not in markdown_document(validation_document(found))
-
-
-def test_the_result_obeys_its_schema(bundle: Path) -> None:
-    """As it is published, with the schema named."""
-    delete(ANALYSIS)(bundle)
-    document = json.loads(to_json(validate(bundle, like=bundle)))
-    jsonschema.validate(document, msgspec.json.schema(Validation))
-    assert document["schema"] == "opscope.validation/1"
-    assert document["valid"] is False
-
-
-def shorter(document: Any) -> None:
-    """A manifest of two rounds."""
-    plan = document["plan"]
-    plan.update(rounds=2, order=plan["order"][:2], timed_order=plan["timed_order"][:2])
-    document["repetitions"] = [repetition for repetition in document["repetitions"] if repetition["round"] < 2]
+    assert "<b>" not in markdown_document(document)
 
 
 def test_a_bundle_is_like_one_of_another_size(bundle: Path, sound: Path) -> None:
-    """Numbers of rounds and findings are not structure."""
+    """Take numbers of rounds and findings for no structure."""
+
+    def shorter(document: Any) -> None:
+        plan = document["plan"]
+        plan.update(rounds=2, order=plan["order"][:2], timed_order=plan["timed_order"][:2])
+        document["repetitions"] = [one for one in document["repetitions"] if one["round"] < 2]
+
     edit("manifest.json", shorter)(bundle)
     for name in ("round-02", "timed-02"):
         for variant in ("accelerated", "baseline"):
@@ -467,31 +407,33 @@ def test_a_bundle_is_like_one_of_another_size(bundle: Path, sound: Path) -> None
         (manifest("plan.colour", 1), "like_fields", "plan.colour: is missing; the good bundle has it (integer)"),
         (manifest("plan.rounds", "six"), "", "the manifest of the good bundle cannot be read"),
         (put("comparison.json", "schema", "opscope.comparison/0"), "like_fields", "schema: is opscope.comparison/2"),
+        (
+            put("comparison.json", "schema", 1),
+            "like_fields",
+            "schema: is opscope.comparison/2; the good bundle has none",
+        ),
+        (put("comparison.json", "end_to_end", 1), "like_fields", "end_to_end: is object; in the good bundle integer"),
+        (manifest("environment.memory_bytes", None), "", "match"),
+        (manifest("environment.versions", {"other": "1"}), "", "match"),
+        (manifest("environment.features", []), "", "match"),
+        (
+            edit("manifest.json", lambda d: [variant.pop("affinity") for variant in d["variants"]]),
+            "like_fields",
+            "variants[].affinity: is not in the good bundle",
+        ),
     ],
 )
 def test_another_structure_than_the_good_one_is_told(
     change: Callable[[Path], None], fails: str, words: str, bundle: Path, sound: Path
 ) -> None:
-    """What is missing, what is extra, what has another type or schema; the good bundle was changed."""
+    """Name what is missing, extra, or of another type or schema than in the good bundle, which is changed here.
+
+    What one machine cannot tell and what did not happen tell nothing about fields, nor do names of versions.
+    """
     change(bundle)
     found = validate(sound, like=bundle)
     assert " ".join(failed(found)) == fails
     assert any(words in line for line in (*told(found), *(check.message for check in found.checks)))
-
-
-def test_null_and_empty_lists_are_no_structure() -> None:
-    """What one machine cannot tell and what did not happen tell nothing about fields."""
-    good = shape([{"a": 1, "b": [{"c": 1, "versions": {"x": "1"}}], "d": {"e": 1}}])
-    assert not list(shape_problems("f", shape([{"a": None, "b": [], "d": None}]), good))
-    other = shape([{"a": "1", "b": [{"versions": {"y": "1"}}], "d": {"e": 1, "f": 2}}])
-    assert [
-        problem[1:] if isinstance(problem, tuple) else (problem.at, problem.message)
-        for problem in shape_problems("f", other, good)
-    ] == [
-        ("b[].c", "is missing; the good bundle has it (integer)"),
-        ("d.f", "is not in the good bundle (integer)"),
-        ("a", "is text; in the good bundle integer"),
-    ]
 
 
 @pytest.mark.parametrize(
@@ -499,11 +441,11 @@ def test_null_and_empty_lists_are_no_structure() -> None:
     [
         (b"", [("", "not valid JSON: Input data was truncated")]),
         (b"[1]", [("", "not a JSON object")]),
-        (b"{}", [("schema", "has no schema; expected opscope.ceilings/1")]),
-        (b'{"schema": 1}', [("schema", "has 1; expected opscope.ceilings/1 or opscope.no-ceilings/1")]),
+        (b"{}", [("schema", "has no schema; expected opscope.ceilings/2")]),
+        (b'{"schema": 1}', [("schema", "has 1; expected opscope.ceilings/2 or opscope.no-ceilings/1")]),
         (
             b'{"schema": "opscope.ceilings/9"}',
-            [("schema", "written as opscope.ceilings/9; this opscope reads opscope.ceilings/1: upgrade opscope")],
+            [("schema", "written as opscope.ceilings/9; this opscope reads opscope.ceilings/2: upgrade opscope")],
         ),
         (b'{"schema": "opscope.no-ceilings/1"}', [("", "Object missing required field `reason`")]),
         (b'{"schema": "opscope.no-ceilings/1", "reason": 1}', [("reason", "Expected `str`, got `int`")]),
@@ -518,15 +460,6 @@ def test_documents_are_checked_against_their_schema(content: bytes, faults: list
     """Each fault with its place."""
     assert NoCeilings.__struct_config__.tag == "opscope.no-ceilings/1"
     assert examined(content, Ceilings, NoCeilings).faults == faults
-
-
-def test_absent_fields_are_listed_once() -> None:
-    """With any entry of a list under one name."""
-    plan = {"rounds": 1, "runs": 1, "warmup": 0, "seed": 0, "order": [["a"]], "timeout_seconds": 1.0}
-    typed = msgspec.convert(plan, Plan)
-    assert typed.timed_order == []
-    kept = {**plan, "schema": Manifest.__struct_config__.tag}
-    assert examined(json.dumps(kept).encode(), Manifest).faults == [("", "Object missing required field `opscope`")]
 
 
 @pytest.mark.parametrize(
@@ -546,14 +479,13 @@ def test_absent_fields_are_listed_once() -> None:
     ],
 )
 def test_two_documents_differ_where_they_do(stated: Any, computed: Any, at: list[str]) -> None:
-    """Whole numbers and texts exactly, others to a relative 1e-9; times to a millionth of a nanosecond."""
+    """Compare whole numbers and texts exactly, others to a relative 1e-9, times to a millionth of a nanosecond."""
     assert [place for place, _ in differences(stated, computed)] == at
 
 
 def test_long_texts_are_shown_from_where_they_differ() -> None:
-    """A reader sees the difference, not the common beginning."""
+    """Show the difference, not the common beginning."""
     _, message = next(differences("the same " * 20 + "end", "the same " * 20 + "END"))
-    assert message == "states …'e same the same the same end'"[:9] + message[9:]
     assert "end'" in message
     assert "END'" in message
     assert len(message) < 150

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from zoo import run
+from zoo.__main__ import main
 from zoo.catalogue import catalogue
 from zoo.limits import LIMITS, limit_of
 from zoo.page import FP32, RESULTS, read_results, summary
@@ -70,7 +70,7 @@ def test_a_minimal_example_fails_as_the_page_says(limit) -> None:
 def test_what_was_tried_is_not_tried_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """A record that is there is read, so that a run goes on where it was ended."""
     (tmp_path / "grouped-fp32.json").write_bytes(msgspec.json.encode(FINISHED))
-    assert run.main(["grouped", "--out", str(tmp_path)]) == 0
+    assert main(["grouped", "--out", str(tmp_path)]) == 0
     assert "grouped fp32 1 s: error 1.0e-07, 100.0% exact" in capsys.readouterr().out
 
 

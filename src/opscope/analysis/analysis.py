@@ -1,4 +1,4 @@
-"""The analysis of one trace or of one variant of a bundle, and what the roofline asks of it: ``opscope.analysis/2``."""
+"""The analysis of one trace or of one variant of a bundle, and what the roofline asks of it: ``opscope.analysis/3``."""
 
 from __future__ import annotations
 
@@ -47,12 +47,10 @@ from opscope.analysis.quality.quality import evidence_of, examine_measurement
 from opscope.analysis.roofline import OperatorWork, Roofline, roofline
 from opscope.analysis.rules.evidence import Evidence
 from opscope.analysis.rules.rules import examine
-from opscope.analysis.tokens.claims import Claim
-from opscope.analysis.tokens.growth import CacheCost, DecodeGrowth, cache_costs, decode_growth
 from opscope.analysis.tokens.ledger import TokenLedger, token_ledgers
-from opscope.analysis.tokens.speculation import Speculation, speculations
 from opscope.core.errors import TraceFormatError
 from opscope.core.parts import explained, part
+from opscope.core.stats.hierarchy import typical
 from opscope.core.table import Clock, TraceWarning
 from opscope.core.table.calls import CALLS_FORMAT
 from opscope.core.table.places import by_operator
@@ -69,7 +67,7 @@ if TYPE_CHECKING:
     from opscope.program.phases import Phase
 
 
-NO_SPLIT = frozenset({"parallel_nodes", "nodes_do_not_add_up", "phases_only"})
+NO_SPLIT = frozenset({"parallel_nodes", "nodes_do_not_add_up"})
 """Warnings that say that the operators of a trace do not tell where the time of its inferences goes."""
 _TYPES = {
     "fp32": "f32",
@@ -142,7 +140,7 @@ class ProgramInfo(msgspec.Struct, frozen=True):
     etrecord_problem: str | None = None
 
 
-class Analysis(HeadlineSplit, msgspec.Struct, frozen=True, kw_only=True, tag_field="schema", tag="opscope.analysis/2"):
+class Analysis(HeadlineSplit, msgspec.Struct, frozen=True, kw_only=True, tag_field="schema", tag="opscope.analysis/3"):
     """Where the time of one variant goes. Times in ns per inference, on the scale of ``headline_ns``.
 
     Attributes:
@@ -168,10 +166,6 @@ class Analysis(HeadlineSplit, msgspec.Struct, frozen=True, kw_only=True, tag_fie
         quality: how far these latencies can be trusted, by what they show themselves.
         methods: the methods one by one, where several were called or calls stand for tokens; else empty.
         tokens: what a call costs by layer and part, for each phase of a language model; else empty.
-        speculation: what speculative decoding needs to pay, for each position with methods that draft and verify.
-        growth: how the time of decoding grows with the position, by size of the cache; likewise.
-        cache_costs: what more places of a cache cost, where several sizes were measured; likewise.
-        claims: published rates and speedups that were asked about, against what the machine allows; likewise.
     """
 
     variant: str | None
@@ -196,10 +190,6 @@ class Analysis(HeadlineSplit, msgspec.Struct, frozen=True, kw_only=True, tag_fie
     quality: Quality | None = None
     methods: list[MethodTime] = []
     tokens: list[TokenLedger] = []
-    speculation: list[Speculation] = []
-    growth: list[DecodeGrowth] = []
-    cache_costs: list[CacheCost] = []
-    claims: list[Claim] = []
 
     @property
     def by_method(self) -> dict[str, tuple[Latency, Latency | None]]:
@@ -207,6 +197,14 @@ class Analysis(HeadlineSplit, msgspec.Struct, frozen=True, kw_only=True, tag_fie
         if len(self.methods) > 1:
             return {one.method: (one.latency, one.traced) for one in self.methods}
         return {"": (self.latency, self.traced)}
+
+    def headline_of(self, method: str = "") -> float:
+        """Return the latency that every report states, in ns: of all calls, or of one of several methods.
+
+        It is the figure by which sides are compared, not the median of all calls together. Raises KeyError if the
+        method was not called, or is the only one.
+        """
+        return typical(self.by_method[method][0].by_process()) if method else self.headline_ns
 
     @property
     def largest_method(self) -> str:
@@ -294,9 +292,6 @@ def analyse(  # noqa: PLR0913 - all but the first two are what a bundle knows be
         quality=explained("the quality", lambda: judge(examine_measurement(evidence_of(judged))), unjudged),
         methods=methods,
         tokens=part("the ledger of a token", lambda: _ledgers(rows, methods, known), []),
-        speculation=part("speculative decoding", lambda: speculations(methods), []),
-        growth=part("the growth with the position", lambda: decode_growth(methods), []),
-        cache_costs=part("the cost of a cache", lambda: cache_costs(methods), []),
     )
     nothing: tuple[list[Message], list[Message]] = [], []
     findings, ruled_out = part("findings", lambda: examine(_evidence(analysis, known, scale, disturbed)), nothing)
@@ -324,8 +319,8 @@ def _ledgers(
 def headline_of(table: EventTable, calls: CallTimes | None, *, alone: bool) -> HeadlineScale:
     """The scale of the headline."""
     timed = calls.settled() if calls else {}
-    walls = calls.walls() if calls else None
-    return headline_scale(table, calls.durations(sorted(timed)) if calls and timed else None, walls, alone=alone)
+    callers = calls.traced_callers() if calls else None
+    return headline_scale(table, calls.durations(sorted(timed)) if calls and timed else None, callers, alone=alone)
 
 
 def rule_evidence(
@@ -429,7 +424,6 @@ def _work(row: Operator, facts: OperatorFacts) -> OperatorWork:
         dtype=dtype,
         kernel=use.kernel if use else None,
         function=_function(row),
-        taps=facts.taps,
         macs=row.macs,
         flops=row.flops,
         elements=None if facts.elements is None else round(facts.elements * row.calls),

@@ -17,7 +17,7 @@ from opscope.program.ceilings import VIEWS, KernelClass, operator_name
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from opscope.program.ceilings import Ceilings, MacCeiling, MeasuredCeiling
+    from opscope.program.ceilings import Ceilings
 
 
 EXPLAINED = 0.5
@@ -36,7 +36,7 @@ class Bound(str, enum.Enum):
     """What limits an operator."""
 
     COMPUTE = "compute"
-    """Arithmetic, at the best rate of its kernels, takes at least half of the time, and longer than memory."""
+    """Arithmetic, at the best rate of its number type, takes at least half of the time, and longer than memory."""
     MEMORY = "memory"
     """Moving its bytes once takes at least half of the time, and longer than arithmetic."""
     OVERHEAD = "overhead"
@@ -97,7 +97,6 @@ class OperatorWork(RecordedOperator, frozen=True, kw_only=True):
     dtype: str | None = None  # number type, as in `opscope.program.ceilings`; null when not known
     kernel: KernelClass | None = None  # class of its kernels; null without multiply-accumulates, or when not known
     function: str | None = None  # XNNPACK's operator, or the type of a node; null when not known
-    taps: int | None = None  # positions of a filter, where there are ceilings by it
     macs: int | None = None  # multiply-accumulates; null when not known
     flops: int | None = None  # all operations; null likewise
     elements: int | None = None  # of its input, or of its output when that is larger; null likewise
@@ -172,8 +171,6 @@ def place(work: OperatorWork, ceilings: Ceilings, footprint: int) -> Placement:
     overhead = None if dispatch is None else dispatch * work.calls
     whole = _whole(work)
     bound = _bound(work, compute, memory, overhead)
-    if bound in {Bound.COMPUTE, Bound.INEFFICIENT} and _streams(work, ceilings) and not _little(work, least_ns or 0.0):
-        bound = Bound.MEMORY
     return Placement(
         method=work.method,
         instruction=work.instruction,
@@ -193,21 +190,6 @@ def place(work: OperatorWork, ceilings: Ceilings, footprint: int) -> Placement:
         rate=leading.rate,
         reason=_shortfall(work, least_ns or 0.0) if bound is Bound.INEFFICIENT else None,
     )
-
-
-def _streams(work: OperatorWork, ceilings: Ceilings) -> bool:
-    """Whether the ceiling of its arithmetic is itself a bandwidth: a single row reads a weight for every product.
-
-    Then nothing but memory limits it, also where it reaches less than half of what weights were seen to. With weights
-    of a few bits it may not be: unpacking them takes longer than reading them.
-    """
-    if work.kernel is not KernelClass.GEMV or not work.macs or not work.weight_bytes:
-        return False
-    found = ceilings.mac_ceiling(work.dtype or "", work.kernel)
-    near = ceilings.weight_bandwidth(0) or ceilings.bandwidth(0)
-    if found is None or found.rate is None or near is None:
-        return False
-    return found.rate.best * work.weight_bytes / work.macs >= EXPLAINED * near
 
 
 def _little(work: OperatorWork, ceiling: float) -> bool:
@@ -235,29 +217,19 @@ def _compute(work: OperatorWork, ceilings: Ceilings) -> _Time:
         return _multiplying(work, work.macs, ceilings)
     if not work.flops:
         return _Time(0.0) if work.flops == 0 else _Time(None, note="its arithmetic is not known")
-    function = work.function or operator_name(work.name)
-    found = ceilings.element_ceiling(function, work.dtype or "")
-    if found is None or found.rate is None or work.elements is None:
-        return _missing(found, f"{function} in {work.dtype or 'an unknown type'}")
-    rate = CeilingRate(float(found.rate.best), RateUnit.ELEMENTS, f"a tensor {found.shape}")
-    return _Time(work.elements * 1e9 / found.rate.best, f"{function} {found.dtype}", rate=rate)
+    found = ceilings.element_ceiling(work.dtype or "")
+    if found is None or work.elements is None:
+        return _Time(None, note=f"no ceiling for elements in {work.dtype or 'an unknown type'}")
+    rate = CeilingRate(float(found.rate.best), RateUnit.ELEMENTS, found.level)
+    return _Time(work.elements * 1e9 / found.rate.best, f"elements in {found.dtype}", rate=rate)
 
 
 def _multiplying(work: OperatorWork, macs: int, ceilings: Ceilings) -> _Time:
-    found: MacCeiling | None = None
-    if work.dtype and work.kernel:
-        found = ceilings.mac_ceiling(work.dtype, work.kernel, work.taps)
-    if found is None or found.rate is None:
-        kernel = work.kernel.value if work.kernel else "its kernel"
-        return _missing(found, f"{kernel} in {work.dtype or 'an unknown type'}")
-    taps = f" of {found.taps} taps" if found.taps else ""
-    rate = CeilingRate(float(found.rate.best), RateUnit.MACS, found.shape)
-    return _Time(macs * 1e9 / found.rate.best, f"{found.dtype} {found.kernel.value}{taps}", rate=rate)
-
-
-def _missing(ceiling: MeasuredCeiling | None, what: str) -> _Time:
-    reason = f": {ceiling.unsupported}" if ceiling and ceiling.unsupported else ""
-    return _Time(None, note=f"no ceiling for {what}{reason}")
+    found = ceilings.mac_ceiling(work.dtype or "")
+    if found is None:
+        return _Time(None, note=f"no ceiling for products in {work.dtype or 'an unknown type'}")
+    rate = CeilingRate(float(found.rate.best), RateUnit.MACS, found.level)
+    return _Time(macs * 1e9 / found.rate.best, f"products in {found.dtype}", rate=rate)
 
 
 def _memory(work: OperatorWork, ceilings: Ceilings, footprint: int) -> _Time:
@@ -269,7 +241,7 @@ def _memory(work: OperatorWork, ceilings: Ceilings, footprint: int) -> _Time:
     working_set = (work.activation_bytes + work.weight_bytes) / (work.calls or 1.0)
     if not working_set:
         return _Time(0.0)
-    near, far = _near(work, ceilings, working_set), _far(work, ceilings, max(footprint, working_set))
+    near, far = _near(work, ceilings, working_set), _far(ceilings, max(footprint, working_set))
     if near is None or far is None:
         return _Time(None, note="no bandwidth was measured")
     activations, weights = work.activation_bytes * 1e9 / near.per_s, work.weight_bytes * 1e9 / far.per_s
@@ -278,11 +250,8 @@ def _memory(work: OperatorWork, ceilings: Ceilings, footprint: int) -> _Time:
     return _Time(activations + weights, name, rate=far if leads else near)
 
 
-def _far(work: OperatorWork, ceilings: Ceilings, footprint: float) -> CeilingRate | None:
+def _far(ceilings: Ceilings, footprint: float) -> CeilingRate | None:
     """Bandwidth of weights, between whose uses the whole footprint passes through the caches."""
-    own = ceilings.weight_bandwidth(footprint) if work.kernel is KernelClass.GEMV else None
-    if own is not None:
-        return CeilingRate(own, RateUnit.BYTES, "one-row products with the same total weight size")
     passed = ceilings.bandwidth(footprint)
     return None if passed is None else CeilingRate(passed, RateUnit.BYTES, _PASSES)
 

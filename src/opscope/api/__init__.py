@@ -15,14 +15,12 @@ if TYPE_CHECKING:
     from opscope.experiment.planned import Settings
     from opscope.fleet.fleet import fleet_report, stored_fleet
     from opscope.fleet.fleet_gate import check_fleet
-    from opscope.fleet.history import acknowledge_changes, check_history, check_new_changes, stored_history
-    from opscope.fleet.metrics import store_metrics
+    from opscope.fleet.history import check_history, check_new_changes, stored_history
     from opscope.fleet.results import (
         FleetGateResult,
         FleetResult,
         HistoryResult,
         QueryResult,
-        StoreCheckResult,
         StoreEntries,
     )
     from opscope.fleet.store.rows import BundleLabels
@@ -30,13 +28,11 @@ if TYPE_CHECKING:
         AddReport,
         RemoveReport,
         add_to_store,
-        compact_store,
         entries_stream,
         query_store,
         query_stream,
         remove_from_store,
         store_entries,
-        verify_store,
     )
     from opscope.measurements.results import (
         AnalysisResult,
@@ -52,7 +48,6 @@ if TYPE_CHECKING:
     )
     from opscope.npu.workflows.aie import Tiles, TilesRequest, analyze_tiles, write_tiles
     from opscope.npu.workflows.sides import TilesComparisonResult, TilesGateResult, check_tiles, compare_tiles
-    from opscope.npu.workflows.sweep import Swept, sweep_tiles, write_sweep
     from opscope.reports.inspected import Inspected
     from opscope.workflows.agent_skills import Skill, install_skills, skills
     from opscope.workflows.analyze.analyses import analyze, compare, inspect
@@ -71,7 +66,6 @@ if TYPE_CHECKING:
     from opscope.workflows.reports.combined import CombinedResult, combined, combined_report
     from opscope.workflows.reports.conversion import CONVERT_FORMATS, convert, converted
     from opscope.workflows.reports.reports import REPORT_FORMATS, content, report
-    from opscope.workflows.reports.tracking import track
     from opscope.workflows.validate.validation import validate
 
 __all__ = [
@@ -103,9 +97,7 @@ __all__ = [
     "RunReport",
     "Settings",
     "Skill",
-    "StoreCheckResult",
     "StoreEntries",
-    "Swept",
     "Tiles",
     "TilesComparisonResult",
     "TilesGateResult",
@@ -113,7 +105,6 @@ __all__ = [
     "ValidationResult",
     "Where",
     "WorkResult",
-    "acknowledge_changes",
     "add_to_store",
     "analyze",
     "analyze_tiles",
@@ -127,7 +118,6 @@ __all__ = [
     "check_tiles",
     "combined",
     "combined_report",
-    "compact_store",
     "compare",
     "compare_tiles",
     "content",
@@ -156,16 +146,11 @@ __all__ = [
     "run",
     "skills",
     "store_entries",
-    "store_metrics",
     "stored_fleet",
     "stored_history",
-    "sweep_tiles",
     "to_json",
-    "track",
     "validate",
-    "verify_store",
     "write_model",
-    "write_sweep",
     "write_tiles",
 ]
 
@@ -179,18 +164,15 @@ _MODULES = {
     ),
     "opscope.fleet.fleet_gate": ("check_fleet",),
     "opscope.fleet.history": (
-        "acknowledge_changes",
         "check_history",
         "check_new_changes",
         "stored_history",
     ),
-    "opscope.fleet.metrics": ("store_metrics",),
     "opscope.fleet.results": (
         "FleetGateResult",
         "FleetResult",
         "HistoryResult",
         "QueryResult",
-        "StoreCheckResult",
         "StoreEntries",
     ),
     "opscope.fleet.store.rows": ("BundleLabels",),
@@ -198,13 +180,11 @@ _MODULES = {
         "AddReport",
         "RemoveReport",
         "add_to_store",
-        "compact_store",
         "entries_stream",
         "query_store",
         "query_stream",
         "remove_from_store",
         "store_entries",
-        "verify_store",
     ),
     "opscope.measurements.results": (
         "AnalysisResult",
@@ -229,11 +209,6 @@ _MODULES = {
         "TilesGateResult",
         "check_tiles",
         "compare_tiles",
-    ),
-    "opscope.npu.workflows.sweep": (
-        "Swept",
-        "sweep_tiles",
-        "write_sweep",
     ),
     "opscope.reports.inspected": ("Inspected",),
     "opscope.workflows.agent_skills": (
@@ -295,7 +270,6 @@ _MODULES = {
         "content",
         "report",
     ),
-    "opscope.workflows.reports.tracking": ("track",),
     "opscope.workflows.validate.validation": ("validate",),
 }
 _HOME = {name: module for module, names in _MODULES.items() for name in names}

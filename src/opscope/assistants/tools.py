@@ -15,6 +15,7 @@ from opscope.analysis.operators.operators import Operator
 from opscope.analysis.roofline import Roofline
 from opscope.bundle.settings import Rounds, Runs, Text, Threads
 from opscope.core.errors import InterruptedRunError, NotFoundError, OpscopeError, RunError, UsageError
+from opscope.core.printable import shell_command
 from opscope.core.system.stages import heard_by
 from opscope.core.units import counted_text
 from opscope.program.ceilings import Ceilings
@@ -522,15 +523,21 @@ def profile(request: ProfileProgram, desk: Desk) -> ToolAnswer:
 
 
 def _check_begun(out: Path, desk: Desk) -> None:
-    """Refuse to go on with a bundle that began elsewhere: it names a device, or a runner that would be executed."""
+    """Raise UsageError for a bundle that must not be finished by an assistant.
+
+    Its manifest may come from somebody else, and an address in it is a program that would be started or a machine that
+    would be connected to.
+    """
     from opscope.bundle.bundle import Bundle
     from opscope.hosts.target_kinds import LOCAL, NATIVE
 
     desk.roots.check_links(out)
-    kind = Bundle.open(out).manifest.target.kind
-    if kind not in {LOCAL.name, NATIVE.name}:
-        hint = f"finish it with opscope profile --resume --out {out}"
-        raise UsageError(f"it was begun on the target {kind}", where=out, hint=hint)
+    manifest = Bundle.open(out).manifest
+    for target in (manifest.target, *manifest.targets.values()):
+        if target.address or target.kind not in {LOCAL.name, NATIVE.name}:
+            again = shell_command(["opscope", "profile", manifest.model.source, "--out", str(out), "--resume"])
+            hint = f"if you trust it, finish it on the command line: {again} --target TARGET"
+            raise UsageError(f"it was begun on the target {target.name}", where=out, hint=hint)
 
 
 class _Budget:

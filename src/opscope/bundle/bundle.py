@@ -17,10 +17,11 @@ import msgspec
 from opscope.bundle.consistency import hashed_record, record_hashes, unusable
 from opscope.bundle.manifest import Manifest, Repetition, Status, TracingMode
 from opscope.core.errors import BundleError, InvalidBundleError, NotFoundError, StorageError, TraceFormatError
-from opscope.core.files import place_beside, sha256_of, storage_errors, write_atomically
+from opscope.core.files import place_beside, sha256_of, storage_errors
 from opscope.core.json import from_json, to_json
 from opscope.core.printable import shell_command
 from opscope.core.system.memory import file_bytes
+from opscope.core.writing import write_atomically
 from opscope.program.ceilings import Ceilings, NoCeilings
 
 if TYPE_CHECKING:
@@ -40,6 +41,8 @@ MODEL = "model"
 LOCK = ".lock"
 # Space held back while a run writes, given up when the disk is full, so that the last repetition is still recorded.
 _RESERVE = ".reserve"
+SCRATCH = ".native"
+"""Directory of a native runner within that of its repetition; it is there while the runner runs."""
 _RESERVED = 1 << 18
 
 
@@ -123,6 +126,24 @@ class Bundle:
                     return directory, attempt
         raise AssertionError("unreachable: attempts are unlimited")
 
+    def discard_scratch(self) -> None:
+        """Remove the scratch directories of runs that were killed, and the directories of repetitions that had no more.
+
+        For the end of a run, when every repetition has its record: what was killed has long ended. Directories that a
+        link leads to, and names that no repetition has, are left as they are.
+        """
+        root = self.path.resolve()
+        recorded = {self.path / repetition.directory for repetition in self.manifest.repetitions}
+        for variant in self.manifest.variants:
+            home = self.path / VARIANTS / variant.name
+            for directory in sorted(path for arm in ("round", "timed") for path in home.glob(f"{arm}-[0-9]*")):
+                if directory.resolve() != root / directory.relative_to(self.path):
+                    continue
+                shutil.rmtree(directory / SCRATCH, ignore_errors=True)
+                if directory not in recorded:
+                    with contextlib.suppress(OSError):  # it holds more than a runner leaves
+                        directory.rmdir()
+
     def save_ceilings(self, variant: str, ceilings: Ceilings | NoCeilings) -> None:
         """Keep the ceilings of a variant, or why there are none."""
         content = to_json(ceilings, indent=2)
@@ -199,14 +220,15 @@ class Bundle:
             raise InvalidBundleError(problem, where=self.path / file, hint=hint)
 
     def check_records(self, variant: str) -> None:
-        """Make sure that the records of a variant's repetitions are as they were written: times without tracing too."""
+        """Raise InvalidBundleError if a record of a variant's repetitions is not the one that was written.
+
+        Records hold the times of untraced runs. A record without a hash is refused like a changed one.
+        """
         if self.hashes_checked:
             return
         for record_hash in self.record_hashes():
             if record_hash.changed and record_hash.variant == variant:
-                problem = (
-                    f"repetitions[{record_hash.number}] was changed after it was measured: {record_hash.difference}"
-                )
+                problem = f"repetitions[{record_hash.number}] {record_hash.fault}"
                 asked = shell_command(["opscope", "validate", str(self.path)])
                 hint = f"restore the manifest from a copy of the bundle or measure again; see `{asked}`"
                 raise InvalidBundleError(problem, where=self.path / MANIFEST, hint=hint)

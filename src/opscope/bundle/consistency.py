@@ -273,17 +273,19 @@ class RecordHash(NamedTuple):
     number: int  # its place among the repetitions
     variant: str  # whose repetition it is; empty where that cannot be told
     true: str  # of what stands there now
-    stated: str | None  # what it was when it was written; None in manifests of earlier opscopes
+    stated: str | None  # what it was when it was written; None if the manifest states no hash
 
     @property
     def changed(self) -> bool:
-        """Whether the record is not the one that was written."""
-        return self.stated not in {None, self.true}
+        """Whether the record is not the one that was written, or cannot be told to be."""
+        return self.stated != self.true
 
     @property
-    def difference(self) -> str:
-        """Both hashes in words."""
-        return f"its SHA-256 is {self.true:.12}…, {FIELD} states {self.stated:.12}…"
+    def fault(self) -> str:
+        """What is wrong with a record that is :attr:`changed`, behind its name in a sentence."""
+        if self.stated is None:
+            return f"has no {FIELD}: it cannot be told whether it was changed after it was measured"
+        return f"was changed after it was measured: its SHA-256 is {self.true:.12}…, {FIELD} states {self.stated:.12}…"
 
 
 def hashed_record(repetition: Repetition) -> Repetition:

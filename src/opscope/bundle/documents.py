@@ -74,8 +74,12 @@ def _schema_fault(value: Json, tags: list[str]) -> Fault | None:
         return None
     if schema is None:
         return ("schema", f"has no schema; expected {tags[0]}")
-    if isinstance(schema, str) and schema.partition("/")[0] in {tag.partition("/")[0] for tag in tags}:
-        return ("schema", f"written as {schema}; this opscope reads {tags[0]}: upgrade opscope")
+    same_kind = [tag for tag in tags if isinstance(schema, str) and tag.partition("/")[0] == schema.partition("/")[0]]
+    if same_kind:
+        written, read = (name.partition("/")[2] for name in (schema, same_kind[0]))
+        is_older = written.isdecimal() and int(written) < int(read)
+        step = "an earlier opscope wrote it" if is_older else "upgrade opscope"
+        return ("schema", f"written as {schema}; this opscope reads {same_kind[0]}: {step}")
     return ("schema", f"has {schema!r}; expected {' or '.join(tags)}")
 
 

@@ -382,13 +382,25 @@ class Environment(msgspec.Struct, frozen=True):
 
 
 class Conditions(msgspec.Struct, frozen=True):
-    """The state of the machine at one moment; null where it cannot be read."""
+    """The state of the machine at one moment; null where it cannot be read.
+
+    Attributes:
+        load_average: of the last minute.
+        frequency_mhz: of the fastest CPU.
+        temperature_celsius: of the hottest sensor.
+        usable_cpus: how many the process may use.
+        phone: of an Android device.
+        speed_limit: macOS: of the CPUs for heat, as a share of their speed from 0 to 1.
+        low_power: macOS: whether the low power mode is on.
+    """
 
     load_average: float | None
     frequency_mhz: float | None
     temperature_celsius: float | None
     usable_cpus: Cpus | None = None
     phone: PhoneState | None = None
+    speed_limit: float | None = None
+    low_power: bool | None = None
 
 
 class Failure(msgspec.Struct, frozen=True):
@@ -550,13 +562,11 @@ class LeftOut(msgspec.Struct, frozen=True):
         switch: why no CPU feature was switched off, so that there is one variant without a counterpart.
         trace: why nothing was traced, so that the latency has no split into operators.
         runner: why models did not run with the native runner where that was wanted, and what it means for figures.
-        models: which models of a file with several were not run.
     """
 
     switch: str | None = None
     trace: str | None = None
     runner: str | None = None
-    models: str | None = None
 
 
 class LockRecord(msgspec.Struct, frozen=True):
@@ -647,6 +657,11 @@ class Manifest(msgspec.Struct, frozen=True, tag_field="schema", tag="opscope.bun
     device: str | None = None
     samples: SampleRun | None = None
     targets: dict[str, Target] = {}
+
+    @property
+    def words_of_target(self) -> list[str]:
+        """The option that names the target again when the run is finished; nothing if it has no address."""
+        return ["--target", self.target.name] if self.target.address else []
 
     def model_of(self, variant: str) -> Model:
         """The program that a variant ran."""
@@ -739,6 +754,20 @@ class Manifest(msgspec.Struct, frozen=True, tag_field="schema", tag="opscope.bun
             for arm, own in zip(TracingMode, names, strict=True)
             for name in own
         ]
+
+    def restricted_to(self, variant: str) -> Manifest:
+        """Return the manifest without the repetitions of other variants, run or planned."""
+        replace = msgspec.structs.replace
+        orders = {
+            field: [[name for name in names if name == variant] for names in getattr(self.plan, field)]
+            for field in ("order", "timed_order")
+        }
+        return replace(
+            self,
+            variants=[planned for planned in self.variants if planned.name == variant],
+            plan=replace(self.plan, **orders),
+            repetitions=[repetition for repetition in self.repetitions if repetition.variant == variant],
+        )
 
     def pending(self) -> list[PlanSlot]:
         """Every repetition that has not succeeded yet, in the order of the plan."""

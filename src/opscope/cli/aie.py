@@ -12,18 +12,15 @@ from opscope.cli.output import JsonOption, QuietOption, say, show, write_json
 from opscope.core.units import counted_text
 
 if TYPE_CHECKING:
-    from opscope.npu.workflows.aie import Tiles, TilesRequest
+    from opscope.npu.workflows.aie import TilesRequest
 
-_PRODUCT, _TRACE, _PREDICTION = "Matrix product", "Trace", "Prediction"
+_PRODUCT, _TRACE = "Matrix product", "Trace"
 
 
 def command(
-    traces: Annotated[
-        list[Path] | None,
-        typer.Argument(
-            metavar="[TRACE]...",
-            help="Trace in JSON or raw words; several make a sweep.",
-        ),
+    trace: Annotated[
+        Path | None,
+        typer.Argument(metavar="[TRACE]", help="Trace in JSON or raw words."),
     ] = None,
     M: Annotated[  # noqa: N803 - names of the published tool
         int | None, typer.Option("--M", help="Rows of A in the whole matrix product.", rich_help_panel=_PRODUCT)
@@ -90,56 +87,6 @@ def command(
             rich_help_panel=_TRACE,
         ),
     ] = False,
-    predicted: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE",
-            help="Prediction from Stream: slot_latency_breakdown.yaml, steady_state_trace.json, or its latency block.",
-            rich_help_panel=_PREDICTION,
-        ),
-    ] = None,
-    predicted_step: Annotated[
-        float | None,
-        typer.Option(
-            metavar="CYCLES", help="Iteration step predicted by a cost model.", hidden=True, rich_help_panel=_PREDICTION
-        ),
-    ] = None,
-    predicted_overlap: Annotated[
-        float | None,
-        typer.Option(
-            metavar="CYCLES",
-            help="Predicted overlap of an iteration with the next.",
-            hidden=True,
-            rich_help_panel=_PREDICTION,
-        ),
-    ] = None,
-    predicted_latency: Annotated[
-        float | None,
-        typer.Option(
-            metavar="CYCLES", help="Predicted latency of one iteration.", hidden=True, rich_help_panel=_PREDICTION
-        ),
-    ] = None,
-    predicted_total: Annotated[
-        float | None,
-        typer.Option(
-            metavar="CYCLES", help="Predicted cycles of all iterations.", hidden=True, rich_help_panel=_PREDICTION
-        ),
-    ] = None,
-    predicted_iterations: Annotated[
-        int | None,
-        typer.Option(metavar="N", help="Number of these iterations.", hidden=True, rich_help_panel=_PREDICTION),
-    ] = None,
-    predicted_per: Annotated[
-        Literal["iteration", "call"] | None,
-        typer.Option(
-            help=(
-                "What an iteration is in the prediction: the whole product or one kernel call. [default: iteration; "
-                "for a FILE, call]"
-            ),
-            hidden=True,
-            rich_help_panel=_PREDICTION,
-        ),
-    ] = None,
     align: Annotated[
         Literal["auto", "trace-start", "first-call"],
         typer.Option(
@@ -165,7 +112,8 @@ def command(
     core, details.md, index.json, aggregate_perf.json. Exit code 11: part of the trace is missing; the rest was
     analysed. Without TRACE, opscope looks where the published tool does, by --hwid, the sizes, --row and --col.
     """
-    from opscope.npu.workflows.aie import TilesRequest
+    from opscope.core.errors import UsageError
+    from opscope.npu.workflows.aie import TilesRequest, published_path
 
     request = TilesRequest(
         M=M,
@@ -185,37 +133,19 @@ def command(
         arch=arch,
         clock_mhz=clock_mhz,
         assume_clock=not no_assumed_clock,
-        predicted=predicted,
-        predicted_step=predicted_step,
-        predicted_overlap=predicted_overlap,
-        predicted_latency=predicted_latency,
-        predicted_total=predicted_total,
-        predicted_iterations=predicted_iterations,
-        predicted_per=predicted_per,
         align=align,
     )
-    chosen = _traces(traces, request)
-    if len(chosen) == 1:
-        _one(chosen[0], request, out if out or traces else chosen[0].parent, json, quiet=quiet)
-    else:
-        _sweep(chosen, request, out, json, quiet=quiet)
-
-
-def _traces(traces: list[Path] | None, request: TilesRequest) -> list[Path]:
-    """The traces that are named, or the one that the published tool would read."""
-    from opscope.core.errors import UsageError
-    from opscope.npu.workflows.sweep import published_path
-
-    if traces:
-        return traces
+    if trace is not None:
+        _analyze_trace(trace, request, out, json, quiet=quiet)
+        return
     usual = published_path(request)
     if usual is None:
         hint = "name it: opscope aie TRACE; or give --hwid --M --K --N --row --col to find the published tool's trace"
         raise UsageError("no trace given", hint=hint)
-    return [usual]
+    _analyze_trace(usual, request, out or usual.parent, json, quiet=quiet)
 
 
-def _one(path: Path, request: TilesRequest, out: Path | None, json: str | None, *, quiet: bool) -> None:
+def _analyze_trace(path: Path, request: TilesRequest, out: Path | None, json: str | None, *, quiet: bool) -> None:
     from opscope.core.errors import EmptyTraceError
     from opscope.core.tracebacks import tracebacks_kept
     from opscope.npu.workflows.aie import analyze_tiles, missing, write_empty, write_tiles
@@ -233,53 +163,10 @@ def _one(path: Path, request: TilesRequest, out: Path | None, json: str | None, 
         from opscope.npu.reports.terminal import tiles_summary
 
         show(tiles_summary(tiles.analysis))
-        _name(written, "report.html")
+        report = next((file for file in written if file.name == "report.html"), None)
+        if report is not None:
+            say()
+            say(f"{report} and {counted_text(len(written) - 1, 'more file')}")
     problem = missing(tiles, out)
     if problem:
         raise problem
-
-
-def _sweep(paths: list[Path], request: TilesRequest, out: Path | None, json: str | None, *, quiet: bool) -> None:
-    from opscope.core.tracebacks import tracebacks_kept
-    from opscope.npu.workflows.aie import write_tiles
-    from opscope.npu.workflows.sweep import sweep_problem, sweep_tiles, write_sweep
-
-    written: list[Path] = []
-    used: set[str] = set()
-
-    def keep(label: str, tiles: Tiles) -> None:
-        if out:
-            short = _directory(label)
-            name = short if short not in used else label.replace("/", "-")
-            used.add(name)
-            written.extend(write_tiles(tiles, out / name))
-
-    with tracebacks_kept(out) if out else nullcontext():
-        swept = sweep_tiles(paths, request, keep)
-        write_json(swept.sweep, json)
-        if out:
-            written.extend(write_sweep(swept.sweep, out))
-    if not quiet and json != "-":
-        from opscope.npu.reports.sweep import sweep_summary
-
-        show(sweep_summary(swept.sweep))
-        _name(written, "sweep.html")
-    problem = sweep_problem(swept)
-    if problem:
-        raise problem
-
-
-def _directory(label: str) -> str:
-    """A trace's name as that of a directory: without the endings of its file."""
-    name = label.replace("/", "-")
-    while name.endswith((".gz", ".zst", ".json", ".txt", ".perfetto")):
-        name = name.rpartition(".")[0]
-    return name or "trace"
-
-
-def _name(written: list[Path], first: str) -> None:
-    """Say where the report is, and how many files are next to it."""
-    report = next((path for path in written if path.name == first), None)
-    if report is not None:
-        say()
-        say(f"{report} and {counted_text(len(written) - 1, 'more file')}")

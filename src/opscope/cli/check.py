@@ -38,12 +38,13 @@ if TYPE_CHECKING:
 
 
 _TWO_PROGRAMS, _STORE = "Two programs, measured now", "Store histories"
+_NOT_FOR_TWO = ("warmup", "ablate", "ladder")
+"""Settings without an option: nothing is switched off, and ``--warmup`` is an option of the command's own."""
 _NOT = "it does not apply when"
 _TWO_SIDES = "leave it out; it needs two sides: opscope check NEW --against OLD"
-_PROGRAMS = "leave it out; set how to measure with --config FILE, or use opscope profile"
 
 
-@with_settings(("target", "rounds"), _TWO_PROGRAMS)
+@with_settings(without=_NOT_FOR_TWO, common=("target", "rounds"), group=_TWO_PROGRAMS)
 def command(
     candidate: Annotated[
         str | None,
@@ -113,6 +114,10 @@ def command(
             rich_help_panel=_TWO_PROGRAMS,
         ),
     ] = None,
+    resume: Annotated[
+        bool,
+        typer.Option("--resume", help="Finish the bundle in --out.", rich_help_panel=_TWO_PROGRAMS, hidden=True),
+    ] = False,
     asked: GivenSettings = NOTHING_GIVEN,
     config: Annotated[
         Path | None,
@@ -139,19 +144,18 @@ def command(
     Programs are measured now, interleaved, into one bundle; bundles and traces are judged as they are. --new judges
     every series of a store against its history.
 
-    `opscope profile NEW --against OLD` also measures two programs, with all of its options. Both get the same inputs.
+    Two programs get the same inputs, and all other options of `opscope profile` apply (see --help-all).
 
     Exit code 0: passed. 1: slower by more than the threshold, or beyond a budget. 14: too few or too noisy
     measurements to tell. 20: measured, but not trustworthy. 13: the two sides are not comparable. 15: a file of a
     bundle changed after the measurement. Results are written before it exits.
     """
-    from opscope.api import check_kinds, default_directory
+    from opscope.api import check_kinds
     from opscope.core.errors import UsageError
-    from opscope.machine.clock import SystemClock
 
     share = threshold_share(threshold)
     outputs = GateOutputs(inconclusive == "pass", quiet, json, markdown, junit, annotations)
-    given: dict[str, object] = {"--out": out, "--config": config, **asked.words}
+    given: dict[str, object] = {"--out": out, "--config": config, "--resume": resume or None, **asked.words}
     if new is not None:
         _check_no_sides(candidate, against, new, store)
         refuse(
@@ -187,15 +191,23 @@ def command(
     elif check_kinds(candidate, against):
         from opscope.analysis.work.gate import with_time
 
-        refuse(
-            {"--warmup": warmup, "--force": force or None}, "it is only for sides that are already measured", _PROGRAMS
-        )
-        place = out or default_directory(candidate, SystemClock().now())
+        refuse({"--force": force or None}, "it is only for sides that are already measured", "leave it out")
+        if warmup is not None:
+            asked = GivenSettings(asked.given | {"warmup": _warmup_calls(warmup)})
+        bundle = _bundle_directory(candidate, out, resume=resume)
         counted = (
             _counted(candidate, against, share) if work else None
         )  # first: what it lacks must not cost a measurement
         done = measured(
-            candidate, against, place, _settings(config, asked), threshold=share, budget=budget, quiet=quiet
+            candidate,
+            against,
+            bundle,
+            _settings(config, asked),
+            threshold=share,
+            budget=budget,
+            quiet=quiet,
+            resume=resume,
+            named=set(asked.words),
         )
         report = with_time(counted, done.decision) if counted else done.decision
         if not quiet:
@@ -230,6 +242,28 @@ def _settings(config: Path | None, settings: GivenSettings) -> Settings:
     base = Settings(ceilings=False) if config is None else read_settings(config)
     ceilings = base.ceilings or False
     return typed_options(msgspec.structs.asdict(base) | {"ceilings": ceilings} | settings.given, Settings)
+
+
+def _bundle_directory(candidate: str, out: Path | None, *, resume: bool) -> Path:
+    """Return the directory that two programs are measured into; a new one of today unless the user names one."""
+    from opscope.api import default_directory
+    from opscope.core.errors import UsageError
+    from opscope.machine.clock import SystemClock
+
+    if resume and out is None:
+        raise UsageError("needs the bundle to finish", where="--resume", hint="name its directory with --out DIR")
+    return out or default_directory(candidate, SystemClock().now())
+
+
+def _warmup_calls(text: str) -> int:
+    """Return the number of warm-up calls of each process; two programs that are measured now need one."""
+    from opscope.core.errors import UsageError
+
+    count = warmup_count(text)
+    if not isinstance(count, int):
+        hint = "give a number; auto is for sides that are already measured"
+        raise UsageError("two programs are measured with a number of warm-up calls", where="--warmup", hint=hint)
+    return count
 
 
 def _check_no_sides(candidate: str | None, against: str | None, new: str, store: str | None) -> None:

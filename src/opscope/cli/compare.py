@@ -11,7 +11,6 @@ from opscope.cli.output import (
     JsonOption,
     QuietOption,
     WarmupOption,
-    note_unhashed,
     show,
     warmup_count,
     write,
@@ -62,7 +61,6 @@ def command(
         from opscope.reports.document.terminal import terminal_document
 
         show(terminal_document(document))
-        note_unhashed((baseline, candidate))
 
 
 def _document(comparison: Comparison | TilesComparison) -> Document:

@@ -9,23 +9,21 @@ import typer
 
 from opscope.cli.output import STANDARD_OUTPUT, QuietOption, WarmupOption, output_target, say, warmup_count, write
 
-_MLFLOW, _OPENMETRICS, _PERFETTO, _STORE = "mlflow", "openmetrics", "perfetto", "store:"
+_PERFETTO = "perfetto"
 
 
 def command(
     path: Annotated[
         str,
-        typer.Argument(
-            help="A trace, a directory of traces, a bundle, an Arm kit run, or RUN#variant; a program; store:FILTER."
-        ),
+        typer.Argument(help="A trace, a directory of traces, a bundle, an Arm kit run, or RUN#variant; a program."),
     ],
     to: Annotated[
         str,
         typer.Option(
             "--to",
             metavar="FORMAT",
-            help="csv, parquet, perfetto, speedscope, folded, pprof, sarif, openmetrics, github-benchmark, bencher, "
-            "mlflow, model-card, model-explorer, tables, kit-csv, kit, or a format of a plug-in.",
+            help="csv, parquet, perfetto, speedscope, github-benchmark, model-explorer, tables, kit-csv, kit, or a "
+            "format of a plug-in.",
         ),
     ],
     out: Annotated[
@@ -38,20 +36,13 @@ def command(
     ] = None,
     by: Annotated[
         str | None,
-        typer.Option(metavar="operator|module", help="What stacks (speedscope, folded, pprof) are built from."),
+        typer.Option(metavar="operator|module", help="What the stacks of speedscope are built from."),
     ] = None,
     program: Annotated[
         Path | None, typer.Option(metavar="MODEL.pte", help="The traced program; a bundle has its own.")
     ] = None,
     etrecord: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Its export record (.etrecord): adds modules and source lines.")
-    ] = None,
-    device: Annotated[
-        str | None,
-        typer.Option(metavar="NAME", help="Machine name for openmetrics. [default: its CPU and system]", hidden=True),
-    ] = None,
-    commit: Annotated[
-        str | None, typer.Option(metavar="TEXT", help="Measured commit, for openmetrics.", hidden=True)
     ] = None,
     opened: Annotated[
         bool, typer.Option("--open", help="With perfetto: open the file in ui.perfetto.dev, which reads it from here.")
@@ -68,16 +59,13 @@ def command(
 
     Example: opscope convert BUNDLE#baseline --to model-explorer --out graphs
 
-    Example: opscope convert store: --to openmetrics --out metrics.txt
-
     Every event: csv and parquet, which opscope can read back; perfetto, for ui.perfetto.dev; kit-csv, for scripts
-    written for Arm's profiling kit; kit, a whole run directory of it. Aggregated: speedscope and folded, for flame
-    graphs; pprof, for `go tool pprof`; model-explorer, the program's graph with values on its nodes; tables, operators
-    and categories as CSV. For collectors: openmetrics, github-benchmark, bencher, and mlflow, whose --out is a
-    tracking URI; model-card for the Hugging Face Hub; sarif, findings with source lines.
+    written for Arm's profiling kit; kit, a whole run directory of it. Aggregated: speedscope, for flame graphs;
+    model-explorer, the program's graph with values on its nodes; tables, operators and categories as CSV;
+    github-benchmark, figures that github-action-benchmark follows.
 
-    For a bundle, csv, parquet, pprof, sarif and kit-csv contain the accelerated variant, other formats all variants. A
-    store gives the newest run of each series. Without --out, files go next to PATH.
+    For a bundle, csv, parquet and kit-csv contain the accelerated variant, other formats all variants. Without --out,
+    files go next to PATH.
     """
     from opscope.api import convert, converted
     from opscope.workflows.reports.conversion import ConvertOptions
@@ -86,13 +74,7 @@ def command(
         from opscope.core.errors import UsageError
 
         raise UsageError("only a perfetto file can be opened", where="--open", hint="leave it out, or --to perfetto")
-    if to == _MLFLOW:
-        _track(path, out, commit, quiet=quiet)
-        return
-    if path.startswith(_STORE):
-        _store(path.removeprefix(_STORE), to, out, quiet=quiet)
-        return
-    count, options = warmup_count(warmup), ConvertOptions(program, etrecord, by, device, commit)
+    count, options = warmup_count(warmup), ConvertOptions(program, etrecord, by)
     if out == STANDARD_OUTPUT:
         write(converted(path, to, warmup=count, options=options), out)
         return
@@ -104,25 +86,3 @@ def command(
             from opscope.workflows.reports.serving import open_in_perfetto
 
             open_in_perfetto(file, lambda link: say(f"open {link}", err=True))
-
-
-def _track(path: str, uri: str | None, commit: str | None, *, quiet: bool) -> None:
-    """Log a bundle in MLflow; what is printed are the identifiers of its runs."""
-    from opscope.api import track
-
-    for run in track(path, None if uri == STANDARD_OUTPUT else uri, commit=commit):
-        if not quiet:
-            say(run)
-
-
-def _store(where: str, to: str, out: str | None, *, quiet: bool) -> None:
-    """Write the metrics of the newest run of each series of a store."""
-    from opscope.api import store_metrics
-    from opscope.core.errors import UsageError
-
-    if to != _OPENMETRICS:
-        raise UsageError("a store can be written as openmetrics only", where="--to", hint="or name a bundle")
-    target = out or "opscope-store.openmetrics.txt"
-    write(store_metrics(where), target)
-    if not quiet and target != STANDARD_OUTPUT:
-        say(target)

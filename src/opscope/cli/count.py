@@ -8,7 +8,17 @@ from typing import TYPE_CHECKING, Annotated
 import msgspec
 import typer
 
-from opscope.cli.output import JsonOption, QuietOption, say, show, split_words, write_json
+from opscope.cli.output import (
+    STANDARD_OUTPUT,
+    JsonOption,
+    QuietOption,
+    output_target,
+    say,
+    show,
+    split_words,
+    write,
+    write_json,
+)
 from opscope.cli.shared.measuring import OPTIONS
 from opscope.machine.instructions import SME_BITS, SVE_BITS
 
@@ -43,7 +53,10 @@ def command(
         str, typer.Option(metavar="NAME[:N],...", help="Methods to call, as in `opscope profile`.")
     ] = "",
     receipt: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Write a receipt of the counts, to verify elsewhere.")
+        str | None,
+        typer.Option(
+            metavar="FILE|-", callback=output_target, help="Write a receipt of the counts, to verify elsewhere."
+        ),
     ] = None,
     verify: Annotated[
         Path | None,
@@ -63,11 +76,10 @@ def command(
     from opscope.analysis.work.receipt import CountRequest, receipt_of
     from opscope.api import count, keep_counts
     from opscope.bundle.bundle import is_bundle
-    from opscope.core.files import write_atomically
     from opscope.core.json import to_json
 
     if verify is not None:
-        _verify(model, verify, quiet=quiet)
+        _verify(model, verify, target, quiet=quiet)
         return
     request = CountRequest(
         inputs=list(input or ()),
@@ -81,30 +93,34 @@ def command(
     )
     result = count(model, **msgspec.structs.asdict(request))
     if receipt is not None:
-        write_atomically(receipt, to_json(receipt_of(result, request)))
+        write(to_json(receipt_of(result, request)), receipt)
     write_json(result, json)
     if is_bundle(Path(model)):
         keep_counts(model, result)
-    if not quiet and json != "-":
+    if not quiet and STANDARD_OUTPUT not in {json, receipt}:
         from opscope.reports.document.terminal import terminal_document
         from opscope.reports.work import work_document
 
         show(terminal_document(work_document(result)))
 
 
-def _verify(model: str, receipt: Path, *, quiet: bool) -> None:
-    """Count again, and say what is otherwise."""
+def _verify(model: str, receipt: Path, target: str, *, quiet: bool) -> None:
+    """Count again, and report what differs from a receipt."""
     from opscope.core.errors import RegressionError
     from opscope.workflows.measure.counting import verify_work
 
-    found, others = verify_work(model, receipt)
-    if not found:
+    problems, changed_files = verify_work(model, receipt, target)
+    if not problems:
         if not quiet:
             say(f"{model}: every operator matches {receipt}")
         return
-    more = f" (and {len(found) - _SHOWN} more)" if len(found) > _SHOWN else ""
-    hint = f"files that differ from the receipt's may be the cause: {', '.join(others)}" if others else None
-    raise RegressionError(f"not what {receipt} states: {'; '.join(found[:_SHOWN])}{more}", where=model, hint=hint)
+    more = f" (and {len(problems) - _SHOWN} more)" if len(problems) > _SHOWN else ""
+    cause = f"files that differ from the receipt's may be the cause: {', '.join(changed_files)}"
+    raise RegressionError(
+        f"not what {receipt} states: {'; '.join(problems[:_SHOWN])}{more}",
+        where=model,
+        hint=cause if changed_files else None,
+    )
 
 
 def _sizes(words: Sequence[str]) -> dict[str, int]:

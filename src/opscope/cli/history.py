@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
@@ -39,15 +38,9 @@ def command(
     since: Annotated[
         str, typer.Option(metavar="DATE", help="Show only changes since this date; all runs are analysed.")
     ] = "",
-    known: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="File of acknowledged changes; need not exist.")
-    ] = None,
-    acknowledge: Annotated[
-        str | None, typer.Option(metavar="NOTE", help="Add the changes shown to --known FILE, with this note.")
-    ] = None,
     fail_on: Annotated[
         Literal["none", "new"],
-        typer.Option("--fail-on", help="new: exit code 1 on an unacknowledged regression."),
+        typer.Option("--fail-on", help="new: exit code 1 on a regression that is shown."),
     ] = "none",
     html: Annotated[
         str | None,
@@ -64,13 +57,9 @@ def command(
 
     Example: opscope history latency --by version --where model=mobilenet_v3_small,role=accelerated
     """
-    from opscope.api import acknowledge_changes, check_new_changes, stored_history
-    from opscope.core.errors import UsageError
+    from opscope.api import check_new_changes, stored_history
 
-    if acknowledge is not None and (known is None or not acknowledge.strip()):
-        hint = "--known known-changes.json --acknowledge 'new compiler, accepted'"
-        raise UsageError("needs a note, and --known for the file that keeps it", where="--acknowledge", hint=hint)
-    result = stored_history(metric, store, by=by, where=where, since=since, known=known)
+    result = stored_history(metric, store, by=by, where=where, since=since)
     write_json(result, json)
     if html is not None:
         from opscope.core.tracebacks import page
@@ -83,9 +72,5 @@ def command(
         show(history_summary(result))
         if html is not None:
             say(f"page: {html}")
-    if acknowledge is not None and known is not None:
-        added = acknowledge_changes(result, known, acknowledge)
-        if not quiet and STANDARD_OUTPUT not in {json, html}:
-            say(f"acknowledged: {added} in {known}")
-    elif fail_on == "new":
+    if fail_on == "new":
         check_new_changes(result)

@@ -28,8 +28,8 @@ def command(
         list[str],
         typer.Argument(
             metavar="PATH...",
-            help="A bundle, Arm kit run, XNNPACK log, list of kernels, kernels.counts, or text of perf script, "
-            "simpleperf, sample or xctrace export; PATH#variant names the variant.",
+            help="A bundle, Arm kit run, XNNPACK log, list of kernels, or kernels.counts; PATH#variant names the "
+            "variant.",
         ),
     ],
     isa: Annotated[
@@ -42,6 +42,10 @@ def command(
     count: Annotated[
         bool, typer.Option("--count", help="First rerun every variant of the bundles and count its kernels.")
     ] = False,
+    target: Annotated[
+        str,
+        typer.Option(metavar="NAME", help="With --count: where the bundle ran, if it names a device or a program."),
+    ] = "auto",
     every: Annotated[bool, typer.Option("--all", help="Also list kernels that were not found.")] = False,
     library: Annotated[Path | None, typer.Option(metavar="FILE", help="The XNNPACK backend library that ran.")] = None,
     json: JsonOption = None,
@@ -58,7 +62,7 @@ def command(
 
     Example: opscope kernels BUNDLE --count --isa sme2,sme
 
-    Example: opscope kernels BUNDLE perf.txt#accelerated --md kernels.md
+    Example: opscope kernels BUNDLE --md kernels.md
 
     Enabled does not mean used: a kernel may be registered, or in the library, and never run. Counting runs go to the
     bundle's evidence arm; their timings are never used.
@@ -72,7 +76,7 @@ def command(
 
     wanted = kernel_filter(split_words(isa), split_words(dtype), split_words(op))
     if count:
-        _count(paths, quiet=quiet)
+        _count(paths, target, quiet=quiet)
     view = kernels(paths, wanted=wanted, every=every, library=library)
     write_json(view, json)
     if md:
@@ -83,7 +87,7 @@ def command(
         show(terminal_document(kernel_document(view)))
 
 
-def _count(paths: Sequence[str], *, quiet: bool) -> None:
+def _count(paths: Sequence[str], target: str, *, quiet: bool) -> None:
     from opscope.api import count_kernels
     from opscope.core.errors import UsageError
     from opscope.workflows.kernel_view import split_label
@@ -92,7 +96,9 @@ def _count(paths: Sequence[str], *, quiet: bool) -> None:
     if not bundles:
         raise UsageError("none of the paths is a bundle", where="--count", hint="create one first with opscope profile")
     for path in bundles:
-        runs = count_kernels(path, progress=lambda name: None if quiet else say(f"counting: {name}", err=True))
+        runs = count_kernels(
+            path, stated=target, progress=lambda name: None if quiet else say(f"counting: {name}", err=True)
+        )
         from opscope.core.errors import RunError
 
         failed = [run for run in runs if run.failure]

@@ -161,8 +161,6 @@ _NEVER = "Runs none of your code: reads files and never executes them."
 _MOMENT_SECONDS = 0.05
 _DIRECTORIES = {"csv", "kit_csv", "out", "directory"}
 """Parameters that name a directory to write into, beside those that name a file, whose metavar ends with ``|-``."""
-_WRITTEN_BACK = {"known"}
-"""Files that are read and written again."""
 
 
 def code_notice(command: str) -> str:
@@ -311,7 +309,7 @@ def main() -> NoReturn:
     try:
         with failures_of_command() as failures:
             try:
-                app()
+                app(prog_name="opscope")
             finally:
                 _tell_failures(failures)
     except OpscopeError as error:
@@ -471,7 +469,7 @@ class GatedCommand(HelpCommand):
 def is_output(parameter: Parameter) -> bool:
     """Whether a parameter names what is written."""
     metavar, name = str(getattr(parameter, "metavar", "") or ""), parameter.name or ""
-    return metavar.endswith("|-") or name in _DIRECTORIES | _WRITTEN_BACK
+    return metavar.endswith("|-") or name in _DIRECTORIES
 
 
 def _check(parameters: list[Parameter], values: dict[str, object]) -> None:

@@ -64,6 +64,16 @@ WarmupOption = Annotated[
     str | None,
     typer.Option(metavar="N|auto", help="Warm-up inferences to discard per process; 0: none."),
 ]
+BaselineOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME", help="Variant or experiment that others are compared with. [default: as the file says]"
+    ),
+]
+CandidateOption = Annotated[
+    str | None,
+    typer.Option(metavar="NAME", help="Variant or experiment that is compared with --baseline."),
+]
 StoreOption = Annotated[
     str | None,
     typer.Option("--store", metavar="DIR|URL", help="The store. [default: $OPSCOPE_STORE, else opscope-store]"),
@@ -108,14 +118,6 @@ def write_json(value: msgspec.Struct | Sequence[msgspec.Struct], target: str | N
 
     if target:
         write(to_json(value), target)
-
-
-def note_unhashed(paths: Iterable[str | Path]) -> None:
-    """Say on standard error which bundles state no hashes of what they measured; they are used anyway."""
-    from opscope.workflows.analyze.sides import unhashed_note
-
-    for note in filter(None, map(unhashed_note, paths)):
-        say(f"note:  {note}", err=True)
 
 
 def warmup_count(text: str | None) -> int | Literal["auto"] | None:

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from opscope.cli.output import QuietOption, note_unhashed, say, split_words
+from opscope.cli.output import BaselineOption, CandidateOption, QuietOption, say, split_words
 
 
 def command(
@@ -15,7 +15,7 @@ def command(
         list[Path],
         typer.Argument(
             metavar="BUNDLE...",
-            help="Directories that `opscope profile` or the Arm kit wrote; several give one report.",
+            help="Directories that `opscope profile`, `run` or the Arm kit wrote; several bundles give one report.",
         ),
     ],
     formats: Annotated[
@@ -33,17 +33,16 @@ def command(
     program: Annotated[
         Path | None, typer.Option(metavar="FILE.pte", help="Program of an Arm kit run, if it has moved.")
     ] = None,
-    baseline: Annotated[str | None, typer.Option(metavar="NAME", help="Baseline experiment of an Arm kit run.")] = None,
-    candidate: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Candidate experiment, with --baseline.")
-    ] = None,
+    baseline: BaselineOption = None,
+    candidate: CandidateOption = None,
     quiet: QuietOption = False,
 ) -> None:
     """Write the reports of bundles; several give one report.
 
     Computes the reports from the traces and writes them into the bundle; for an Arm kit run, into opscope/ in its
-    directory. Several bundles, of platforms or of versions, give one report: combined.html, combined.md and
-    combined.json. --baseline and --candidate choose the experiments of a kit run, if its config does not.
+    directory. Several bundles, of platforms or of versions, or all in the output directory of `opscope run`, give one
+    report: combined.html, combined.md and combined.json. --baseline and --candidate choose which variants or
+    experiments are compared, in each of them.
 
     Example: opscope report opscope-out/mobilenet_v3_small-20260102-101500 --format html
 
@@ -54,8 +53,6 @@ def command(
     for path in _written(bundles, split_words(formats), out, title, program, baseline, candidate):
         if not quiet:
             say(path)
-    if not quiet:
-        note_unhashed(bundles)
 
 
 def _written(
@@ -70,14 +67,15 @@ def _written(
     """The files of the one report, or of the combined one."""
     from opscope.api import combined_report, report
     from opscope.core.errors import UsageError
+    from opscope.workflows.reports.reports import bundles_in
 
-    if len(bundles) == 1:
-        compared = (baseline, candidate) if baseline or candidate else None
-        return report(bundles[0], formats, out=out, title=title, program=program, compared=compared)
-    of_a_kit_run = {"program": program, "baseline": baseline, "candidate": candidate}
-    if given := next((name for name, value in of_a_kit_run.items() if value), None):
-        raise UsageError("it applies to one run", where=f"--{given}", hint="report each run separately")
-    if out is None:
+    compared = (baseline, candidate) if baseline or candidate else None
+    directories = [directory for path in bundles for directory in bundles_in(path)]
+    if len(directories) == 1:
+        return report(directories[0], formats, out=out, title=title, program=program, compared=compared)
+    if program:
+        raise UsageError("it applies to one run", where="--program", hint="report each run separately")
+    if out is None and len(bundles) > 1:
         problem = "a report on several bundles needs an output directory"
         raise UsageError(problem, where="--out", hint="name it with --out DIR")
-    return combined_report(bundles, out, formats, title=title)
+    return combined_report(directories, out or bundles[0], formats, title=title, compared=compared)

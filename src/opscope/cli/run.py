@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from opscope.cli.output import (
+    BaselineOption,
+    CandidateOption,
     JsonOption,
     PowerOption,
     QuietOption,
@@ -61,6 +63,8 @@ def command(
     ] = None,
     remote_device: RemoteDeviceOption = None,
     power: PowerOption = None,
+    baseline: BaselineOption = None,
+    candidate: CandidateOption = None,
     asked: GivenSettings = NOTHING_GIVEN,
     scheduler: Annotated[
         str | None, typer.Option(metavar="ADDRESS", help="Run them on the workers of this Dask scheduler.")
@@ -83,6 +87,9 @@ def command(
         raise UsageError("nothing is run with --analysis-only", where="--resume", hint="leave out one of the two")
     if analysis_only and scheduler:
         raise UsageError("nothing is run with --analysis-only", where="--scheduler", hint="leave out one of the two")
+    if analysis_only and (baseline or candidate):
+        hint = "opscope report DIR --baseline NAME --candidate NAME"
+        raise UsageError("roles are chosen when variants run", where="--baseline", hint=hint)
     if more and not only:
         hint = "give one; names of experiments follow --only"
         raise UsageError(f"there are several configurations: {', '.join([str(config), *more])}", hint=hint)
@@ -97,6 +104,8 @@ def command(
         resume=resume,
         target=phone_name(target, remote_device, power),
         oversubscribe=settings.oversubscribe,
+        baseline=baseline,
+        candidate=candidate,
     )
     words = _words(
         config,
@@ -106,6 +115,8 @@ def command(
         remote_device=remote_device,
         power=power,
         scheduler=scheduler,
+        baseline=baseline,
+        candidate=candidate,
         lock=asked.given.get("lock"),
         lock_limit=asked.given.get("lock_limit"),
     )
@@ -191,10 +202,10 @@ def _tell(done: RunReport) -> None:
 def _line(compared: Comparison) -> str:
     from opscope.reports.content.content import speedup_text
     from opscope.reports.document.blocks import verdict_text
-    from opscope.reports.document.messages import grade_text
+    from opscope.reports.document.messages import COMPARISON, grade_text
 
     sides = f"{compared.candidate.label} against {compared.baseline.label}"
-    grade = f" (measurement quality: {grade_text(compared.end_to_end.grade)})" if compared.end_to_end.grade else ""
+    grade = f" ({COMPARISON} {grade_text(compared.end_to_end.grade)})" if compared.end_to_end.grade else ""
     texts = [
         f"{f'{method}: ' if method else ''}{speedup_text(end)}, {end.reason or verdict_text(end.verdict)}"
         for method, end in compared.verdicts.items()

@@ -55,9 +55,6 @@ def add(
     recompute: Annotated[
         bool, typer.Option("--recompute", help="Analyse the traces again, even if the bundle has analyses.")
     ] = False,
-    backfill: Annotated[
-        bool, typer.Option("--backfill", help="Insert old runs into histories by start time, not at the end.")
-    ] = False,
     scheduler: SchedulerOption = None,
     jobs: Annotated[int, typer.Option(metavar="N", min=1, help="Worker processes on this machine.")] = 1,
     json: JsonOption = None,
@@ -77,27 +74,30 @@ def add(
         done = add_to_store(
             paths,
             store,
-            given=BundleLabels(device, commit, backfill),
+            given=BundleLabels(device, commit),
             where=Where(scheduler, jobs),
             recompute=recompute,
             progress=progress,
+            notify=notice,
         )
     write_json(done, json)
-    for path, problem in done.damaged.items():
-        notice(f"{path}: {problem}; `opscope store verify` says more")
     if not quiet and json != "-":
         for entry in done.added[:_FEW]:
             say(f"added {entry.bundle[:12]} {entry.model}, {entry.device}: {', '.join(entry.variants)}")
         if len(done.added) > _FEW:
             say(f"added {len(done.added) - _FEW} more")
         counts = f"{len(done.added)} added, {done.known} already there, {len(done.skipped)} left out"
-        say(f"{counts}, {done.checked} checked against their traces: {done.store}")
+        unchecked = len(done.added) - done.checked
+        checks = f"{done.checked} checked against their traces, {unchecked} not checked"
+        say(f"{counts}, {checks}: {done.store}")
     _check_whole(done)
 
 
 @app.command()
 def query(
-    sql: Annotated[str, typer.Argument(metavar="SQL", help="One SELECT over the views (see `opscope store views`).")],
+    sql: Annotated[
+        str | None, typer.Argument(metavar="SQL", help="One SELECT over the views; with --views, a view.")
+    ] = None,
     store: StoreOption = None,
     output: Annotated[
         Literal["table", "csv", "json", "parquet"], typer.Option("--format", help="Output format.")
@@ -111,6 +111,9 @@ def query(
         typer.Option("--as-of", metavar="WHEN", help="Query an earlier version: a date and time, or a commit number."),
     ] = None,
     limit: Annotated[int, typer.Option(metavar="N", min=0, help="Maximum number of rows; 0: no limit.")] = 10_000,
+    views: Annotated[
+        bool, typer.Option("--views", help="List the views, or the columns of one, with their types and meanings.")
+    ] = False,
 ) -> None:
     """Query the store.
 
@@ -119,6 +122,12 @@ def query(
     from opscope.api import query_stream
     from opscope.core.errors import UsageError
 
+    if views:
+        _list_views(sql)
+        return
+    if sql is None:
+        hint = "opscope store query 'SELECT ...'; --views lists what can be asked"
+        raise UsageError("needs a query", where="SQL", hint=hint)
     if output == "parquet" and out is None:
         raise UsageError("Parquet is not text", where="--format", hint="write it to a file: --out FILE")
     with query_stream(sql, store, as_of=as_of, limit=limit or None) as stream:
@@ -130,31 +139,8 @@ def query(
             from opscope.fleet.reports.answer import answer_parts
 
             write(answer_parts(stream.columns, stream.types, stream.parts(), output), out or STANDARD_OUTPUT)
-    if stream.cut:
+    if stream.is_cut:
         notice(f"stopped after {limit:,} rows; --limit 0 writes all of them")
-
-
-@app.command()
-def views(
-    view: Annotated[
-        str | None, typer.Argument(metavar="VIEW", help="Show the columns of this view. [default: all views]")
-    ] = None,
-) -> None:
-    """List the views, or the columns of one, with their types and meanings.
-
-    Example: opscope store views operators
-    """
-    from opscope.core.errors import NotFoundError, did_you_mean
-    from opscope.fleet.store.schema import TABLES
-
-    if view is None:
-        for table in TABLES.values():
-            say(f"{table.name:<10} {len(table.columns):>3} columns; a row is {table.row}")
-        return
-    if view not in TABLES:
-        raise NotFoundError("there is no such view", where=view, hint=did_you_mean(view, TABLES))
-    for column in TABLES[view].columns:
-        say(f"{column.name:<21} {column.type.sql:<10} {column.meaning}")
 
 
 @app.command(name="list")
@@ -220,37 +206,6 @@ def remove(
 
 
 @app.command()
-def verify(store: StoreOption = None, json: JsonOption = None, quiet: QuietOption = False) -> None:
-    """Read every file of the store and compare it with what was written.
-
-    Example: opscope store verify
-
-    Exit code 15 when a file is missing or damaged.
-    """
-    from opscope.api import verify_store
-    from opscope.core.errors import InvalidBundleError
-    from opscope.core.units import counted_text, size_text
-
-    result = verify_store(store)
-    write_json(result, json)
-    if not quiet and json != "-":
-        for fault in result.faults:
-            lost = f" ({counted_text(len(fault.bundles), 'bundle')})" if fault.bundles else ""
-            say(f"{fault.path}: {fault.problem}{lost}")
-        held = (
-            f"{counted_text(result.bundles, 'bundle')}, {counted_text(result.files, 'file')}, {size_text(result.size)}"
-        )
-        say(f"{held}; {counted_text(len(result.leftovers), 'leftover')}")
-        if result.unanchored:
-            commits = counted_text(result.unanchored, "commit")
-            say(f"{commits} newer than the anchor: their command was interrupted or is still running; nothing is lost")
-    if result.faults:
-        problem = f"{counted_text(len(result.faults), 'file')} missing or damaged: {result.faults[0].path}"
-        hint = "restore the files from a copy, or add the bundles to a new store"
-        raise InvalidBundleError(problem, where=result.store, hint=hint)
-
-
-@app.command()
 def report(
     out: Annotated[Path, typer.Option(metavar="DIR", help="Where to write fleet.html, fleet.md and fleet.json.")],
     store: StoreOption = None,
@@ -273,21 +228,20 @@ def report(
             say(path)
 
 
-@app.command()
-def compact(store: StoreOption = None, quiet: QuietOption = False) -> None:
-    """Merge many small files into a few large ones; `add` does so automatically at a hundred files.
+def _list_views(view: str | None) -> None:
+    """Print the views of a store, or the columns of one."""
+    from opscope.core.errors import NotFoundError, did_you_mean
+    from opscope.fleet.store.schema import TABLES
 
-    Example: opscope store compact
-
-    Deletes only files that were replaced more than a week ago.
-    """
-    from opscope.api import compact_store
-    from opscope.core.units import counted_text
-
-    done = compact_store(store)
-    if not quiet:
-        deleted = counted_text(done.deleted, "replaced file")
-        say(f"{counted_text(done.before, 'file')} became {done.after}; {deleted} deleted")
+    if view is None:
+        for table in TABLES.values():
+            say(f"{table.name:<10} {len(table.columns):>3} columns; a row is {table.row}")
+        say("`opscope store query --views VIEW` lists the columns of one")
+        return
+    if view not in TABLES:
+        raise NotFoundError("there is no such view", where=view, hint=did_you_mean(view, TABLES))
+    for column in TABLES[view].columns:
+        say(f"{column.name:<21} {column.type.sql:<10} {column.meaning}")
 
 
 def _check_whole(done: AddReport) -> None:

@@ -34,23 +34,33 @@ def command(
 ) -> None:
     """Check files, hashes, traces and figures of a bundle.
 
+    Of the output directory of `opscope run`, all its bundles are checked.
+
     Example: opscope validate mb --json validation.json
 
     Exit code 0: every check passed or had nothing to check. 15: a check failed; each failure is listed with its place
     and what to do. 8: not a bundle. Changes nothing. Results are written before it exits.
     """
     from opscope.api import validate
+    from opscope.core.errors import UsageError
     from opscope.reports.document.markdown import markdown_document
     from opscope.reports.document.terminal import terminal_document
     from opscope.reports.validation import validation_document
+    from opscope.workflows.reports.reports import bundles_in
 
-    validation = validate(bundle, like=like)
-    write_json(validation, json)
-    if markdown:
-        write(markdown_document(validation_document(validation), level=2).encode(), markdown)
-    if not quiet and STANDARD_OUTPUT not in {json, markdown}:
-        show(terminal_document(validation_document(validation)))
-    _decide(validation)
+    directories = bundles_in(bundle)
+    if len(directories) > 1 and (json or markdown):
+        problem = f"there are {len(directories)} bundles in {bundle}"
+        raise UsageError(problem, where="--json" if json else "--markdown", hint="validate them one by one")
+    validations = [validate(directory, like=like) for directory in directories]
+    for validation in validations:
+        write_json(validation, json)
+        if markdown:
+            write(markdown_document(validation_document(validation), level=2).encode(), markdown)
+        if not quiet and STANDARD_OUTPUT not in {json, markdown}:
+            show(terminal_document(validation_document(validation)))
+    for validation in validations:
+        _decide(validation)
 
 
 def _decide(validation: Validation) -> None:

@@ -1,10 +1,4 @@
-"""Writing files so that a reader sees the old content or the new one, and that what the system refuses is said.
-
-Files of opscope's own places (bundles, stores, the cache) are written by :func:`write_atomically` or
-:func:`write_new`, what a user asked for by :func:`opscope.core.outputs.write_outputs`, which asks whether it may
-replace what is there. Scratch files of its own processes are the exception. ``tests/house/test_one_writer.py`` holds
-the sources against it.
-"""
+"""Reading regular files, what paths mean, and what the system's refusals mean to a user."""
 
 from __future__ import annotations
 
@@ -12,16 +6,14 @@ import contextlib
 import errno
 import hashlib
 import os
-import shutil
 import stat
-import sys
-from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
 from opscope.core.errors import StorageError, TraceFormatError, reading
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
 
 _MORE_SPACE = "free some space or choose another place; what was already measured is kept"
 _ELSEWHERE = "choose another place; what was already measured is kept"
@@ -115,8 +107,6 @@ def _kind(mode: int) -> str | None:
 
 
 _BLOCK = 1 << 20
-_LONGEST_STEM = 32
-"""Letters of a file's name in that of its temporary file, which must not be too long where the name itself is not."""
 _DESCRIPTORS = ("/dev/fd", "/proc/self/fd", "/proc/thread-self/fd")
 
 
@@ -136,43 +126,6 @@ def text_of(path: Path) -> str:
         return path.read_text(encoding="utf-8", errors="replace").strip()
     except OSError:
         return ""
-
-
-def write_atomically(path: Path, content: bytes | Iterable[bytes | memoryview], *, follow: bool = True) -> None:
-    """Write a file: a regular or new one in one step and durably, anything else directly.
-
-    A file that is there keeps its mode, and its owner where the system allows it. Links are followed, and stay links.
-    A device, a FIFO or an open descriptor (``/dev/stdout``, ``/dev/fd/63`` of a process substitution) holds nothing
-    that could be replaced: it is opened and written to.
-    """
-    with written_atomically(path, follow=follow) as file:
-        file.writelines([content] if isinstance(content, bytes) else content)
-
-
-@contextlib.contextmanager
-def written_atomically(
-    path: Path, *, follow: bool = True, may_replace: Callable[[Path, Path], None] | None = None
-) -> Iterator[IO[bytes]]:
-    """A file to write to, as by :func:`write_atomically`: it comes to its place when the block ends without error."""
-    with storage_errors(path):
-        real = Path(os.path.realpath(path)) if follow else path
-        with _stream(path) if follow and is_stream(path) else _replacement(real, may_replace) as file:
-            yield file
-
-
-def write_new(path: Path, content: bytes) -> bool:
-    """Write a file that is not there yet; anything but a regular file is written to directly.
-
-    Returns whether it was written; False: something is there, and stays as it is.
-    """
-    with storage_errors(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            with _stream(path) if is_stream(path) else _created(path) as file:
-                file.write(content)
-        except FileExistsError:
-            return False
-        return True
 
 
 def is_stream(path: Path) -> bool:
@@ -196,95 +149,6 @@ def descriptor_of(path: Path) -> int | None:
             return None
         path = path.parent / os.readlink(path)  # noqa: PTH115 - text, which joins with a directory
     return None
-
-
-@contextlib.contextmanager
-def _stream(path: Path) -> Iterator[IO[bytes]]:
-    """What is there, neither created nor truncated; an open descriptor goes on where it stands."""
-    descriptor = descriptor_of(path)
-    if descriptor is None:
-        opened = os.open(path, os.O_WRONLY | os.O_NOCTTY)
-    else:
-        for printed in filter(None, (sys.stdout, sys.stderr)):  # None where they were closed
-            printed.flush()
-        opened = os.dup(descriptor)
-    with os.fdopen(opened, "wb") as file:
-        yield file
-
-
-@contextlib.contextmanager
-def _replacement(path: Path, may_replace: Callable[[Path, Path], None] | None) -> Iterator[IO[bytes]]:
-    """A file that takes the place of what is there at the end of the block."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name[:_LONGEST_STEM]}.{os.urandom(4).hex()}.tmp")
-    with _created(temporary, _replaceable(path)) as file:
-        yield file
-    try:
-        if may_replace is not None:
-            may_replace(path, temporary)
-        temporary.replace(path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
-
-
-def _replaceable(path: Path) -> os.stat_result | None:
-    """The file that will be replaced; None where there is none, or what has no content of its own."""
-    try:
-        status = path.lstat()
-    except FileNotFoundError:
-        return None
-    if not stat.S_ISREG(status.st_mode) and not stat.S_ISDIR(status.st_mode):
-        return None
-    os.close(os.open(path, os.O_WRONLY))  # replacing asks only the directory whether it may
-    return status
-
-
-@contextlib.contextmanager
-def _created(path: Path, like: os.stat_result | None = None) -> Iterator[IO[bytes]]:
-    """A file that must not be there, with the mode and owner of another; of one that fails nothing is left."""
-    with path.open("xb") as file:
-        try:
-            yield file
-            file.flush()
-            if like is not None:
-                _keep_owner_and_mode(file.fileno(), like)
-            os.fsync(file.fileno())
-        except BaseException:
-            path.unlink(missing_ok=True)
-            raise
-
-
-def _keep_owner_and_mode(file: int, like: os.stat_result) -> None:
-    made = os.fstat(file)
-    for owner in (like.st_uid, -1):
-        if (made.st_uid, made.st_gid) == (like.st_uid, like.st_gid):
-            break
-        with contextlib.suppress(PermissionError):  # only root may give files away; the group may be one of ours
-            os.fchown(file, owner, like.st_gid)
-            break
-    if stat.S_IMODE(made.st_mode) != stat.S_IMODE(like.st_mode):
-        os.fchmod(file, stat.S_IMODE(like.st_mode))
-
-
-@contextlib.contextmanager
-def scratch_directory(path: Path) -> Iterator[Path]:
-    """A directory that is made here, and removed with all that is in it when the block ends."""
-    path.mkdir()
-    try:
-        yield path
-    finally:
-        shutil.rmtree(path, ignore_errors=True)
-
-
-def discard(directory: Path, names: Iterable[str]) -> None:
-    """Remove files of opscope's by their names, and their directory when nothing else is in it."""
-    with storage_errors(directory):
-        for name in names:
-            (directory / name).unlink(missing_ok=True)
-        with contextlib.suppress(FileNotFoundError):
-            if not any(directory.iterdir()):
-                directory.rmdir()
 
 
 def place_beside(file: Path, program: Path) -> str:

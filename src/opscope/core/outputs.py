@@ -1,8 +1,8 @@
 """Files that commands leave where a user asked for them: nothing is replaced without proof that opscope wrote it.
 
 The proof is a mark that the format has room for: the ``schema`` of JSON, the generator of HTML, a comment at the end of
-Markdown, the exact header of CSV. What opscope writes in formats without one (flame graphs, graphs for Model Explorer,
-the files of other tools) is remembered by its SHA-256 in the cache: bytes that opscope wrote may be replaced.
+Markdown, the exact header of CSV. What opscope writes in formats without one (graphs for Model Explorer, the files of
+other tools) is remembered by its SHA-256 in the cache: bytes that opscope wrote may be replaced.
 """
 
 from __future__ import annotations
@@ -16,8 +16,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from opscope.core.errors import OverwriteError, StorageError
-from opscope.core.files import is_stream, sha256_of, storage_errors, written_atomically
+from opscope.core.files import is_stream, sha256_of, storage_errors
 from opscope.core.system.cache import cache_directory
+from opscope.core.writing import open_atomically
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -32,7 +33,6 @@ _JSON = re.compile(rb'\s*\[?\s*\{\s*"schema"\s*:\s*"(opscope\.)(?:no-)?([a-z-]+)
 _HEADS = (
     ("HTML", re.compile(rb'\s*<!doctype html>.*?<meta name="generator" content="opscope ', re.DOTALL)),
     ("JUnit XML", re.compile(rb'<\?xml [^>]*\?>\s*<testsuites name="opscope"')),
-    ("OpenMetrics", re.compile(rb"# TYPE opscope_")),
     ("speedscope", re.compile(rb'\{"\$schema":"https://www.speedscope.app/[^{}]*"exporter":"opscope ')),
     ("Perfetto", re.compile(rb'\{"displayTimeUnit":"ns","otherData":\{"generator":"opscope"\}')),
     ("traceback", re.compile(rb"opscope \S+, Python ")),
@@ -103,7 +103,7 @@ def write_outputs(files: Mapping[Path, bytes | Iterable[bytes]], *, follow: bool
         check_ours(path, follow=follow)
     for path, content in files.items():
         unmarked: list[str] = []
-        with written_atomically(path, follow=follow, may_replace=partial(_check_kind, unmarked)) as file:
+        with open_atomically(path, follow=follow, may_replace=partial(_check_kind, unmarked)) as file:
             file.writelines([content] if isinstance(content, bytes) else content)
         for sha256 in unmarked:
             _remember(sha256)

@@ -30,15 +30,14 @@ def milliseconds(nanoseconds: float) -> str:
     return f"{nanoseconds / 1e6:.3f}"
 
 
-def milliseconds_if_known(nanoseconds: float | None) -> str:
-    """Milliseconds; empty for a time that is not known."""
-    return "" if nanoseconds is None else milliseconds(nanoseconds)
-
-
-def milliseconds_or_blank(nanoseconds: float | None) -> str:
-    """The same, empty where the decimals would be zeros, too."""
-    text = milliseconds_if_known(nanoseconds)
-    return text if text.strip("-0.") else ""
+def milliseconds_in_table(nanoseconds: float) -> str:
+    """Return milliseconds with three decimals; ``0`` for no time, ``<0.001`` for a shorter one."""
+    text = milliseconds(nanoseconds)
+    if text.strip("-0."):
+        return text
+    if not nanoseconds:
+        return "0"
+    return "<0.001" if nanoseconds > 0 else ">-0.001"
 
 
 def size_text(count: int) -> str:

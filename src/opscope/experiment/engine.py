@@ -90,6 +90,7 @@ def run_experiment(
                 raise DeviceError(repetition.failure.message, where=bundle.path, hint=_FINISH)
             if not keep_going and _fails_alike(bundle.manifest, begun):
                 break
+        bundle.discard_scratch()
         status = Status.INCOMPLETE if bundle.manifest.failures() else Status.COMPLETE
     finally:
         bundle.set_status(status)

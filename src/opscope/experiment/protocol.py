@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Generic, TypeAlias, TypeVar
 
 import msgspec
 
-from opscope.bundle.manifest import MaskProof, Measurement, PlannedInput, Variant
+from opscope.bundle.manifest import Measurement, PlannedInput, Variant
 from opscope.hosts.host import PRINTED, ProcessSettings
 from opscope.program.ceilings import Ceilings
 from opscope.program.structure.exported import Tensor
@@ -120,20 +120,13 @@ class RunRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CeilingsRequest(msgspec.Struct, frozen=True):
-    """The ceilings of one variant."""
+    """The ceilings of a machine without some features."""
 
-    variant: Variant  # with the switch's mechanism stated; its fields are cleared before the backend is loaded
+    cleared: list[str]  # fields of `cpuinfo_isa` whose instructions do not count
+    threads: int  # that measure at once
     seconds: float  # how long measuring should take
     answer: str  # where to write the CeilingsAnswer
-    # ceilings to measure again, in the very shapes that they were seen in, and no others; null for all
-    again: Ceilings | None = None
-    # file with the counters of a mechanism that works from outside of the process; null without one
-    record: str | None = None
-
-    @property
-    def threads(self) -> int:
-        """Size of the thread pool."""
-        return self.variant.threads or 1
+    again: Ceilings | None = None  # ceilings to measure again, and no others; null for all
 
 
 class ChildAnswer(msgspec.Struct, Generic[Result], frozen=True):
@@ -145,7 +138,6 @@ class ChildAnswer(msgspec.Struct, Generic[Result], frozen=True):
 
 
 RunAnswer: TypeAlias = ChildAnswer[Measurement]
-CeilingsAnswer: TypeAlias = ChildAnswer[tuple[Ceilings, MaskProof | None]]
-"""Ceilings with the proof that the features were off, which is null where none was to be switched off."""
+CeilingsAnswer: TypeAlias = ChildAnswer[Ceilings]
 
 TRACE, OUTPUTS, LOG = "trace.etdump", "outputs.npz", PRINTED

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from opscope.experiment.protocol import ProbeAnswer
     from opscope.hosts.host import Host
     from opscope.hosts.lock import LockRequest, MachineHold
-    from opscope.machine.ceilings_cache import MachineIdentity
+    from opscope.machine.ceilings.cache import MachineIdentity
     from opscope.program.ceilings import Ceilings
 
 
@@ -69,6 +69,8 @@ class Capabilities(NamedTuple):
     libraries: Callable[[], Sequence[Path]] | None = None
     # tells the files here that are brought there to run anything; None where none are
     brought: Callable[[], Sequence[Path]] | None = None
+    # starts the loader that is brought there, and tells its version; None where none is
+    loader: Callable[[], str] | None = None
     # why it stands in for a better target, and what that means for figures, as one sentence; None: it is the one
     # that was asked for
     stand_in: str | None = None

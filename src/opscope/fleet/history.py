@@ -1,59 +1,40 @@
-"""The history of a figure over the runs of a store, and the gate against it."""
+"""A figure over the runs of a store, and a gate that measures a run by its predecessors."""
 
 from __future__ import annotations
 
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
+import numpy as np
 
 from opscope.analysis.compare.compare import ComparedSide
 from opscope.analysis.gate.gate import DEFAULT_THRESHOLD
 from opscope.bundle.bundle import is_bundle
 from opscope.bundle.manifest import device_text
-from opscope.core.errors import (
-    InconclusiveError,
-    MismatchError,
-    NotFoundError,
-    RegressionError,
-    UsageError,
-    did_you_mean,
-)
-from opscope.core.json import from_json
-from opscope.core.outputs import write_outputs
+from opscope.core.errors import MismatchError, NotFoundError, RegressionError, UsageError, did_you_mean
 from opscope.core.parts import part
-from opscope.core.system.memory import file_bytes
 from opscope.core.units import counted_text
-from opscope.fleet.analysis.history import FigureUnit, Metric, Order, Point, Subject, history
-from opscope.fleet.analysis.history_changes import (
-    KnownChanges,
-    acknowledged,
-    common_steps,
-    new_for_the_worse,
-    seen_since,
-    with_known,
-)
+from opscope.fleet.analysis.causes import SharedCause
 from opscope.fleet.analysis.history_gate import Predecessors, history_gate
+from opscope.fleet.analysis.series import FigureUnit, Metric, Order, Point, keep_since, make_history
+from opscope.fleet.bundles import read_bundle, run_origin
 from opscope.fleet.results import HistoryResult
-from opscope.fleet.store.place import place_of, store_address
-from opscope.fleet.store.querying import ask
-from opscope.fleet.stored_bundle import origin_of, read_found
-from opscope.fleet.stored_runs import (
-    ORDER,
+from opscope.fleet.runs import FigureQuery, name_causes, read_series, steps_of_changes
+from opscope.fleet.selection import (
     RUNS,
     RUNTIME,
-    SAME_METHOD,
     TRUSTED,
     WHOLE_RUNS,
-    RunFilter,
-    date_of,
-    facts_of_runs,
-    filter_text,
-    of_methods,
-    run_filter,
+    parse_date,
+    parse_filter,
+    selection_text,
+    sum_by_method,
 )
-from opscope.machine.clock import SystemClock
+from opscope.fleet.store.entries import RUN_ORDER
+from opscope.fleet.store.place import find_place, store_address
+from opscope.fleet.store.sql import ask_snapshot
+from opscope.fleet.store.table import open_store
 from opscope.measurements.notebook import shown_as
 from opscope.measurements.results import GateResult
 from opscope.measurements.sides import usual_variant
@@ -62,17 +43,15 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from opscope.bundle.manifest import Manifest, Variant
-    from opscope.fleet.analysis.common_moves import CommonMove
-    from opscope.fleet.analysis.history import History
-    from opscope.fleet.store.place import StoreLocation
+    from opscope.fleet.analysis.series import History
+    from opscope.fleet.runs import SeriesRuns
+    from opscope.fleet.selection import RunFilter, RunSelection
     from opscope.fleet.store.rows import AnalysedBundle
-    from opscope.fleet.stored_runs import RunFilter, RunSelection
-    from opscope.machine.clock import TimeSource
-
+    from opscope.fleet.store.table import Snapshot
 
 NOT_KNOWN = "not known"
-
-
+HISTORY = "store:"
+"""How a baseline that is a history begins; behind it stands a filter."""
 _PLAIN = {
     "latency": "latency_ns",
     "mean": "mean_ns",
@@ -85,9 +64,9 @@ _PLAIN = {
 }
 """Columns of ``runs`` that are figures."""
 _UNITS = {"memory": FigureUnit.SIZE, "speedup": FigureUnit.RATIO}
-"""Of those that are not times."""
+"""Units of the figures that are no times."""
 _WHOLE = ("load", "memory")
-"""Of those that several methods do not have one by one."""
+"""Figures that several methods do not have one by one."""
 _PARTS = {
     "category": ("operators", "category", "time_ns"),
     "kind": ("operators", "kind", "time_ns"),
@@ -96,8 +75,6 @@ _PARTS = {
     "module": ("modules", "path", "total_ns"),
     "kernel": ("kernels", "operator", "time_ns"),
 }
-_SUBJECT = ", ".join(f"r.{name}" for name in Subject.__struct_fields__)
-_SUBJECTS = len(Subject.__struct_fields__)
 METRICS = (*_PLAIN, *(f"{name}:NAME" for name in _PARTS))
 
 
@@ -108,9 +85,8 @@ def stored_history(
     by: str = "date",
     where: RunSelection = "",
     since: str = "",
-    known: str | Path | None = None,
 ) -> HistoryResult:
-    """A figure over the runs of a store, one series for each model, device and variant, with changes of level.
+    """Return a figure over the runs of a store, one series for each model, device and variant, with its changes.
 
     Times and ratios of runs that are graded ``do_not_trust`` are left out, and counted.
 
@@ -122,140 +98,38 @@ def stored_history(
         where: which runs, as ``KEY=VALUE,...`` or ``{KEY: VALUE}`` with ``model``, ``device``, ``variant``, ``role``,
             ``since``, ``last`` and the other keys of ``opscope history --where``.
         since: only changes that were seen on this date or later; all runs are judged. Empty: all changes.
-        known: file of acknowledged changes, which bear their notes; it may be missing.
 
     Raises:
-        UsageError: the metric, the order, the filter or the date is unknown, or the file is no such file.
+        UsageError: the metric, the order, the filter or the date is unknown.
         NotFoundError: no run fits.
         OpscopeError: of the kind that fits when there is no store that can be read.
     """
-    order, label = _order(by)
-    where = filter_text(where)
-    chosen = run_filter(where)
+    order, label = _parse_order(by)
+    run_filter = parse_filter(where := selection_text(where))
+    figure = Metric(metric, _UNITS.get(metric, FigureUnit.TIME), higher_is_better=metric == "speedup")
+    query = _figure_query(metric, figure, label)
     address = store_address(store)
-    shown = Metric(metric, _UNITS.get(metric, FigureUnit.TIME), higher_is_better=metric == "speedup")
-    expression, beside, values = _figure(metric)
-    trusted = "true" if shown.unit is FigureUnit.SIZE else f"r.{TRUSTED}"
-    columns = f"{_SUBJECT}, r.bundle, r.created, r.placed, {label}, CASE WHEN {trusted} THEN {expression} END"
-    source = WHOLE_RUNS if metric in _WHOLE else RUNS
-    runs = f"(SELECT * FROM {source} {chosen.where}) AS r {beside}"  # noqa: S608 - names of ours; values are bound
-    sql = f"SELECT {columns} FROM {runs} WHERE r.kind = 'bundle' ORDER BY r.placed DESC, r.created DESC, r.bundle DESC"  # noqa: S608 - same
-    rows = ask(place_of(address), sql, (*chosen.values, *values)).rows
-    if not rows:
-        hint = "`opscope store list` shows the stored runs"
-        raise NotFoundError("no stored run matches", where=where or address, hint=hint)
-    known_rows = [row for row in rows if row[-1] is not None]
-    if not known_rows:
-        hint = "`opscope store query` shows the names in use"
-        raise NotFoundError(f"no trustworthy run has the figure {metric}", where=address, hint=hint)
-    judged = history(address, shown, order, _newest(known_rows, chosen), len(rows) - len(known_rows))
-    marked = judged if known is None else with_known(judged, read_known(Path(known)))
-    told = seen_since(marked, date_of(since, "--since", "--since ").isoformat()) if since else marked
-    nothing: list[CommonMove] = []
-    facts_of = partial(facts_of_runs, place_of(address))
-    moves = part("what changes have in common", lambda: common_steps(told, facts_of), nothing)
-    return shown_as(HistoryResult, msgspec.structs.replace(told, moves=moves))
+    snapshot = open_store(find_place(address))
+    every = read_series(snapshot, run_filter, query)
+    series = [runs for runs in every if len(runs.values)]
+    if not series:
+        hint = "`opscope store list` shows the stored runs; `opscope store query` the names in use"
+        problem = f"no trustworthy run has the figure {metric}" if every else "no stored run matches"
+        raise NotFoundError(problem, where=where or address, hint=hint)
+    points = [(runs.subject, _make_points(runs)) for runs in series]
+    history = make_history(address, figure, order, points, sum(runs.untrusted for runs in every))
+    if since:
+        history = keep_since(history, parse_date(since, "--since", "--since ").isoformat())
+    causes = part("what changes have in common", lambda: _name_causes(snapshot, history), list[SharedCause]())
+    return shown_as(HistoryResult, msgspec.structs.replace(history, causes=causes))
 
 
-def acknowledge_changes(found: History, known: str | Path, note: str, clock: TimeSource | None = None) -> int:
-    """Write the changes of a history to the file of acknowledged ones.
-
-    Args:
-        found: a history that was found with this file.
-        known: the file; made when it is missing.
-        note: why they are in order, or what is done about them.
-        clock: that says when; None: the machine's.
-
-    Returns:
-        How many were added.
-
-    Raises:
-        UsageError: the file is there and is no such file.
-        StorageError: it cannot be written.
-    """
-    path, before = Path(known), read_known(Path(known))
-    when = (clock or SystemClock()).now().isoformat(timespec="seconds")
-    after = acknowledged(found, before, note, when)
-    if len(after.changes) > len(before.changes):
-        write_outputs({path: msgspec.json.format(msgspec.json.encode(after), indent=1) + b"\n"})
-    return len(after.changes) - len(before.changes)
-
-
-def read_known(path: Path) -> KnownChanges:
-    """The acknowledged changes of a file; none where it is missing."""
-    if not path.exists():
-        return KnownChanges()
-    try:
-        return from_json(file_bytes(path), KnownChanges)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        hint = "`opscope history ... --acknowledge NOTE` writes it"
-        raise UsageError(f"not a file of acknowledged changes: {error}", where=path, hint=hint) from error
-
-
-def check_new_changes(found: History) -> None:
-    """Raise when a change for the worse is not acknowledged.
-
-    Raises:
-        RegressionError: naming how many there are.
-        InconclusiveError: a bug in opscope kept changes of a series from being looked for.
-    """
-    lost = [one for one in found.series if one.is_lost]
-    new = new_for_the_worse(found)
-    if new:
-        changes = counted_text(len(new), "change")
-        hint = "check them; --acknowledge NOTE --known FILE marks them as known"
-        raise RegressionError(f"{changes} not acknowledged", where=found.metric.name, hint=hint)
-    if lost:
-        problem = f"{len(lost)} of {len(found.series)} series are not judged: {lost[0].not_judged}"
-        raise InconclusiveError(problem, where=found.metric.name, hint="report the bug; all other series were judged")
-
-
-def _newest(rows: list[tuple[Any, ...]], chosen: RunFilter) -> list[tuple[Subject, Point]]:
-    """Points of all rows, or of the newest ones of each subject, oldest first."""
-    counts: dict[Subject, int] = {}
-    found = []
-    for row in rows:
-        subject = Subject(*row[:_SUBJECTS])
-        counts[subject] = counts.get(subject, 0) + 1
-        if chosen.last is None or counts[subject] <= chosen.last:
-            bundle, created, placed, label, value = row[_SUBJECTS:]
-            began = created.isoformat(timespec="seconds") if created else ""
-            named = NOT_KNOWN if label is None else str(label)
-            found.append((subject, Point(bundle, began, named, float(value), placed.isoformat() if placed else "")))
-    return found[::-1]
-
-
-def _order(by: str) -> tuple[Order, str]:
-    """What points stand beside each other by, and the label in SQL."""
-    name, _, package = by.partition(":")
-    if name not in {one.value for one in Order} or (package and name != "version"):
-        hint = "date, commit, version or version:PACKAGE"
-        raise UsageError(f"unknown order {by!r}", where="--by", hint=hint)
-    if name == "version":
-        return Order.VERSION, f"json_extract_string(r.versions, '$.{_identifier(package or RUNTIME)}')"
-    return Order(name), "r.commit" if name == "commit" else "strftime(r.created, '%Y-%m-%d')"
-
-
-def _identifier(package: str) -> str:
-    if not package.replace("-", "").replace("_", "").replace(".", "").isalnum():
-        raise UsageError(f"unknown package {package!r}", where="--by", hint="version:executorch")
-    return f'"{package}"'
-
-
-def _figure(name: str) -> tuple[str, str, tuple[str, ...]]:
-    """How the store is asked for a figure: an expression over the runs `r`, a table `f` beside them, its values."""
-    if name in _PLAIN:
-        return f"r.{_PLAIN[name]}", "", ()
-    sort, _, value = name.partition(":")
-    if sort not in _PARTS or not value:
-        raise UsageError(f"unknown figure {name!r}", where="METRIC", hint=did_you_mean(name, METRICS))
-    table, column, time = _PARTS[sort]
-    beside = f"LEFT JOIN {of_methods(table, time, f'{column} = ?', 'value')} AS f ON {SAME_METHOD.format('f')}"
-    return "f.value", beside, (value,)
-
-
-HISTORY = "store:"
-"""How a baseline that is a history begins; behind it stands a filter."""
+def check_new_changes(history: History) -> None:
+    """Raise RegressionError, naming how many there are, when a history shows changes for the worse."""
+    worse = sum(not change.better for series in history.series for change in series.changes)
+    if worse:
+        hint = "check them; --since DATE leaves out those that were seen before"
+        raise RegressionError(f"{counted_text(worse, 'change')} for the worse", where=history.metric.name, hint=hint)
 
 
 def check_history(
@@ -265,7 +139,7 @@ def check_history(
     store: str | Path | None = None,
     threshold: float | None = None,
 ) -> GateResult:
-    """Whether a bundle is slower than its stored predecessors, by more than is let through and their scatter explains.
+    """Decide whether a bundle is slower than its stored predecessors, by more than their scatter explains.
 
     Its predecessors are the stored runs of the same model, number type, variant, threads, CPUs, kind of target, arm and
     device; whatever the filter says about one of these stands in its place.
@@ -282,67 +156,105 @@ def check_history(
         UsageError: the filter is wrong, or the candidate is not a bundle.
     """
     text = against.removeprefix(HISTORY)
-    run_filter(text)  # refuses a wrong one before anything is read
+    parse_filter(text)  # refuses a wrong one before anything is read
     path, _, name = str(candidate).partition("#")
     if not is_bundle(Path(path)):
         raise UsageError("only a bundle can be judged against a history", where=path, hint="give a bundle")
-    bundle = read_found(Path(path))
-    variant = _variant(bundle, name)
-    analysis = bundle.analyses[variant.name]
-    place = place_of(store)
-    stored = {
-        method: _runs(place, _alike(bundle.manifest, variant, method, latency.source, text), bundle)
-        for method, (latency, _) in analysis.by_method.items()
-    }
-    found = {method: rows for method, rows in stored.items() if rows}
-    if not found:
+    bundle = read_bundle(Path(path))
+    variant = _find_variant(bundle, name)
+    analysis, model = bundle.analyses[variant.name], bundle.manifest.model_of(variant.name)
+    snapshot = open_store(find_place(store))
+    predecessors = {}
+    for method, (latency, _) in analysis.by_method.items():
+        rows = _comparable_runs(snapshot, _comparable(bundle.manifest, variant, method, latency.source, text), bundle)
+        if rows:
+            predecessors[method] = _make_predecessors(snapshot, rows, model.sha256, method)
+    if not predecessors:
         hint = "`opscope store list` shows what is stored; `store:device=NAME` uses runs under another device name"
         hint += "; runs graded do_not_trust do not count"
         raise MismatchError("the store has no comparable run", where=candidate, hint=hint)
-    shown = next(iter(found))
-    first = [float(row[1]) for row in found[shown]]
+    method, shown = next(iter(predecessors.items()))
     sides = (
         ComparedSide(
             label=f"history of {variant.name}",
-            path=f"{HISTORY}{text} in {place.address}",
-            headline_ns=sum(first) / len(first),
+            path=f"{HISTORY}{text} in {snapshot.place.address}",
+            headline_ns=float(np.mean(shown.latencies_ns)),
         ),
-        ComparedSide(label=variant.name, path=bundle.source, headline_ns=analysis.by_method[shown][0].median_ns),
+        ComparedSide(label=variant.name, path=bundle.source, headline_ns=analysis.headline_of(method)),
     )
-    model = bundle.manifest.model_of(variant.name)
-    before = {method: _predecessors(place, rows, model.sha256, method) for method, rows in found.items()}
     limit = DEFAULT_THRESHOLD if threshold is None else threshold
-    decision = history_gate(analysis, bundle.processes(variant.name), sides, before, threshold=limit, model=model.name)
-    return shown_as(GateResult, decision)
-
-
-def _predecessors(
-    place: StoreLocation, rows: Sequence[tuple[Any, ...]], program: str | None, method: str
-) -> Predecessors:
-    same = [row for row in rows if row[2] == program]
-    operators = _operators(place, same, str(rows[0][3]), method)
-    return Predecessors(
-        [float(row[1]) for row in rows], [str(row[0]) for row in rows], operators, len(rows) - len(same)
+    processes = bundle.processes(variant.name)
+    return shown_as(
+        GateResult, history_gate(analysis, processes, sides, predecessors, threshold=limit, model=model.name)
     )
 
 
-def _variant(bundle: AnalysedBundle, name: str) -> Variant:
+def _parse_order(by: str) -> tuple[Order, str | None]:
+    """Return what points stand beside each other by, and their label in SQL; None by date."""
+    name, _, package = by.partition(":")
+    if name not in {order.value for order in Order} or (package and name != "version"):
+        hint = "date, commit, version or version:PACKAGE"
+        raise UsageError(f"unknown order {by!r}", where="--by", hint=hint)
+    if name != "version":
+        return Order(name), "r.commit" if name == "commit" else None
+    if not (package or RUNTIME).replace("-", "").replace("_", "").replace(".", "").isalnum():
+        raise UsageError(f"unknown package {package!r}", where="--by", hint="version:executorch")
+    return Order.VERSION, f"json_extract_string(r.versions, '$.\"{package or RUNTIME}\"')"
+
+
+def _figure_query(name: str, figure: Metric, label: str | None) -> FigureQuery:
+    is_trusted_only = figure.unit is not FigureUnit.SIZE
+    if name in _PLAIN:
+        source = WHOLE_RUNS if name in _WHOLE else RUNS
+        return FigureQuery(f"r.{_PLAIN[name]}", source=source, is_trusted_only=is_trusted_only, label=label)
+    sort, _, value = name.partition(":")
+    if sort not in _PARTS or not value:
+        raise UsageError(f"unknown figure {name!r}", where="METRIC", hint=did_you_mean(name, METRICS))
+    table, column, time = _PARTS[sort]
+    same = "f.bundle = r.bundle AND f.variant = r.variant AND f.method IS NOT DISTINCT FROM r.method"
+    beside = f"LEFT JOIN {sum_by_method(table, time, f'{column} = ?')} AS f ON {same}"
+    return FigureQuery("f.value", beside, (value,), label=label)
+
+
+def _make_points(runs: SeriesRuns) -> list[Point]:
+    beginnings = [placed if began is None else began for began, placed in zip(runs.created, runs.placed, strict=True)]
+    labels = runs.labels or [began[:10] or None for began in beginnings]
+    texts = [NOT_KNOWN if label is None else label for label in labels]
+    return list(map(Point, runs.bundles, beginnings, texts, runs.values.tolist(), runs.placed))
+
+
+def _name_causes(snapshot: Snapshot, history: History) -> list[SharedCause]:
+    by_date = history.order is Order.DATE
+    series = [
+        (
+            one.subject,
+            [point.bundle for point in one.points],
+            [point.placed[:10] if by_date else point.label for point in one.points],
+        )
+        for one in history.series
+    ]
+    steps = [None if one.not_judged else steps_of_changes(one.changes) for one in history.series]
+    return name_causes(snapshot, series, steps, by_date=by_date)
+
+
+def _find_variant(bundle: AnalysedBundle, name: str) -> Variant:
     manifest = bundle.manifest
     variant = manifest.variant(name) if name else usual_variant(manifest)
     if variant is None:
-        hint = did_you_mean(name, (one.name for one in manifest.variants))
+        hint = did_you_mean(name, (known.name for known in manifest.variants))
         raise NotFoundError(f"the bundle has no variant {name!r}", where=bundle.source, hint=hint)
     if variant.name not in bundle.analyses:
         raise NotFoundError(f"no repetition of {variant.name} succeeded", where=bundle.source)
     return variant
 
 
-def _alike(manifest: Manifest, variant: Variant, method: str, arm: str, text: str) -> RunFilter:
-    """The filter, with what must be the same where it says nothing else."""
-    said = {word.partition("=")[0].strip() for word in text.split(",")}
+def _comparable(manifest: Manifest, variant: Variant, method: str, arm: str, text: str) -> RunFilter:
+    """Return the filter, with what must be the same where it says nothing else."""
+    keys = {word.partition("=")[0].strip() for word in text.split(",")}
+    model = manifest.model_of(variant.name)
     same: dict[str, Any] = {
-        "model": manifest.model_of(variant.name).name,
-        "dtype": manifest.model_of(variant.name).dtype,
+        "model": model.name,
+        "dtype": model.dtype,
         "device": device_text(manifest),
         "target": manifest.target.kind,
         "variant": variant.name,
@@ -350,34 +262,36 @@ def _alike(manifest: Manifest, variant: Variant, method: str, arm: str, text: st
         "affinity": " ".join(map(str, variant.affinity)),
         "arm": arm,
     }
-    chosen = run_filter(text).also("method", method or None)
-    for column, value in same.items():
-        if column not in said:
-            chosen = chosen.also(column, value)
+    chosen = parse_filter(text).add_condition("method", method or None)
+    for column in same.keys() - keys:
+        chosen = chosen.add_condition(column, same[column])
     return chosen
 
 
-def _runs(place: StoreLocation, chosen: RunFilter, bundle: AnalysedBundle) -> Sequence[tuple[Any, ...]]:
-    """Bundle, latency, program and variant of the runs that fit and can be trusted, oldest first; without itself."""
-    itself = ask(place, "SELECT bundle FROM bundles WHERE origin = ?", [origin_of(bundle.manifest)]).rows
-    own = {row[0] for row in itself} | {bundle.bundle}
+def _comparable_runs(snapshot: Snapshot, chosen: RunFilter, bundle: AnalysedBundle) -> list[tuple[Any, ...]]:
+    """Return bundle, latency, program and variant of the runs that fit and can be trusted, oldest first."""
+    itself = ask_snapshot(snapshot, "SELECT bundle FROM bundles WHERE origin = ?", [run_origin(bundle.manifest)])
+    excluded = {row[0] for row in itself} | {bundle.bundle}
     sql = (
-        f"SELECT bundle, latency_ns, program_sha256, variant FROM {RUNS} {chosen.where} AND {TRUSTED} ORDER BY {ORDER}"  # noqa: S608 - names of ours; values are bound
+        f"SELECT bundle, latency_ns, program_sha256, variant FROM {RUNS} {chosen.where} AND {TRUSTED} "  # noqa: S608 - names of ours; values are bound
+        f"ORDER BY {RUN_ORDER}"
     )
-    rows = [row for row in ask(place, sql, chosen.values).rows if row[0] not in own and row[1]]
+    rows = [row for row in ask_snapshot(snapshot, sql, chosen.values) if row[0] not in excluded and row[1]]
     return rows[-chosen.last :] if chosen.last else rows
 
 
-def _operators(
-    place: StoreLocation, rows: Sequence[tuple[Any, ...]], variant: str, method: str
-) -> dict[tuple[str, int | None, int | None, str], dict[str, float]]:
-    """Times of the operators of some runs, by place and bundle; of one of several methods for a call of it."""
+def _make_predecessors(
+    snapshot: Snapshot, rows: Sequence[tuple[Any, ...]], program: str | None, method: str
+) -> Predecessors:
+    """Return the runs that a bundle is measured by; times of operators of those of the same program, for a call."""
+    same = [row[0] for row in rows if row[2] == program]
     operators: dict[tuple[str, int | None, int | None, str], dict[str, float]] = {}
-    if rows:
-        same = "m.bundle = o.bundle AND m.variant = o.variant AND m.method = o.method"
+    if same:
+        join = "m.bundle = o.bundle AND m.variant = o.variant AND m.method = o.method"
         where = "WHERE o.variant = ? AND o.bundle IN (SELECT unnest(?)) AND coalesce(m.method, '') = ?"
         columns = "o.method, o.instruction, o.position, o.name, o.bundle, o.time_ns / coalesce(m.calls_share, 1)"
-        sql = f"SELECT {columns} FROM operators o LEFT JOIN methods m ON {same} {where}"  # noqa: S608 - same
-        for *at, bundle, time_ns in ask(place, sql, (variant, [row[0] for row in rows], method)).rows:
-            operators.setdefault((at[0], at[1], at[2], at[3]), {})[bundle] = float(time_ns)
-    return operators
+        sql = f"SELECT {columns} FROM operators o LEFT JOIN methods m ON {join} {where}"  # noqa: S608 - names of ours
+        for *place, bundle, time_ns in ask_snapshot(snapshot, sql, (str(rows[0][3]), same, method)):
+            operators.setdefault((place[0], place[1], place[2], place[3]), {})[bundle] = float(time_ns)
+    latencies, bundles = [float(row[1]) for row in rows], [str(row[0]) for row in rows]
+    return Predecessors(latencies, bundles, operators, len(rows) - len(same))

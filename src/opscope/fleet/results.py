@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from opscope.analysis.gate.decision import Decision
 from opscope.fleet.analysis.fleet import Fleet
-from opscope.fleet.analysis.fleet_gate import FleetEvidence
-from opscope.fleet.analysis.history import History
-from opscope.fleet.store.checking import StoreCheck
+from opscope.fleet.analysis.gate import FleetEvidence
+from opscope.fleet.analysis.series import History
 from opscope.fleet.store.entries import StoreEntry
-from opscope.fleet.store.querying import QueryAnswer
+from opscope.fleet.store.sql import QueryAnswer
 from opscope.measurements.notebook import NotebookResult, check_most
 
 if TYPE_CHECKING:
@@ -19,7 +18,7 @@ if TYPE_CHECKING:
     import altair as alt
     import polars as pl
 
-    from opscope.reports.notebook.card import Card
+    from opscope.reports.document.blocks import Document
 
 
 class StoreEntries(NotebookResult, list[StoreEntry]):
@@ -34,15 +33,15 @@ class StoreEntries(NotebookResult, list[StoreEntry]):
         self.store = store
 
     def to_polars(self) -> pl.DataFrame:
-        """Every bundle in a row; times are in UTC."""
-        from opscope.fleet.reports.frames import entries_frame
+        """Return every bundle in a row; times are in UTC."""
+        from opscope.fleet.reports.frames import listed_entries_frame
 
-        return entries_frame(self)
+        return listed_entries_frame(self)
 
-    def _card(self) -> Card:
-        from opscope.fleet.reports.notebook import entries_card
+    def _document(self) -> Document:
+        from opscope.fleet.reports.answer import entries_document
 
-        return entries_card(self, self.store)
+        return entries_document(self, self.store, f"{len(self):,} bundles")
 
 
 class QueryResult(NotebookResult, QueryAnswer):
@@ -55,42 +54,27 @@ class QueryResult(NotebookResult, QueryAnswer):
         store: that was asked.
     """
 
-    def __init__(self, found: QueryAnswer, store: str) -> None:
-        super().__init__(found.columns, found.types, found.rows)
+    def __init__(self, columns: list[str], types: list[str], rows: list[tuple[Any, ...]], store: str) -> None:
+        super().__init__(columns, types, rows)
         self.store = store
 
     def to_polars(self) -> pl.DataFrame:
-        """The rows; a column whose name is there before gets a number behind it."""
+        """Return the rows; a column whose name is there before gets a number behind it."""
         from opscope.fleet.reports.frames import answer_frame
 
         return answer_frame(self.columns, self.types, self.rows)
 
-    def _card(self) -> Card:
-        from opscope.fleet.reports.notebook import query_card
+    def _document(self) -> Document:
+        from opscope.fleet.reports.answer import query_document
 
-        return query_card(self, self.store)
-
-
-class StoreCheckResult(NotebookResult, StoreCheck, frozen=True):
-    """Whether every file of a store is there and whole, as :func:`opscope.verify_store` gives it."""
-
-    def to_polars(self) -> pl.DataFrame:
-        """Every file that is missing or damaged in a row; ``bundles`` is how many may have rows in it."""
-        from opscope.fleet.reports.frames import faults_frame
-
-        return faults_frame(self)
-
-    def _card(self) -> Card:
-        from opscope.fleet.reports.notebook import store_check_card
-
-        return store_check_card(self)
+        return query_document(self, self.store)
 
 
 class HistoryResult(NotebookResult, History, frozen=True):
     """A figure over the runs of a store, as :func:`opscope.stored_history` gives it."""
 
     def to_polars(self) -> pl.DataFrame:
-        """Every run in a row with the level it belongs to, series by series; times are in UTC.
+        """Return every run in a row with the level it belongs to, series by series; times are in UTC.
 
         ``change`` is the ratio to the level before, at the first run of a new one. Where changes were not looked for,
         all runs of a series are one level.
@@ -100,7 +84,7 @@ class HistoryResult(NotebookResult, History, frozen=True):
         return history_frame(self)
 
     def plot(self, most: int = 12) -> alt.VConcatChart:
-        """The series below each other with their levels and changes, those that changed first, as a chart of Altair's.
+        """Return the series below each other with their levels and changes, changed ones first, as Altair's chart.
 
         Args:
             most: series at most; the title says when there are more.
@@ -113,41 +97,43 @@ class HistoryResult(NotebookResult, History, frozen=True):
         check_most(most)
         return history_chart(self, most)
 
-    def _card(self) -> Card:
-        from opscope.fleet.reports.notebook import history_card
+    def _document(self) -> Document:
+        from opscope.fleet.reports.history import history_document
 
-        return history_card(self)
+        return history_document(self, has_pictures=False)._replace(title=self.store)
 
 
 class FleetResult(NotebookResult, Fleet, frozen=True):
     """Devices, models and variants of a store, as :func:`opscope.stored_fleet` gives them."""
 
     def to_polars(self) -> pl.DataFrame:
-        """The newest run of every configuration in a row."""
+        """Return the newest run of every configuration in a row."""
         from opscope.fleet.reports.frames import fleet_frame
 
         return fleet_frame(self)
 
-    def _card(self) -> Card:
-        from opscope.fleet.reports.notebook import fleet_card
+    def _document(self) -> Document:
+        from opscope.fleet.reports.fleet import fleet_screen
 
-        return fleet_card(self)
+        return fleet_screen(self)
 
 
 class FleetGateResult(NotebookResult, Decision[FleetEvidence], frozen=True):
     """The decision on all series of a store, as :func:`opscope.check_fleet` gives it."""
 
     def to_polars(self) -> pl.DataFrame:
-        """Every series that is slower in a row, the largest slowdown first, then those that may be: ``confirmed``.
+        """Return every series that is slower in a row, the largest slowdown first.
 
-        ``first``, ``first_placed`` and ``changed`` are its origin: the first run of the new level, when it was added,
-        and what was recorded as changed; null where that is not known.
+        ``first`` is the first run of the new level, ``first_placed`` when it began, and ``changed`` what differs
+        between its manifest and that of the run before.
         """
         from opscope.fleet.reports.frames import slower_frame
 
         return slower_frame(self.evidence)
 
-    def _card(self) -> Card:
-        from opscope.fleet.reports.notebook import fleet_gate_card
+    def _document(self) -> Document:
+        from opscope.fleet.reports.fleet_gate import fleet_text
+        from opscope.reports.document.blocks import NOTEBOOK_ROWS
+        from opscope.reports.gate import gate_document
 
-        return fleet_gate_card(self)
+        return gate_document(self, fleet_text(self), NOTEBOOK_ROWS)

@@ -1,4 +1,4 @@
-"""A store of many runs: adding to it, asking it, and keeping it in order."""
+"""A store of many runs: adding to it, asking it, and removing from it."""
 
 from __future__ import annotations
 
@@ -13,37 +13,49 @@ import msgspec
 
 from opscope.bundle.bundle import is_bundle
 from opscope.core.errors import ClusterError, InterruptedRunError, OpscopeError
-from opscope.fleet.results import QueryResult, StoreCheckResult, StoreEntries
-from opscope.fleet.store import compaction, log
-from opscope.fleet.store.checking import check_whole, verify
-from opscope.fleet.store.entries import EntryStream, StoreEntry, known, listed, next_place
-from opscope.fleet.store.place import place_of
-from opscope.fleet.store.querying import QueryStream, ask, ask_snapshot, streamed
+from opscope.fleet.bundles import PreparedBundle, Skipped, bundle_hash, find_bundles, prepare_bundle
+from opscope.fleet.results import QueryResult, StoreEntries
+from opscope.fleet.selection import find_machine_names
+from opscope.fleet.store.entries import (
+    EntryStream,
+    StoreEntry,
+    entries_frame,
+    find_entries,
+    find_known,
+    find_same_runs,
+    stream_entries,
+)
+from opscope.fleet.store.place import find_place
 from opscope.fleet.store.rows import BundleLabels
-from opscope.fleet.store.writing import Batch
-from opscope.fleet.stored_bundle import Skipped, bundles_in, content_id, framed_together, ready
-from opscope.fleet.stored_runs import names_of_machines
-from opscope.measurements.notebook import NotebookResult, shown_as
-from opscope.workflows.measure.parallel.workers import Lost, Where, calls
+from opscope.fleet.store.schema import BUNDLES, REPLACED, TABLES
+from opscope.fleet.store.sql import QueryStream, stream_answer
+from opscope.fleet.store.table import (
+    append_rows,
+    change_store,
+    create_store,
+    delete_bundles,
+    merge_small_files,
+    open_store,
+)
+from opscope.measurements.notebook import NotebookResult
+from opscope.workflows.measure.parallel.workers import UnfinishedTask, Where, run_calls
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     import polars as pl
 
-    from opscope.fleet.store.compaction import Compacted
-    from opscope.fleet.store.place import StoreLocation
-    from opscope.fleet.stored_bundle import Ready
-    from opscope.reports.notebook.card import Card
+    from opscope.fleet.store.place import StorePlace
+    from opscope.fleet.store.schema import Row
+    from opscope.fleet.store.table import Snapshot
+    from opscope.reports.document.blocks import Document
 
-    _Making = Callable[[str], Ready | Skipped]
-
-_FRAMED_ROWS = 8_192
-"""Rows that become data frames together: enough that making a frame costs little, few enough to hold as objects."""
-_CHECKED = 400
-"""Of so many bundles one more is analysed again: a fleet of edited files is seen, and the rest costs nothing."""
+_MOST_ROWS = 20_000
+"""Rows that are written together: what bounds the memory."""
 _COMMIT_SECONDS = 30.0
-"""Longer than that nothing stays unwritten that is ready."""
+"""Time after which what is ready is written."""
+_SAMPLE = 400
+"""Of so many bundles one more is analysed again: a fleet of edited files is seen, and the rest costs nothing."""
 
 
 class AddReport(NotebookResult, msgspec.Struct, frozen=True, tag_field="schema", tag="opscope.store-add/1"):
@@ -54,7 +66,6 @@ class AddReport(NotebookResult, msgspec.Struct, frozen=True, tag_field="schema",
         added: bundles that were not there before.
         known: how many were there already.
         skipped: what could not be stored.
-        damaged: files of earlier versions that are missing or damaged, which nothing counts from, by their paths.
         checked: how many of the added bundles were analysed again, and would have been skipped if their files told
             anything else: one, and one of 400 more, by chance, unless another version wrote them; all where that was
             asked for.
@@ -64,19 +75,19 @@ class AddReport(NotebookResult, msgspec.Struct, frozen=True, tag_field="schema",
     added: list[StoreEntry]
     known: int
     skipped: list[Skipped]
-    damaged: dict[str, str] = {}
     checked: int = 0
 
     def to_polars(self) -> pl.DataFrame:
-        """The bundles that were added, a row each."""
-        from opscope.fleet.reports.frames import entries_frame
+        """Return the bundles that were added, a row each."""
+        from opscope.fleet.reports.frames import listed_entries_frame
 
-        return entries_frame(self.added)
+        return listed_entries_frame(self.added)
 
-    def _card(self) -> Card:
-        from opscope.fleet.reports.notebook import added_card
+    def _document(self) -> Document:
+        from opscope.fleet.reports.answer import entries_document
 
-        return added_card(self.store, self.added, self.known, [f"{one.path}: {one.problem}" for one in self.skipped])
+        counts = f"{len(self.added)} added, {self.known} already there, {len(self.skipped)} left out"
+        return entries_document(self.added, self.store, counts, [f"{one.path}: {one.problem}" for one in self.skipped])
 
 
 class RemoveReport(NotebookResult, msgspec.Struct, frozen=True, tag_field="schema", tag="opscope.store-remove/1"):
@@ -86,29 +97,34 @@ class RemoveReport(NotebookResult, msgspec.Struct, frozen=True, tag_field="schem
     removed: list[StoreEntry]
 
     def to_polars(self) -> pl.DataFrame:
-        """The bundles that were removed, a row each."""
-        from opscope.fleet.reports.frames import entries_frame
+        """Return the bundles that were removed, a row each."""
+        from opscope.fleet.reports.frames import listed_entries_frame
 
-        return entries_frame(self.removed)
+        return listed_entries_frame(self.removed)
 
-    def _card(self) -> Card:
-        from opscope.fleet.reports.notebook import removed_card
+    def _document(self) -> Document:
+        from opscope.fleet.reports.answer import entries_document
 
-        return removed_card(self.store, self.removed)
+        return entries_document(self.removed, self.store, f"{len(self.removed)} bundles removed")
 
 
-def _silent(done: int, total: int) -> None:
+def _ignore_progress(done: int, total: int) -> None:
     """Progress that nobody watches."""
 
 
-def add_to_store(
+def _ignore_notice(text: str) -> None:
+    """Notices that nobody reads."""
+
+
+def add_to_store(  # noqa: PLR0913 - the one call a notebook makes; all but the first two are by name
     paths: Sequence[str | Path],
     store: str | Path | None = None,
     *,
     given: BundleLabels | None = None,
     where: Where | None = None,
     recompute: bool = False,
-    progress: Callable[[int, int], None] = _silent,
+    progress: Callable[[int, int], None] = _ignore_progress,
+    notify: Callable[[str], None] = _ignore_notice,
 ) -> AddReport:
     """Add bundles to a store, which is made where there is none.
 
@@ -119,40 +135,55 @@ def add_to_store(
     Args:
         paths: bundles, results of `opscope aie --out`, or directories with such below them.
         store: directory or URL; None: that of OPSCOPE_STORE, else ``opscope-store``.
-        given: name of the device, commit, and whether they are old runs.
+        given: names of the device and the commit.
         where: in which processes bundles are analysed; None: in this one.
         recompute: analyse the traces, also where a bundle has the analyses already.
         progress: hears how many of how many are done.
+        notify: hears of workers that died, a sentence each; the bundle of such a worker is analysed once more.
 
     Raises:
         NotFoundError: a path is not there, or holds no bundle.
         BundleError: the store is of another version, or its place holds something else.
-        TraceFormatError: a file of the store is damaged; nothing was added.
+        TraceFormatError: a file of the store is missing or damaged; the message names it.
         ClusterError: the scheduler cannot be reached or was lost.
         StorageError: the system refused to write.
     """
-    place = place_of(store)
-    found = list(dict.fromkeys(bundle for path in paths for bundle in bundles_in(Path(path))))
-    log.create(place)
-    damaged = check_whole(place)
-    compaction.tidy(place)
+    place = find_place(store)
+    found = list(dict.fromkeys(bundle for path in paths for bundle in find_bundles(Path(path))))
+    create_store(place)
     skipped: list[Skipped] = []
-    named = _named(found, skipped)
-    now = log.snapshot(place)
-    there = known(place, now, list(named))
-    labels = (given or BundleLabels())._replace(names=names_of_machines(place))
-    sources = [str(path.absolute()) for name, path in named.items() if name not in there]
+    paths_by_hash = _hash_bundles(found, skipped)
+    snapshot = open_store(place)
+    known = find_known(snapshot, paths_by_hash)
+    labels = (given or BundleLabels())._replace(names=find_machine_names(snapshot))
+    sources = [str(path.absolute()) for name, path in paths_by_hash.items() if name not in known]
     bundles = [source for source in sources if is_bundle(Path(source))]
-    checked = frozenset(random.SystemRandom().sample(bundles, min(len(bundles), 1 + len(bundles) // _CHECKED)))
-    make = partial(ready, given=labels, recompute=recompute, checked=checked)
-    filling = _Filling(place, None if labels.backfill else next_place(place, now), skipped)
-    added = list(filling.stored(sources, make, where or Where(), progress))
-    already = len(found) - len(added) - len(skipped)
-    return AddReport(place.address, added, already, skipped, damaged, filling.traced)
+    sample = frozenset(random.SystemRandom().sample(bundles, min(len(bundles), 1 + len(bundles) // _SAMPLE)))
+    prepare = partial(prepare_bundle, labels=labels, recompute=recompute, sample=sample)
+    added: list[StoreEntry] = []
+    batch = _Batch(place)
+    try:
+        for number, (source, result) in enumerate(
+            zip(sources, run_calls(where or Where(), prepare, sources, notify), strict=True), start=1
+        ):
+            prepared = _retry_here(source, prepare, result)
+            if isinstance(prepared, Skipped):
+                skipped.append(prepared)
+            else:
+                batch.add(prepared)
+            if batch.is_due():
+                added += batch.write()
+            progress(number, len(sources))
+    except (InterruptedRunError, KeyboardInterrupt, ClusterError):
+        batch.write()
+        raise
+    added += batch.write()
+    checked = sum(entry.checked for entry in added)
+    return AddReport(place.address, added, len(found) - len(added) - len(skipped), skipped, checked)
 
 
 def store_entries(store: str | Path | None = None, *, last: int | None = None) -> StoreEntries:
-    """The bundles of a store, in the order of histories; see :func:`entries_stream`.
+    """Return the bundles of a store, in the order of histories; see :func:`entries_stream`.
 
     Args:
         store: directory or URL; None: that of OPSCOPE_STORE, else ``opscope-store``.
@@ -163,45 +194,47 @@ def store_entries(store: str | Path | None = None, *, last: int | None = None) -
         OpscopeError: of the kind that fits when it cannot be read.
     """
     with entries_stream(store, last=last) as stream:
-        return StoreEntries(list(stream.entries), place_of(store).address)
+        return StoreEntries(list(stream.entries), find_place(store).address)
 
 
 @contextmanager
 def entries_stream(store: str | Path | None = None, *, last: int | None = None) -> Iterator[EntryStream]:
-    """The bundles of a store, in the order of histories, a part at a time.
+    """Give the bundles of a store, in the order of histories, some at a time.
 
     Args:
         store: directory or URL; None: that of OPSCOPE_STORE, else ``opscope-store``.
         last: only so many, the newest ones; None: all.
     """
-    place = place_of(store)
-    with listed(place, log.snapshot(place), last) as stream:
+    with stream_entries(open_store(find_place(store)), last) as stream:
         yield stream
 
 
-def query_store(sql: str, store: str | Path | None = None, *, as_of: str | None = None) -> QueryResult:
-    """The answer of a store to a query.
+def query_store(
+    sql: str, store: str | Path | None = None, *, as_of: str | None = None, limit: int | None = None
+) -> QueryResult:
+    """Return the answer of a store to a query.
 
     Args:
         sql: one SELECT (or WITH, DESCRIBE, SUMMARIZE, EXPLAIN) over the views of a store.
         store: directory or URL; None: that of OPSCOPE_STORE, else ``opscope-store``.
         as_of: an earlier version: its number, or a moment in ISO 8601; None: what the store holds now.
+        limit: at most so many rows; None: all.
 
     Raises:
         UsageError: it is wrong, or no query.
         NotFoundError: there is no store, or its earlier version is not kept any more.
         OpscopeError: of the kind that fits when the store cannot be read.
     """
-    place = place_of(store)
-    answer = ask(place, sql) if as_of is None else ask_snapshot(place, log.snapshot(place, as_of), sql)
-    return QueryResult(answer, place.address)
+    with query_stream(sql, store, as_of=as_of, limit=limit) as stream:
+        rows = [row for part in stream.parts() for row in part]
+        return QueryResult(stream.columns, stream.types, rows, find_place(store).address)
 
 
 @contextmanager
 def query_stream(
     sql: str, store: str | Path | None = None, *, as_of: str | None = None, limit: int | None = None
 ) -> Iterator[QueryStream]:
-    """The answer of a store to a query, a part at a time, in the memory of one part.
+    """Give the answer of a store to a query, some rows at a time, in the memory of these.
 
     Args:
         sql: one SELECT (or WITH, DESCRIBE, SUMMARIZE, EXPLAIN) over the views of a store.
@@ -209,8 +242,7 @@ def query_stream(
         as_of: see :func:`query_store`.
         limit: at most so many rows; None: all.
     """
-    place = place_of(store)
-    with streamed(place, log.snapshot(place, as_of), sql, limit=limit) as stream:
+    with stream_answer(open_store(find_place(store), as_of), sql, limit=limit) as stream:
         yield stream
 
 
@@ -224,121 +256,111 @@ def remove_from_store(
     Args:
         bundles: their hashes, or the beginnings of them.
         store: directory or URL; None: that of OPSCOPE_STORE, else ``opscope-store``.
-        older_than: also those that stand in histories more than so many days ago.
+        older_than: also those that were added more than so many days ago.
 
     Raises:
         NotFoundError: there is no store, or not exactly one bundle whose hash begins so.
         OpscopeError: of the kind that fits when the store cannot be read or written.
     """
-    place = place_of(store)
-    check_whole(place)
-    compaction.tidy(place)
-    return RemoveReport(place.address, compaction.remove(place, bundles, older_than))
+    place = find_place(store)
+
+    def remove(snapshot: Snapshot) -> list[StoreEntry]:
+        entries = find_entries(snapshot, bundles, older_than)
+        if entries:
+            delete_bundles(snapshot, [entry.bundle for entry in entries])
+        return entries
+
+    return RemoveReport(place.address, change_store(place, remove))
 
 
-def compact_store(store: str | Path | None = None) -> Compacted:
-    """Read small files together into larger ones, and delete what was replaced more than a week ago.
-
-    Args:
-        store: directory or URL; None: that of OPSCOPE_STORE, else ``opscope-store``.
-
-    Raises:
-        NotFoundError: there is no store.
-        TraceFormatError: a file of the store is damaged; nothing was changed.
-        OpscopeError: of the kind that fits when the store cannot be read or written.
-    """
-    place = place_of(store)
-    check_whole(place)
-    return compaction.compact(place)
-
-
-def verify_store(store: str | Path | None = None) -> StoreCheckResult:
-    """Read every file of a store and compare it with what was written.
-
-    Args:
-        store: directory or URL; None: that of OPSCOPE_STORE, else ``opscope-store``.
-
-    Raises:
-        OpscopeError: of the kind that fits when there is no store that can be read.
-    """
-    return shown_as(StoreCheckResult, verify(place_of(store)))
-
-
-def _named(paths: Sequence[Path], skipped: list[Skipped]) -> dict[str, Path]:
-    """Bundles by their hashes; of two paths with the same content the first."""
-    named: dict[str, Path] = {}
+def _hash_bundles(paths: Sequence[Path], skipped: list[Skipped]) -> dict[str, Path]:
+    """Return the bundles by their hashes, of two paths with the same content the first; note those without one."""
+    paths_by_hash: dict[str, Path] = {}
     for path in paths:
-        try:
-            name = content_id(path)
-        except OpscopeError as error:
-            skipped.append(Skipped(str(path), str(error), error.hint))
-            continue
-        named.setdefault(name, path)
-    return named
+        name = _hash_or_skip(path)
+        if isinstance(name, Skipped):
+            skipped.append(name)
+        else:
+            paths_by_hash.setdefault(name, path)
+    return paths_by_hash
 
 
-class _Filling:
-    """Bundles on their way into a store.
+def _hash_or_skip(path: Path) -> str | Skipped:
+    try:
+        return bundle_hash(path)
+    except OpscopeError as error:
+        return Skipped(str(path), str(error), error.hint)
 
-    Args:
-        place: of the store.
-        at: where they stand in histories, ISO 8601; None: each where it began.
-        skipped: where what cannot be stored is noted.
 
-    Attributes:
-        traced: how many of those that were taken had their traces analysed.
+def _retry_here(
+    source: str, prepare: Callable[[str], PreparedBundle | Skipped], result: PreparedBundle | Skipped | UnfinishedTask
+) -> PreparedBundle | Skipped:
+    """Return what a worker gave; a bundle that it does not see is prepared here where that helps."""
+    if isinstance(result, UnfinishedTask):
+        return Skipped(source, result.reason, "add it again, with fewer workers or more memory for each")
+    return prepare(source) if isinstance(result, Skipped) else result
+
+
+class _Batch:
+    """Bundles on their way into a store."""
+
+    def __init__(self, place: StorePlace) -> None:
+        self._place, self._bundles, self._rows = place, list[PreparedBundle](), 0
+        self._began = time.monotonic()
+
+    def add(self, bundle: PreparedBundle) -> None:
+        """Take one more bundle; nothing is written yet."""
+        self._bundles.append(bundle)
+        self._rows += sum(map(len, bundle.rows.values()))
+
+    def is_due(self) -> bool:
+        """Return whether the bundles should be written before more are prepared."""
+        return self._rows >= _MOST_ROWS or time.monotonic() - self._began > _COMMIT_SECONDS
+
+    def write(self) -> list[StoreEntry]:
+        """Write the bundles in one commit; return those that are in the store now."""
+        entries = write_bundles(self._place, self._bundles) if self._bundles else []
+        self._bundles, self._rows, self._began = [], 0, time.monotonic()
+        return entries
+
+
+def write_bundles(place: StorePlace, bundles: Sequence[PreparedBundle]) -> list[StoreEntry]:
+    """Add bundles in one commit; return those that were added.
+
+    One that is already there, or of whose run a fuller one is there, is left out.
     """
 
-    def __init__(self, place: StoreLocation, at: str | None, skipped: list[Skipped]) -> None:
-        self._place, self._at, self._skipped = place, at, skipped
-        self._waiting: list[Ready] = []
-        self._batch, self._began = Batch(), time.monotonic()
-        self.traced = 0
+    def write(snapshot: Snapshot) -> list[StoreEntry]:
+        there = find_same_runs(snapshot, [bundle.entry.origin for bundle in bundles])
+        known = find_known(snapshot, [bundle.entry.bundle for bundle in bundles])
+        fullest: dict[str, PreparedBundle] = {}
+        for bundle in bundles:
+            origin = bundle.entry.origin
+            rival = fullest[origin].entry if origin in fullest else there.get(origin)
+            if bundle.entry.bundle not in known and _fullness(bundle.entry) > _fullness(rival):
+                fullest[origin] = bundle
+        entries = [bundle.entry for bundle in fullest.values()]
+        if entries:
+            frames = {name: TABLES[name].make_frame(rows) for name, rows in _join_rows(fullest.values()).items()}
+            frames[BUNDLES.name] = entries_frame(entries)
+            replaced = [(there[entry.origin].bundle,) for entry in entries if entry.origin in there]
+            append_rows(snapshot, frames | ({REPLACED.name: REPLACED.make_frame(replaced)} if replaced else {}))
+        return entries
 
-    def stored(
-        self, sources: Sequence[str], make: _Making, where: Where, progress: Callable[[int, int], None]
-    ) -> Iterator[StoreEntry]:
-        """Store what becomes ready, batch by batch; what was stored."""
-        try:
-            for number, (one, result) in enumerate(zip(sources, calls(where, make, sources), strict=True), start=1):
-                self._take(_here_instead(one, make, result))
-                if self._batch.full or time.monotonic() - self._began > _COMMIT_SECONDS:
-                    yield from self._written()
-                progress(number, len(sources))
-        except (InterruptedRunError, KeyboardInterrupt, ClusterError):
-            self._frame()
-            self._batch.write(self._place)
-            raise
-        yield from self._written()
-
-    def _take(self, found: Ready | Skipped) -> None:
-        if isinstance(found, Skipped):
-            self._skipped.append(found)
-            return
-        self.traced += found.traced
-        at = self._at or found.entry.created or found.entry.added
-        self._waiting.append(found._replace(entry=msgspec.structs.replace(found.entry, placed=at)))
-        if sum(one.size for one in self._waiting) >= _FRAMED_ROWS:
-            self._frame()
-
-    def _frame(self) -> None:
-        waiting, self._waiting = self._waiting, []
-        for found in framed_together(waiting):
-            if isinstance(found, Skipped):
-                self._skipped.append(found)
-            else:
-                self._batch.add(*found)
-
-    def _written(self) -> list[StoreEntry]:
-        self._frame()
-        stored = self._batch.write(self._place)
-        self._batch, self._began = Batch(), time.monotonic()
-        compaction.compact_loose(self._place)
-        return stored
+    entries = change_store(place, write)
+    change_store(place, merge_small_files)
+    return entries
 
 
-def _here_instead(source: str, make: _Making, result: Ready | Skipped | Lost) -> Ready | Skipped:
-    """What a worker gave; a bundle that it cannot make ready, or does not see, is made ready here where that helps."""
-    if isinstance(result, Lost):
-        return Skipped(source, result.reason, "add it again, with fewer workers or more memory for each")
-    return make(source) if isinstance(result, Skipped) else result
+def _join_rows(bundles: Iterable[PreparedBundle]) -> dict[str, list[Row]]:
+    """Return the rows of several bundles by the names of their tables; tables without rows are left out."""
+    joined: dict[str, list[Row]] = {}
+    for bundle in bundles:
+        for name, rows in bundle.rows.items():
+            if rows:
+                joined.setdefault(name, []).extend(rows)
+    return joined
+
+
+def _fullness(entry: StoreEntry | None) -> tuple[int, str]:
+    return (-1, "") if entry is None else (entry.repetitions, entry.bundle)

@@ -54,7 +54,7 @@ lock=${OPSCOPE_LOCK:-$everyones/opscope.lock}
 
 # What tells the boot of this machine; whether a process lives; and whether a word is a ticket, a number and a process.
 _ALIVE = r"""
-boot=$(cat /proc/sys/kernel/random/boot_id 2>/dev/null || sysctl -n kern.boottime 2>/dev/null)
+boot=$(cat /proc/sys/kernel/random/boot_id 2>/dev/null || sysctl -n kern.bootsessionuuid 2>/dev/null)
 mark=
 for word in $boot; do mark=$mark$word; done
 lives() {
@@ -246,7 +246,7 @@ read_holder "$lock"
 # What tells this lock from all others: the boot of its machine, and where it is there.
 WHICH = f"""
 {_LOCK_PLACE}
-cat /proc/sys/kernel/random/boot_id 2>/dev/null || sysctl -n kern.boottime 2>/dev/null || echo
+cat /proc/sys/kernel/random/boot_id 2>/dev/null || sysctl -n kern.bootsessionuuid 2>/dev/null || echo
 echo "$lock"
 """
 
@@ -296,7 +296,8 @@ part memory; sysctl -n hw.memsize
 part governor; cat /sys/devices/system/cpu/cpu0/cpufreq/scaling_governor
 part libc; getconf GNU_LIBC_VERSION
 @QUOTA
-part host; uname -n; cat /etc/machine-id
+part host; uname -n
+cat /etc/machine-id || ioreg -rd1 -c IOPlatformExpertDevice | sed -n 's/.*"IOPlatformUUID" = "\(.*\)"/\1/p'
 part firmware
 cat /sys/class/dmi/id/bios_vendor /sys/class/dmi/id/bios_version || cat /proc/device-tree/chosen/bootloader/version ||
   getprop ro.bootloader

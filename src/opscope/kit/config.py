@@ -21,6 +21,7 @@ from opscope.experiment.config import PLAIN_NAME, Name
 from opscope.experiment.config_errors import shown, typed, wrong
 from opscope.experiment.planned import Experiment, Experiments, PlannedComparison, PlannedVariant
 from opscope.kit.readers.json import AnalysisPlan, ExperimentKey, PairFields
+from opscope.kit.readers.run import ROLES_HINT, propose_pairs, roles_note
 
 _MASK = re.compile(r"(?:0[xX])?([0-9a-fA-F]{1,256})\Z")
 _MODES = ("timing", "xnntrace")
@@ -86,7 +87,8 @@ def read_kit_config(raw: Any, file: Path) -> Experiments:  # noqa: ANN401 - what
     base = next((place for place in places if (place / config.model).is_file()), Path())
     placed = [_placed(number, one, base, file) for number, one in enumerate(config.experiments)]
     _check_names(placed, file)
-    pairs = [_pair(number, pair, placed, file) for number, pair in enumerate(config.analysis.compare_pairs)]
+    requested, notes = _asked_pairs(config, placed)
+    pairs = [_pair(number, pair, placed, file) for number, pair in enumerate(requested)]
     # Experiments that can share rounds have one name, which is plain where there is one group of their mode.
     stem = Path(config.model).stem
     keys = list(dict.fromkeys(one.key for one in placed))
@@ -101,7 +103,22 @@ def read_kit_config(raw: Any, file: Path) -> Experiments:  # noqa: ANN401 - what
     )
     roles = _roles(comparisons)
     experiments = tuple(_experiment(config, base, key, name, placed, roles) for key, name in names.items())
-    return Experiments(file, _out(config, base), experiments, comparisons, tuple(_notes(raw, placed)))
+    return Experiments(file, _out(config, base), experiments, comparisons, (*_notes(raw, placed), *notes))
+
+
+def _asked_pairs(config: KitConfig, placed: list[_Placed]) -> tuple[list[PairFields], list[str]]:
+    """Return the comparisons that a configuration asks for, else those that its names propose, with a note on these."""
+    if config.analysis.compare_pairs:
+        return config.analysis.compare_pairs, []
+    keys = [
+        ExperimentKey(experiment.config.name, threads=variant.threads)
+        for experiment in placed
+        if experiment.config.mode == "timing"
+        for variant in experiment.variants
+    ]
+    proposed = propose_pairs(keys)
+    notes = [f"{roles_note(proposed)}; {ROLES_HINT}"] if proposed else []
+    return [PairFields(baseline, candidate) for baseline, candidate in proposed], notes
 
 
 def _out(config: KitConfig, base: Path) -> Path:

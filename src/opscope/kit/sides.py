@@ -32,7 +32,6 @@ from opscope.core.tracebacks import nothing_known
 from opscope.core.units import counted_text, time_text
 from opscope.core.version import __version__
 from opscope.kit.readers.directory import read_kit, record_beside
-from opscope.kit.readers.run import comparing_command
 from opscope.measurements.analyses import analysis_of, comparisons_of
 from opscope.measurements.attribution import with_program
 from opscope.measurements.bundle_kernels import of_variant
@@ -217,7 +216,7 @@ def kit_content(
         if any(outcome.kind is FailureKind.BUG for outcome in outcomes):
             raise nothing_known(problems, directory, None)
         raise TraceFormatError(f"no experiment could be measured: {problems}", where=directory, hint=_RUN_AGAIN)
-    not_compared = _offer(run, sides)
+    not_compared: list[str] = []
     comparisons = comparisons_of(_pairs(run, sides), not_compared)
     variants = [VariantResult(_variant(o.experiment), analyses.get(o.experiment.key)) for o in outcomes]
     content = ReportContent(_manifest(run, outcomes, analyses), variants, comparisons, [], [])
@@ -288,14 +287,6 @@ def _pairs(run: KitRun, sides: dict[str, Side]) -> list[tuple[Side, Side]]:
     """What the kit was asked to compare, where both sides left a trace."""
     pairs = [(sides.get(pair.baseline), sides.get(pair.candidate)) for pair in run.comparisons]
     return [(baseline, candidate) for baseline, candidate in pairs if baseline and candidate]
-
-
-def _offer(run: KitRun, sides: Mapping[str, Side]) -> list[str]:
-    """The comparison to ask for where none was, as one sentence."""
-    pair = run.offered
-    if pair is None or not {pair.baseline, pair.candidate} <= set(sides):
-        return []
-    return [f"{pair.candidate} was not compared; compare with: {comparing_command(run.directory, pair)}"]
 
 
 def _variant(experiment: KitExperiment) -> Variant:

@@ -34,6 +34,7 @@ from opscope.core.files import text_of
 from opscope.core.system.elf import machine_of
 from opscope.core.version import __version__
 from opscope.machine.cpu_reading import hypervisor_signature
+from opscope.machine.macos import PowerState, read_host_uuid, read_power, read_sysctl_number, read_sysctl_text
 from opscope.machine.processor import cpu_quota, usable_cpus
 
 if TYPE_CHECKING:
@@ -61,14 +62,16 @@ _ARM_CORE = ("implementer", "variant", "part", "revision")
 def capture(features: list[str] | None) -> Environment:
     """The machine and its software."""
     cpuinfo = text_of(Path("/proc/cpuinfo"))
+    is_mac = sys.platform == "darwin"
+    name = read_sysctl_text("machdep.cpu.brand_string") if is_mac else cpu_name(cpuinfo)
     return Environment(
         system=platform.system(),
         machine=platform.machine(),
         kernel=platform.release(),
-        cpu=cpu_name(cpuinfo) or platform.processor() or None,
+        cpu=name or platform.processor() or None,
         logical_cpus=os.cpu_count() or 1,
         usable_cpus=usable_cpus(),
-        memory_bytes=memory_bytes(text_of(Path("/proc/meminfo"))),
+        memory_bytes=read_sysctl_number("hw.memsize") if is_mac else memory_bytes(text_of(Path("/proc/meminfo"))),
         hypervisor=hypervisor(cpuinfo),
         governor=text_of(_CPU / "cpu0/cpufreq/scaling_governor") or None,
         features=features,
@@ -117,7 +120,10 @@ def conditions() -> Conditions:
     """The load, clock frequency and temperature now, and the processors that may be used."""
     megahertz = _highest(_CPU.glob("cpu[0-9]*/cpufreq/scaling_cur_freq"))
     celsius = _highest(Path("/sys/class/thermal").glob("thermal_zone*/temp"))
-    return Conditions(_load(), megahertz, celsius, usable_cpus())
+    power = read_power() if sys.platform == "darwin" else PowerState(None, None)
+    return Conditions(
+        _load(), megahertz, celsius, usable_cpus(), speed_limit=power.speed_limit, low_power=power.is_low_power
+    )
 
 
 def _load() -> float | None:
@@ -151,7 +157,8 @@ def cpu_revision(cpuinfo: str | None = None) -> str | None:
 
 def host() -> str:
     """What this machine says and others do not: its name, and its number where it has one."""
-    return f"{platform.node()}\n{text_of(Path('/etc/machine-id'))}"
+    number = read_host_uuid() if sys.platform == "darwin" else text_of(Path("/etc/machine-id"))
+    return f"{platform.node()}\n{number or ''}"
 
 
 def memory_bytes(meminfo: str) -> int | None:
@@ -181,6 +188,8 @@ _MAX = re.compile(r"^CPU implementer\s*:\s*0x00$(?:\n.+)*?\nCPU part\s*:\s*0x051
 
 def emulator_here() -> str | None:
     """What emulates the CPU that this process runs on; None where nothing tells of an emulator."""
+    if sys.platform == "darwin":
+        return "Rosetta" if read_sysctl_number("sysctl.proc_translated") == 1 else None
     return (
         reported_emulator(text_of(_PROC / "self/stat"), _program(), text_of(_PROC / "cpuinfo"))
         or _generated()

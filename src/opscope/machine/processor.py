@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 from opscope.core.errors import RunError
 from opscope.core.files import text_of
 from opscope.machine.cpu_reading import SYSCTL_NAMES, CpuReading, read_cpuid
+from opscope.machine.macos import read_sysctl_number
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -31,7 +32,8 @@ _QUOTAS = (("cpu.max",), ("cpu.cfs_quota_us", "cpu.cfs_period_us"))
 def read_processor() -> CpuReading:
     """What the processor says; empty where it cannot be asked."""
     if sys.platform == "darwin":
-        return _apple()
+        values = {name: read_sysctl_number(f"hw.optional.arm.{name}") for name in SYSCTL_NAMES}
+        return CpuReading(sysctls={name: value for name, value in values.items() if value is not None})
     if platform.machine().lower() in {"x86_64", "amd64"}:
         return read_cpuid() or CpuReading()
     libc = ctypes.CDLL(None)
@@ -56,18 +58,6 @@ def midrs_of(cpuinfo: str) -> list[int]:
         if found:
             found[-1] |= int(value, 0) << _SHIFTS[name]
     return sorted(set(found))
-
-
-def _apple() -> CpuReading:
-    libc = ctypes.CDLL(None)
-    values = {name: _sysctl(libc, f"hw.optional.arm.{name}") for name in SYSCTL_NAMES}
-    return CpuReading(sysctls={name: value for name, value in values.items() if value is not None})
-
-
-def _sysctl(libc: ctypes.CDLL, name: str) -> int | None:
-    value, size = ctypes.c_int(0), ctypes.c_size_t(4)
-    found = libc.sysctlbyname(name.encode(), ctypes.byref(value), ctypes.byref(size), None, 0)
-    return value.value if found == 0 else None
 
 
 def stay_on(cpus: Sequence[int]) -> None:

@@ -9,7 +9,7 @@ import msgspec
 from opscope.core.errors import MismatchError, RunError
 from opscope.core.parts import explained, failures_heard, part
 from opscope.core.units import counted_text
-from opscope.measurements.comparability import measured_apart
+from opscope.measurements.comparability import machine_mismatches, measured_apart
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from opscope.analysis.compare.compare import Comparison
     from opscope.analysis.compare.outputs import OutputAgreement
     from opscope.analysis.latency.latency import Floats
+    from opscope.analysis.operators.headline import TracedCallers
     from opscope.core.parts import PartFailure
 
 
@@ -289,7 +290,7 @@ def comparison_within(bundle: Bundle, comparison: Comparison) -> Comparison:
 
 def _analysis_of(side: Side) -> Analysis:
     from opscope.analysis.analysis import TraceSource, analyse
-    from opscope.measurements.quality import withheld_because
+    from opscope.measurements.quality import quality_of, withheld_because
 
     source = TraceSource(side.path, side.format, side.files)
     name = side.variant.name if side.variant else None
@@ -304,6 +305,8 @@ def _analysis_of(side: Side) -> Analysis:
         analysis = msgspec.structs.replace(analysis, trace=trace, findings=[])
     if side.bundle is None:
         return analysis
+    manifest = side.bundle.manifest.restricted_to(side.label)
+    analysis = msgspec.structs.replace(analysis, quality=quality_of(manifest, {side.label: analysis}, []))
     from opscope.bundle.kernel_evidence import EVIDENCE
 
     if not (side.bundle.path / EVIDENCE).exists():
@@ -313,10 +316,13 @@ def _analysis_of(side: Side) -> Analysis:
     return part("kernels of operators", lambda: with_kernels(analysis, side), analysis)
 
 
-def comparison_of(baseline: Side, candidate: Side) -> Comparison:
-    """The comparison of two sides; variants of one bundle are paired by round."""
+def comparison_of(baseline: Side, candidate: Side, *, across_machines: bool = False) -> Comparison:
+    """Compare two sides; variants of one bundle are paired by round.
+
+    Bundles of different machines or kinds of target have no ratio, unless ``across_machines`` asks for one.
+    """
     with failures_heard() as failures:
-        comparison = _comparison_of(baseline, candidate)
+        comparison = _comparison_of(baseline, candidate, across_machines=across_machines)
     return msgspec.structs.replace(comparison, notes=[*comparison.notes, *(failure.sentence for failure in failures)])
 
 
@@ -336,7 +342,7 @@ def _comparison_known(baseline: Side, candidate: Side, why_not: list[str]) -> Co
         return None
 
 
-def _comparison_of(baseline: Side, candidate: Side) -> Comparison:
+def _comparison_of(baseline: Side, candidate: Side, *, across_machines: bool) -> Comparison:
     from opscope.analysis.analysis import measured_latency
     from opscope.analysis.compare.compare import MethodChange, RelatedData
     from opscope.analysis.compare.compare import compare as compare_tables
@@ -351,6 +357,7 @@ def _comparison_of(baseline: Side, candidate: Side) -> Comparison:
     baseline, candidate, paired = paired_sides(baseline, candidate)
     labels = ((baseline.label, baseline.path), (candidate.label, candidate.path))
     outputs = part("the agreement of outputs", lambda: _outputs(baseline, candidate), None) if paired else None
+    mismatched = [] if across_machines else machine_mismatches(baseline, candidate)
     facts = tuple(side.known.attributions.operators if side.known else {} for side in (baseline, candidate))
     compared = compare_tables(
         baseline.table,
@@ -362,10 +369,10 @@ def _comparison_of(baseline: Side, candidate: Side) -> Comparison:
             (facts[0], facts[1]),
             _untraced(baseline, candidate, paired=paired),
             _untraced_by_method(baseline, candidate, paired=paired),
-            (_walls(baseline), _walls(candidate)),
+            (_traced_callers(baseline), _traced_callers(candidate)),
             same_program=_same_program(baseline, candidate),
             same_runtime=baseline.format == candidate.format,
-            disturbed=withheld_because(baseline, candidate),
+            disturbed=next(iter(mismatched), None) or withheld_because(baseline, candidate),
         ),
     )
     quality = explained("the quality", lambda: quality_of_sides(baseline, candidate, compared), unjudged)
@@ -421,9 +428,9 @@ def paired_sides(baseline: Side, candidate: Side) -> tuple[Side, Side, bool]:
     return _only(baseline, rounds[0], common), _only(candidate, rounds[1], common), True
 
 
-def _walls(side: Side) -> Sequence[Sequence[int]] | None:
-    """What the callers of the traced processes saw; None where that is not known."""
-    return side.calls.walls() if side.calls else None
+def _traced_callers(side: Side) -> TracedCallers | None:
+    """Return what is known of the calls of the traced processes; None where their durations are not."""
+    return side.calls.traced_callers() if side.calls else None
 
 
 def _untraced_by_method(

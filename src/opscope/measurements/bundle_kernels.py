@@ -173,7 +173,6 @@ def _inputs(
         calls={} if isinstance(joined, str) else joined,
         problem=joined if isinstance(joined, str) else None,
         counted=own.get(EvidenceKind.COUNTED),
-        sampled=own.get(EvidenceKind.SAMPLED),
         named=EvidenceKind.NAMED in own,
         registered=own.get(EvidenceKind.REGISTERED),
         comparison=known.comparisons.get(variant.name),

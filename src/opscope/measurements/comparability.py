@@ -40,8 +40,7 @@ def mismatches(baseline: Side, candidate: Side) -> list[str]:
     for name, side in _named(baseline, candidate):
         if side.bundle and side.bundle.manifest.target.emulated:
             found.append(f"{name} ran on an emulated CPU, whose timings do not represent any device")
-    if baseline.bundle and candidate.bundle:
-        found += _machines(baseline.bundle.manifest, candidate.bundle.manifest)
+    found += machine_mismatches(baseline, candidate)
     if baseline.variant and candidate.variant:
         found += _variants(baseline.variant, candidate.variant)
     return found
@@ -117,7 +116,14 @@ def _doubts(name: str, side: Side) -> list[str]:
     return [*found, *([f"{counted_text(pending, 'repetition')} of {name} did not run"] if pending > 0 else [])]
 
 
-def _machines(left: Manifest, right: Manifest) -> list[str]:
+def machine_mismatches(baseline: Side, candidate: Side) -> list[str]:
+    """List what differs between the machines and targets of two bundles, one sentence each, so that no ratio is told.
+
+    Empty where one side is no bundle: its machine is not known.
+    """
+    if baseline.bundle is None or candidate.bundle is None:
+        return []
+    left, right = baseline.bundle.manifest, candidate.bundle.manifest
     found = [
         _differs(*pair)
         for pair in (

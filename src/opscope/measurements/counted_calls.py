@@ -14,7 +14,7 @@ from opscope.core.errors import OpscopeError
 from opscope.core.table import TraceWarning
 from opscope.core.table.places import OperatorKey, operator_key
 from opscope.core.table.scope import Scope
-from opscope.program.kernels.recordings import added
+from opscope.program.kernels.kernel_calls import sum_calls
 from opscope.program.kernels.symbols import parse_symbol
 from opscope.program.xnnpack.subgraph import CONCATENATE
 from opscope.readers.kernels import read_kernel_counts
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from opscope.analysis.operators.operators import Operator
     from opscope.bundle.bundle import Bundle
     from opscope.core.table import EventTable
-    from opscope.program.kernels.recordings import KernelCalls, OperatorCalls
+    from opscope.program.kernels.kernel_calls import KernelCalls, OperatorCalls
     from opscope.runtimes.side import Side
 
 
@@ -63,7 +63,7 @@ def join_calls(
 def _together(parts: Sequence[OperatorCalls]) -> OperatorCalls:
     """The calls of one event."""
     first = parts[0]
-    return msgspec.structs.replace(first, calls=added(part.calls for part in parts)) if len(parts) > 1 else first
+    return msgspec.structs.replace(first, calls=sum_calls(part.calls for part in parts)) if len(parts) > 1 else first
 
 
 def copies_of(operators: Iterable[Operator]) -> dict[OperatorKey, int]:

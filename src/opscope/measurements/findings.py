@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, TypeVar
 import msgspec
 
 from opscope.core.parts import part
+from opscope.machine.pair_names import declared_features
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -59,6 +60,7 @@ def _findings_of(
         candidate = evidence.get(comparison.candidate.label)
         off, on = (manifest.variant(side.label) for side in (comparison.baseline, comparison.candidate))
         switched = switched_features(off, on, manifest.environment.features)
+        switched = switched or declared_features(comparison.baseline.label, comparison.candidate.label) or switched
         pair = PairEvidence(comparison, candidate, switched, _ceilings(analyses, comparison))
         if manifest.programs:  # the rest asks what acceleration does, and nothing was switched
             groups.append(examined(asked([outputs_agree], pair)))

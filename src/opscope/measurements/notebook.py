@@ -12,37 +12,38 @@ if TYPE_CHECKING:
     import pandas as pd
     import polars as pl
 
-    from opscope.reports.notebook.card import Card
+    from opscope.reports.document.blocks import Document
 
 _Shown = TypeVar("_Shown", bound=msgspec.Struct)
+_LONGEST = 200
 
 
 def shown_as(kind: type[_Shown], found: msgspec.Struct) -> _Shown:
-    """A plain result as one that a notebook can show, with the same fields."""
+    """Return a plain result as one that a notebook can show, with the same fields."""
     return kind(**{name: getattr(found, name) for name in found.__struct_fields__})
 
 
 def check_most(most: int) -> None:
-    """Refuse a chart of nothing."""
+    """Raise UsageError for a chart of nothing."""
     if most < 1:
         raise UsageError(f"a chart of {most} shows nothing", where="most", hint="give 1 or more")
 
 
 class NotebookResult:
-    """A result with a short ``repr``, tables in a notebook, and data frames.
+    """A result with a short ``repr``, the first screen of its report in a notebook, and data frames.
 
-    A subclass says what stands on its card and in its frame. It stands first among the bases, so that its ``repr``
-    takes the place of one that prints every field.
+    A subclass gives its document and its frame. It stands first among the bases, so that its ``repr`` takes the place
+    of one that prints every field.
     """
 
     __slots__ = ()
 
     def to_polars(self) -> pl.DataFrame:
-        """The result in rows; text and numbers in the cells."""
+        """Return the result in rows; text and numbers in the cells."""
         raise NotImplementedError
 
     def to_pandas(self) -> pd.DataFrame:
-        """The frame of ``to_polars`` as one of pandas; what is missing is ``pandas.NA``.
+        """Return the frame of ``to_polars`` as one of pandas; what is missing is ``pandas.NA``.
 
         Raises:
             MissingDependencyError: pandas is not installed.
@@ -54,18 +55,19 @@ class NotebookResult:
     @property
     def answer(self) -> str:
         """The figure or verdict that is asked for first, as a sentence without a full stop."""
-        return self._card().answer
+        return self._document().answer
 
-    def _card(self) -> Card:
-        """What a person sees of it."""
+    def _document(self) -> Document:
+        """Return what a person sees of it."""
         raise NotImplementedError
 
     def __repr__(self) -> str:
-        from opscope.reports.notebook.card import text
+        from opscope.reports.document.text import plain
 
-        return text(type(self).__name__, self._card())
+        document = self._document()
+        return f"<{type(self).__name__} {plain(document.title, _LONGEST)}: {plain(document.answer, _LONGEST)}>"
 
     def _repr_html_(self) -> str:
-        from opscope.reports.notebook.card import html
+        from opscope.reports.document.html import html_fragment
 
-        return html(self._card())
+        return html_fragment(self._document())

@@ -59,6 +59,7 @@ def _quality_of(
         measured,
         first.verdicts if first else None,
         problem or ("" if compared else None),
+        same_program=not manifest.programs,
     )
     disturbed = disturbance_of({name: (manifest, name) for name in analyses})
     return judge([*disturbed, *examine_measurement(evidence), *examine_machine(circumstances(manifest))])
@@ -80,7 +81,13 @@ def quality_of_sides(baseline: Side, candidate: Side, comparison: Comparison) ->
         methods = method_times(side.table, [], side.calls, {})
         measured |= timed_by_method(name, measured_latency(side.table, side.path), timing, methods)
     outputs = comparison.outputs
-    evidence = evidence_of(measured, comparison.verdicts, (outputs.problem or "") if outputs else None)
+    programs = {
+        side.bundle.manifest.model_of(side.variant.name).sha256
+        for side in (baseline, candidate)
+        if side.bundle and side.variant
+    }
+    problem = (outputs.problem or "") if outputs else None
+    evidence = evidence_of(measured, comparison.verdicts, problem, same_program=len(programs) < 2)  # noqa: PLR2004
     bundles = {side.bundle.path.resolve(): side.bundle for side in sides.values() if side.bundle}
     machine = [result for bundle in bundles.values() for result in examine_machine(circumstances(bundle.manifest))]
     told = {name: (s.bundle.manifest, s.variant.name) for name, s in sides.items() if s.bundle and s.variant}
@@ -143,6 +150,7 @@ def circumstances(manifest: Manifest) -> Circumstances:
     phones = [state.phone for state in states if state.phone is not None]
     statuses = [phone.thermal_status for phone in phones if phone.thermal_status is not None]
     failed = len(manifest.failures())
+    measurements = [rep.measurement for rep in manifest.repetitions if rep.ok and rep.measurement]
     return Circumstances(
         known=environment.system is not None,
         usable_cpus=(min(usable), max(usable)) if usable else None,
@@ -160,9 +168,12 @@ def circumstances(manifest: Manifest) -> Circumstances:
         emulated=manifest.target.emulated,
         thermal_status=max(statuses, default=None),
         limit_mhz=_limit([phone.limits_mhz for phone in phones]),
+        speed_limit=min((state.speed_limit for state in states if state.speed_limit is not None), default=None),
+        low_power=max((state.low_power for state in states if state.low_power is not None), default=None),
         steal=stolen_share(usages),
         locked=all(lock.held for lock in manifest.locks) if manifest.locks else None,
         beside=tuple(dict.fromkeys(name for lock in manifest.locks for name in lock.beside)),
+        off_cpu_recorded=bool(measurements) and all(measurement.off_cpu_ns for measurement in measurements),
     )
 
 

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from opscope.analysis.operators.operators import OperatorFacts
     from opscope.core.table.places import OperatorKey
     from opscope.reports.content.content import ReportContent
-    from opscope.reports.notebook.card import Card
+    from opscope.reports.document.blocks import Document
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -76,10 +76,10 @@ class EventsResult(NotebookResult, EventTable):
 
         return layer_times(self.with_layers())
 
-    def _card(self) -> Card:
-        from opscope.reports.notebook.cards import events_card
+    def _document(self) -> Document:
+        from opscope.reports.inspected import events_document
 
-        return events_card(self, self.path)
+        return events_document(self, self.path)
 
 
 class AnalysisResult(NotebookResult, Analysis, frozen=True):
@@ -108,15 +108,15 @@ class AnalysisResult(NotebookResult, Analysis, frozen=True):
         Raises:
             UsageError: fewer than one is asked for.
         """
-        from opscope.reports.notebook.cards import operator_bars
+        from opscope.reports.pictures.operator_bars import operator_bars
 
         check_most(most)
         return operator_bars(self, most)
 
-    def _card(self) -> Card:
-        from opscope.reports.notebook.cards import analysis_card
+    def _document(self) -> Document:
+        from opscope.reports.inspected import analysis_document
 
-        return analysis_card(self)
+        return analysis_document(self)
 
 
 class ComparisonResult(NotebookResult, Comparison, frozen=True):
@@ -142,10 +142,10 @@ class ComparisonResult(NotebookResult, Comparison, frozen=True):
 
         return shift_chart(self)
 
-    def _card(self) -> Card:
-        from opscope.reports.notebook.cards import comparison_card
+    def _document(self) -> Document:
+        from opscope.reports.comparison import comparison_document
 
-        return comparison_card(self)
+        return comparison_document(self)
 
 
 @dataclass(frozen=True, repr=False)
@@ -170,10 +170,10 @@ class Profiled(NotebookResult):
 
         return content_frame(self.content)
 
-    def _card(self) -> Card:
-        from opscope.reports.notebook.cards import content_card
+    def _document(self) -> Document:
+        from opscope.reports.report import first_document
 
-        return content_card(self.content, self.path)
+        return first_document(self.content)._replace(title=str(self.path))
 
 
 class GateResult(NotebookResult, Decision[ComparisonEvidence], frozen=True):
@@ -185,10 +185,12 @@ class GateResult(NotebookResult, Decision[ComparisonEvidence], frozen=True):
 
         return gate_frame(self)
 
-    def _card(self) -> Card:
-        from opscope.reports.notebook.cards import gate_card
+    def _document(self) -> Document:
+        from opscope.reports.document.blocks import NOTEBOOK_ROWS
+        from opscope.reports.gate import comparison_text, gate_document
 
-        return gate_card(self)
+        document = gate_document(self, comparison_text(self), NOTEBOOK_ROWS)
+        return document._replace(title=f"{self.evidence.candidate.path} against {self.evidence.baseline.path}")
 
 
 class ValidationResult(NotebookResult, Validation, frozen=True):
@@ -200,10 +202,10 @@ class ValidationResult(NotebookResult, Validation, frozen=True):
 
         return validation_frame(self)
 
-    def _card(self) -> Card:
-        from opscope.reports.notebook.cards import validation_card
+    def _document(self) -> Document:
+        from opscope.reports.validation import validation_document
 
-        return validation_card(self)
+        return validation_document(self)
 
 
 class PreflightResult(NotebookResult, Preflight, frozen=True):
@@ -215,10 +217,10 @@ class PreflightResult(NotebookResult, Preflight, frozen=True):
 
         return preflight_frame(self)
 
-    def _card(self) -> Card:
-        from opscope.reports.notebook.cards import preflight_card
+    def _document(self) -> Document:
+        from opscope.reports.preflight import preflight_document
 
-        return preflight_card(self)
+        return preflight_document(self)
 
 
 class WorkResult(NotebookResult, Work, frozen=True):
@@ -230,10 +232,10 @@ class WorkResult(NotebookResult, Work, frozen=True):
 
         return work_frame(self)
 
-    def _card(self) -> Card:
-        from opscope.reports.notebook.cards import work_card
+    def _document(self) -> Document:
+        from opscope.reports.work import work_document
 
-        return work_card(self)
+        return work_document(self)
 
 
 class BisectionResult(NotebookResult, Bisection, frozen=True):
@@ -245,10 +247,10 @@ class BisectionResult(NotebookResult, Bisection, frozen=True):
 
         return bisection_frame(self)
 
-    def _card(self) -> Card:
-        from opscope.reports.notebook.cards import bisection_card
+    def _document(self) -> Document:
+        from opscope.reports.bisection import bisection_document
 
-        return bisection_card(self)
+        return bisection_document(self)
 
 
 class KernelsResult(NotebookResult, KernelView, frozen=True):
@@ -260,7 +262,7 @@ class KernelsResult(NotebookResult, KernelView, frozen=True):
 
         return kernel_frame(self)
 
-    def _card(self) -> Card:
-        from opscope.reports.notebook.cards import kernels_card
+    def _document(self) -> Document:
+        from opscope.reports.kernel_evidence import kernel_document
 
-        return kernels_card(self)
+        return kernel_document(self)

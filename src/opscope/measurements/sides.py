@@ -12,7 +12,7 @@ import msgspec
 
 from opscope.bundle.bundle import VARIANTS, Bundle
 from opscope.bundle.manifest import Failure, FailureKind, Role, TracingMode
-from opscope.core.errors import NotFoundError, RunError, did_you_mean
+from opscope.core.errors import NotFoundError, RunError, UsageError, did_you_mean
 from opscope.core.parts import PartFailure, explained, part
 from opscope.measurements.trace_sides import marked
 from opscope.runtimes.registry import runtime_of
@@ -57,6 +57,34 @@ def readable_sides(bundle: Bundle) -> tuple[Bundle, dict[str, Side]]:
         return read, sides
     left_out = msgspec.structs.replace(read.manifest.left_out, trace=bugs[0])
     return _readable_sides(_with_manifest(read, msgspec.structs.replace(read.manifest, left_out=left_out)))
+
+
+def with_roles(bundle: Bundle, baseline: str | None, candidate: str | None) -> Bundle:
+    """Return a bundle as if one variant had been planned as the baseline and one as the candidate.
+
+    Raises:
+        NotFoundError: the bundle has no variant of a name.
+        UsageError: a name is missing, both are the same, or they ran with different numbers of threads.
+    """
+    variants = {variant.name: variant for variant in bundle.manifest.variants}
+    for option, name in (("--baseline", baseline), ("--candidate", candidate)):
+        if name is None:
+            raise UsageError("both sides have to be named", where=option, hint=f"name one of {', '.join(variants)}")
+        if name not in variants:
+            raise NotFoundError(f"no variant {name}", where=bundle.path, hint=did_you_mean(name, variants))
+    if baseline == candidate:
+        raise UsageError("a variant cannot be compared with itself", where="--candidate", hint="name two")
+    if variants[baseline or ""].threads != variants[candidate or ""].threads:
+        problem = "the two variants ran with different numbers of threads"
+        raise UsageError(problem, where="--candidate", hint="name two with one number of threads")
+    roles = {baseline: Role.BASELINE, candidate: Role.CANDIDATE}
+    chosen = [
+        msgspec.structs.replace(variant, role=roles.get(variant.name, Role.INTERMEDIATE))
+        for variant in variants.values()
+    ]
+    # The pair that was asked for comes first.
+    chosen.sort(key=lambda variant: variant.name not in roles)
+    return _with_manifest(bundle, msgspec.structs.replace(bundle.manifest, variants=chosen))
 
 
 def _with_manifest(bundle: Bundle, manifest: Manifest) -> Bundle:
@@ -244,6 +272,11 @@ def calls_of(manifest: Manifest, variant: str, warmup: int) -> CallTimes | None:
         off_cpu={
             number: measurement.off_cpu_ns
             for number, measurement in walls[TracingMode.TIMED].items()
+            if measurement.off_cpu_ns is not None
+        },
+        traced_off_cpu={
+            number: measurement.off_cpu_ns
+            for number, measurement in walls[TracingMode.TRACED].items()
             if measurement.off_cpu_ns is not None
         },
     )

@@ -48,8 +48,7 @@ class AieDevice(msgspec.Struct, frozen=True):
         stream_bytes_per_cycle: what one stream port moves in a cycle.
         clock_mhz: levels that the driver sets the array's clock to, lowest first; a level may have several values.
         mac_per_cycle: multiply-accumulates of one core in a cycle, by type of the operands.
-        array_columns: columns of the array, from 0; a program need not use all of them. Null in analyses of opscope
-            0.1, as is the next.
+        array_columns: columns of the array, from 0; a program need not use all of them.
         assumed_clock_mhz: the level that the driver sets unless a program asks for another.
     """
 
@@ -63,12 +62,12 @@ class AieDevice(msgspec.Struct, frozen=True):
     stream_bytes_per_cycle: int
     clock_mhz: tuple[tuple[int, ...], ...]
     mac_per_cycle: dict[str, int]
-    array_columns: int | None = None
-    assumed_clock_mhz: int | None = None
+    array_columns: int
+    assumed_clock_mhz: int
 
     @property
     def clock_levels(self) -> list[int]:
-        """All values of its levels in MHz."""
+        """Clock levels in MHz, lowest first."""
         return [value for level in self.clock_mhz for value in level]
 
 
@@ -89,14 +88,14 @@ class AieDevices(msgspec.Struct, frozen=True):
 @cache
 def event_names() -> EventNames:
     """Names of events."""
-    return _read("events.json", EventNames)
+    return _read_table("events.json", EventNames)
 
 
 @cache
 def aie_devices() -> AieDevices:
     """Arrays that are known."""
-    return _read("devices.json", AieDevices)
+    return _read_table("devices.json", AieDevices)
 
 
-def _read(name: str, kind: type[_Table]) -> _Table:
+def _read_table(name: str, kind: type[_Table]) -> _Table:
     return from_json(pkgutil.get_data("opscope.npu", f"data/{name}") or b"", kind)

@@ -1,7 +1,7 @@
-"""Ceilings of one machine under one variant, as they were measured: schema ``opscope.ceilings/1``.
+"""Ceilings of one machine under one variant, as they were measured: schema ``opscope.ceilings/2``.
 
-A ceiling is the best rate that a kernel of a class was seen to reach under the same library, features and threads. It
-is not a property of the hardware: another kernel could be faster. How it is measured: ``docs/concepts/roofline.md``.
+A ceiling is the best rate that the instructions of a level were seen to reach with the same features and threads,
+whatever runtime runs there. How it is measured: ``docs/concepts/roofline.md``.
 
 Ceilings that were kept are tried again by a short probe; where its tolerances come from is said there too.
 """
@@ -32,7 +32,7 @@ UNDISTURBED_CPU_SHARE = 0.8
 
 
 class KernelClass(str, enum.Enum):
-    """Families of kernels that multiply and accumulate. Each has ceilings of its own."""
+    """Families of kernels that multiply and accumulate."""
 
     GEMM = "gemm"
     GEMV = "gemv"
@@ -53,12 +53,10 @@ class Pattern(str, enum.Enum):
     READ = "read"
     UPDATE = "update"
     """Each element is read and written in its place."""
-    WEIGHTS = "weights"
-    """Weights of one-row products are read, each once before any of them is read again."""
 
 
 class Dispatch(str, enum.Enum):
-    """Whether an operator is shared out among the threads."""
+    """How work is begun: by a call, or by sharing it out among the threads and waiting for all of them."""
 
     SERIAL = "serial"
     PARALLEL = "parallel"
@@ -81,53 +79,42 @@ class Rate(msgspec.Struct, frozen=True):
 
 
 class MeasuredCeiling(msgspec.Struct, frozen=True, kw_only=True):
-    """What all ceilings have."""
+    """A rate that was measured."""
 
-    rate: Rate | None = None  # null when it could not be measured
-    # names that the library reported for what ran, each once, as in events of a trace
-    operators: list[str] = msgspec.field(default_factory=list)
-    unsupported: str | None = None  # why there is no rate; null when there is one
+    rate: Rate
 
 
 _R = TypeVar("_R", bound=MeasuredCeiling)
-_LOOKUP = "Invalid Unary Op"
-_LOOKED_UP = ("HardSwish", "Sigmoid", "TanH")
+# A runtime may convert a narrow float to a wider one and compute with that.
+_COMPUTED_IN = {"f16": ("f16", "f32"), "bf16": ("bf16", "f32"), "qd8": ("qs8",)}
 
 
 class MacCeiling(MeasuredCeiling, frozen=True, kw_only=True):
-    """Multiply-accumulates per second of a class of kernels.
+    """Multiply-accumulates per second of one number type with the instructions of one level.
 
     Attributes:
-        dtype: ``f32``, ``f16``, ``qs8`` (static int8), ``qd8`` (int8, quantised at run time), ``qd8_qc4w`` and
-            ``qd8_qb4w`` (the same with 4-bit weights, a scale per channel or per block).
-        kernel: the class.
-        taps: positions of the filter, for depthwise kernels and convolutions of no known way; null for the others.
-        shape: for which the best rate was seen.
+        dtype: ``f32``, ``f16``, ``bf16`` or ``qs8`` (int8).
+        level: of instructions, named by the field of ``cpuinfo_isa`` that it needs most: ``avx512vnni``.
     """
 
     dtype: str
-    kernel: KernelClass
-    taps: int | None = None
-    shape: str
+    level: str
 
 
 class ElementCeiling(MeasuredCeiling, frozen=True, kw_only=True):
-    """Elements per second of an operator without multiply-accumulates, its data in cache.
+    """Elements per second of the simplest operation on each, the data in the first cache.
 
     Attributes:
-        function: XNNPACK's operator as in events: ``Sigmoid``; a conversion's target stands behind it:
-            ``Convert to f16``.
-        dtype: ``f32``, ``f16`` or ``qs8``; for a conversion, of its input.
-        shape: of the tensor for which the best rate was seen.
+        dtype: ``f32``, ``f16`` or ``qs8``.
+        level: of instructions.
     """
 
-    function: str
     dtype: str
-    shape: str
+    level: str
 
 
 class MemoryCeiling(MeasuredCeiling, frozen=True, kw_only=True):
-    """Bytes per second of passing over memory again and again: bytes read plus bytes written; of weights, their own.
+    """Bytes per second of passing over memory again and again: bytes read plus bytes written.
 
     Attributes:
         pattern: how.
@@ -139,10 +126,10 @@ class MemoryCeiling(MeasuredCeiling, frozen=True, kw_only=True):
 
 
 class DispatchCost(MeasuredCeiling, frozen=True, kw_only=True):
-    """Operators per second when there is next to nothing to compute: the fixed cost of one.
+    """Pieces of next to no work per second: the fixed cost of beginning one.
 
     Attributes:
-        dispatch: whether the operator is shared out among the threads.
+        dispatch: how it is begun.
     """
 
     dispatch: Dispatch
@@ -161,7 +148,7 @@ class DriftCheck(msgspec.Struct, frozen=True):
     """One kept ceiling beside the rate that a short probe reached now.
 
     Attributes:
-        ceiling: what is measured, in words: ``f32 gemm``.
+        ceiling: what is measured, in words: ``f32 with avx512f``.
         kept: per second, as it was kept.
         found: per second, the best that the probe reached; null when it could not be run.
         tolerance: by which both may differ, relative to the kept one.
@@ -209,24 +196,22 @@ class Drift(msgspec.Struct, frozen=True):
         return any(check.ratio is not None and check.ratio > 1 + check.tolerance for check in self.checks)
 
 
-class Ceilings(msgspec.Struct, frozen=True, tag_field="schema", tag="opscope.ceilings/1"):
+class Ceilings(msgspec.Struct, frozen=True, tag_field="schema", tag="opscope.ceilings/2"):
     """All ceilings of one variant on one machine.
 
-    They exist only when it was proved that the cleared features were off, as for every measurement.
+    Instructions that need a cleared feature were not measured.
 
     Attributes:
         arch: architecture of the CPU.
-        cleared: fields of ``cpuinfo_isa`` that were cleared.
-        threads: size of the thread pool, read back.
+        cleared: fields of ``cpuinfo_isa`` whose instructions do not count.
+        threads: that measured at once.
         seconds: how long the measurement took.
-        versions: of the packages whose library was measured.
-        compute: by number type and class of kernels.
-        elements: by function and number type.
+        compute: by number type and level of instructions.
+        elements: likewise.
         memory: by working set, ascending, and pattern.
-        dispatch: fixed cost of an operator.
-        cpu_share: of the measuring time, in which the measuring thread had a processor; near 1 on a quiet machine. Null
-            in files of earlier versions, as is the next one.
-        measured_at: when, ISO 8601 with time zone.
+        dispatch: fixed cost of beginning a piece of work.
+        cpu_share: of the measuring time, in which the measuring thread had a processor; near 1 on a quiet machine.
+        measured_at: when, ISO 8601 with time zone; null before it is stated.
         origin: whether they were measured for this run.
         drift: the probe of ceilings that were kept from before; of measured ones, why those were not used. Null when
             there were none.
@@ -237,7 +222,6 @@ class Ceilings(msgspec.Struct, frozen=True, tag_field="schema", tag="opscope.cei
     cleared: list[str]
     threads: int
     seconds: float
-    versions: dict[str, str]
     compute: list[MacCeiling]
     elements: list[ElementCeiling]
     memory: list[MemoryCeiling]
@@ -249,27 +233,16 @@ class Ceilings(msgspec.Struct, frozen=True, tag_field="schema", tag="opscope.cei
     notes: list[str] = []
 
     def all(self) -> list[MeasuredCeiling]:
-        """Every ceiling, with a rate or without."""
+        """Every ceiling."""
         return [*self.compute, *self.elements, *self.memory, *self.dispatch]
 
-    def mac_ceiling(self, dtype: str, kernel: KernelClass, taps: int | None = None) -> MacCeiling | None:
-        """The ceiling of a class of kernels; None when none was tried."""
-        found = [ceiling for ceiling in self.compute if (ceiling.dtype, ceiling.kernel) == (dtype, kernel)]
-        return _best([ceiling for ceiling in found if ceiling.taps == taps] or found)
+    def mac_ceiling(self, dtype: str) -> MacCeiling | None:
+        """Return the best level for a number type of an event; None when none was measured."""
+        return _best(ceiling for ceiling in self.compute if ceiling.dtype in computing_types(dtype))
 
-    def element_ceiling(self, function: str, dtype: str) -> ElementCeiling | None:
-        """The ceiling of an operator without multiply-accumulates; None when none was tried.
-
-        A conversion whose target is not known, ``Convert``, falls under the fastest one from its type. What XNNPACK
-        calls ``Invalid Unary Op`` is a chain of int8 functions in one lookup table, as a single one is too.
-        """
-        if function == _LOOKUP:
-            return _best(
-                ceiling for ceiling in self.elements if ceiling.dtype == "qs8" and ceiling.function in _LOOKED_UP
-            )
-        own = [ceiling for ceiling in self.elements if ceiling.dtype == dtype]
-        exact = [ceiling for ceiling in own if ceiling.function == function]
-        return _best(exact or [ceiling for ceiling in own if ceiling.function.startswith(f"{function} to ")])
+    def element_ceiling(self, dtype: str) -> ElementCeiling | None:
+        """Return the best level for elements of a number type; None when none was measured."""
+        return _best(ceiling for ceiling in self.elements if ceiling.dtype in computing_types(dtype))
 
     def bandwidth(self, working_set: float, *, in_place: bool = False) -> float | None:
         """Bytes per second at a working set, the best of the patterns; None when nothing was measured.
@@ -278,18 +251,10 @@ class Ceilings(msgspec.Struct, frozen=True, tag_field="schema", tag="opscope.cei
         """
         return self._bandwidth((Pattern.UPDATE,) if in_place else (Pattern.COPY, Pattern.READ), working_set)
 
-    def weight_bandwidth(self, footprint: float) -> float | None:
-        """Bytes per second at which one-row products read weights between whose uses so many other bytes pass.
-
-        Their kernels read several rows at once, which reaches less than a plain pass over memory. None where it was not
-        measured, as in files of earlier versions.
-        """
-        return self._bandwidth((Pattern.WEIGHTS,), footprint)
-
     def _bandwidth(self, patterns: Sequence[Pattern], working_set: float) -> float | None:
         measured: dict[int, int] = {}
         for ceiling in self.memory:
-            if ceiling.rate and ceiling.pattern in patterns:
+            if ceiling.pattern in patterns:
                 measured[ceiling.working_set] = max(ceiling.rate.best, measured.get(ceiling.working_set, 0))
         return _interpolated(measured, working_set) if measured else None
 
@@ -298,7 +263,7 @@ class Ceilings(msgspec.Struct, frozen=True, tag_field="schema", tag="opscope.cei
 
         When it is large, other work disturbed the measurement, and ceilings may be too low.
         """
-        rates = [ceiling.rate for ceiling in self.all() if ceiling.rate]
+        rates = [ceiling.rate for ceiling in self.all()]
         return sum(rate.spread > UNSTEADY for rate in rates) / len(rates) if rates else 0.0
 
     def disturbance(self) -> str:
@@ -312,9 +277,13 @@ class Ceilings(msgspec.Struct, frozen=True, tag_field="schema", tag="opscope.cei
     def dispatch_ns(self) -> float | None:
         """Fixed cost of an operator in ns, shared out among the threads when there are several; None: not measured."""
         wanted = Dispatch.PARALLEL if self.threads > 1 else Dispatch.SERIAL
-        return next(
-            (1e9 / ceiling.rate.best for ceiling in self.dispatch if ceiling.dispatch is wanted and ceiling.rate), None
-        )
+        return next((1e9 / ceiling.rate.best for ceiling in self.dispatch if ceiling.dispatch is wanted), None)
+
+
+def computing_types(dtype: str) -> tuple[str, ...]:
+    """Return the number types that a runtime may compute a type of an event in: weights may be of fewer bits."""
+    activations = dtype.partition("_")[0]
+    return _COMPUTED_IN.get(activations, (activations,))
 
 
 def _interpolated(measured: dict[int, int], size: float) -> float:
@@ -328,8 +297,7 @@ def _interpolated(measured: dict[int, int], size: float) -> float:
 
 
 def _best(ceilings: Iterable[_R]) -> _R | None:
-    """The fastest one; one without a rate when none has any."""
-    return max(ceilings, key=lambda ceiling: ceiling.rate.best if ceiling.rate else -1, default=None)
+    return max(ceilings, key=lambda ceiling: ceiling.rate.best, default=None)
 
 
 class NoCeilings(msgspec.Struct, frozen=True, tag_field="schema", tag="opscope.no-ceilings/1"):
@@ -339,9 +307,11 @@ class NoCeilings(msgspec.Struct, frozen=True, tag_field="schema", tag="opscope.n
 
 
 class KernelUse(msgspec.Struct, frozen=True):
-    """Which ceiling of :class:`MacCeiling` an event falls under."""
+    """Number type and class of the kernels of an event."""
 
-    dtype: str  # number type, as there; one that has no ceilings is named as the event names it
+    # ``f32``, ``f16``, ``qs8`` (static int8), ``qd8`` (int8, quantised at run time), ``qd8_qc4w`` and ``qd8_qb4w`` (the
+    # same with 4-bit weights, a scale per channel or per block); another one is named as the event names it
+    dtype: str
     kernel: KernelClass  # the class
 
 
@@ -412,6 +382,7 @@ CACHE_TOLERANCE = 0.10
 FAR_TOLERANCE = 0.30
 
 _TRIED_DTYPES = ("f32", "qs8")
+_NO_RATE = Rate(0, 0, 0, 0.0)
 # The first is in the smaller caches of any processor; the second is beyond those of most, and its memory is there in
 # some hundredths of a second.
 _NEAR_SET, _FAR_SET = 1 << 18, 1 << 26
@@ -437,22 +408,22 @@ def drift_of(kept: Ceilings, probes: Sequence[Ceilings], checked_at: str) -> Dri
 
 
 def unmeasured(ceiling: _R) -> _R:
-    """What a ceiling is of, without what was measured: equal for the same graph."""
-    return msgspec.structs.replace(ceiling, rate=None, operators=[], unsupported=None)
+    """What a ceiling is of, without what was measured: equal for the same instructions."""
+    return msgspec.structs.replace(ceiling, rate=_NO_RATE)
 
 
 def _best_again(tried: MeasuredCeiling, probes: Iterable[Ceilings]) -> int | None:
     wanted = unmeasured(tried)
-    again = [one.rate.best for probe in probes for one in probe.all() if one.rate and unmeasured(one) == wanted]
+    again = [one.rate.best for probe in probes for one in probe.all() if unmeasured(one) == wanted]
     return max(again, default=None)
 
 
 def _tried(kept: Ceilings) -> list[tuple[MeasuredCeiling, DriftCheck]]:
     """The ceilings that are tried again, each with what is known of its check before."""
     found: list[tuple[MeasuredCeiling, str, float]] = [
-        (ceiling, f"{ceiling.dtype} {ceiling.kernel.value}", COMPUTE_TOLERANCE)
+        (ceiling, f"{ceiling.dtype} with {ceiling.level}", COMPUTE_TOLERANCE)
         for dtype in _TRIED_DTYPES
-        if (ceiling := kept.mac_ceiling(dtype, KernelClass.GEMM))
+        if (ceiling := kept.mac_ceiling(dtype))
     ]
     for limit, tolerance in ((_NEAR_SET, CACHE_TOLERANCE), (_FAR_SET, FAR_TOLERANCE)):
         copies = [
@@ -461,11 +432,7 @@ def _tried(kept: Ceilings) -> list[tuple[MeasuredCeiling, DriftCheck]]:
         if copies:
             largest = max(copies, key=lambda ceiling: ceiling.working_set)
             found.append((largest, f"copy of {size_text(largest.working_set)}", tolerance))
-    return [
-        (ceiling, DriftCheck(words, ceiling.rate.best, None, tolerance))
-        for ceiling, words, tolerance in found
-        if ceiling.rate
-    ]
+    return [(ceiling, DriftCheck(words, ceiling.rate.best, None, tolerance)) for ceiling, words, tolerance in found]
 
 
 def _only(ceilings: Iterable[_R], chosen: list[MeasuredCeiling]) -> list[_R]:

@@ -15,8 +15,9 @@ import zlib
 from typing import TYPE_CHECKING
 
 from opscope.core.errors import TraceFormatError
-from opscope.core.files import head_of, opened, sha256_of, write_atomically
+from opscope.core.files import head_of, opened, sha256_of
 from opscope.core.system.memory import file_bytes, limited, memory_limit, too_large
+from opscope.core.writing import write_atomically
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -31,7 +31,7 @@ import numpy as np
 
 from opscope.core.errors import EmptyTraceError, TraceFormatError
 from opscope.core.system.memory import file_bytes
-from opscope.program.kernels.recordings import KernelCalls, OperatorCalls
+from opscope.program.kernels.kernel_calls import KernelCalls, OperatorCalls
 from opscope.program.kernels.symbols import KernelEntry, KernelLog, parse_kernel
 
 if TYPE_CHECKING:

@@ -25,10 +25,6 @@ if TYPE_CHECKING:
 GROUP = "opscope.readers"
 _RUNTIMES = "opscope.runtimes.registry"
 _OF_NO_RUNTIME = (
-    ("opscope.readers.generation.llama_bench", "LlamaBenchReader"),
-    ("opscope.readers.generation.observer", "ObserverReader"),
-    ("opscope.readers.generation.litert_lm", "LitertLmReader"),
-    ("opscope.readers.generation.genai", "GenAiReader"),
     ("opscope.npu.readers.json", "AieJsonReader"),
     ("opscope.npu.readers.words", "AieWordsReader"),
     ("opscope.readers.events_table", "EventsCsvReader"),

@@ -36,6 +36,7 @@ from opscope.reports.document.blocks import (
     table,
     verdict_text,
 )
+from opscope.reports.document.messages import COMPARISON
 from opscope.reports.document.template import picture
 from opscope.reports.report import quality_line
 from opscope.reports.sections.shift import changes_table, shift_blocks
@@ -67,7 +68,11 @@ def bisection_document(bisection: Bisection) -> Document:
     first, last = bisection.states[0].name, bisection.states[-1].name
     model = ", ".join(filter(None, (bisection.model, bisection.method)))
     heading = f"{model}, {bisection.runtime}: {first} to {last}"
-    trust = [Sentence(*quality_line(bisection.step.quality))] if bisection.step else []
+    trust = (
+        [Sentence(*quality_line(bisection.step.quality, [(COMPARISON, bisection.step.quality)]))]
+        if bisection.step
+        else []
+    )
     return Document(
         title=heading,
         heading=heading,

@@ -28,6 +28,7 @@ from opscope.reports.document.blocks import (
     facts,
     verdict_text,
 )
+from opscope.reports.document.messages import COMPARISON
 from opscope.reports.document.template import picture
 from opscope.reports.document.text import plain
 from opscope.reports.pictures.bars import compared_split
@@ -62,7 +63,7 @@ def comparison_document(comparison: Comparison) -> Document:
         answer=_answer(comparison),
         blocks=list(_first(comparison)),
         sections=list(_sections(comparison)),
-        trust=[*networks, *trust, Sentence(*quality_line(comparison.quality))],
+        trust=[*networks, *trust, Sentence(*quality_line(comparison.quality, [(COMPARISON, comparison.quality)]))],
     )
 
 
@@ -154,7 +155,12 @@ def _sections(comparison: Comparison) -> Iterator[Section]:
     if outputs is not None:
         yield outputs
     if comparison.quality is not None:
-        yield Section("Measurement Quality", quality_blocks(comparison.quality), "trust", "Trust")
+        yield Section(
+            "Measurement Quality",
+            quality_blocks(comparison.quality, [(COMPARISON, comparison.quality)]),
+            "trust",
+            "Trust",
+        )
     sides = [(role, f"{side.label}: {side.path}") for role, side in _sides(comparison)]
     yield Section("What was compared", [facts(sides)], "run", folded=True)
 

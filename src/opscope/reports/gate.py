@@ -12,7 +12,7 @@ from opscope.analysis.gate.decision import Outcome, Quantity, failing
 from opscope.analysis.gate.gate import DESIGN
 from opscope.core.stats.effect import Verdict
 from opscope.core.units import counted_text, interval_text, milliseconds, share_text, signed_share_text, time_text
-from opscope.reports.content.content import speedup_text
+from opscope.reports.content.content import NO_COUNTERPART, speedup_text
 from opscope.reports.document.blocks import (
     Block,
     Bullets,
@@ -27,7 +27,7 @@ from opscope.reports.document.blocks import (
     words_table,
 )
 from opscope.reports.document.markdown import markdown_document
-from opscope.reports.document.messages import quality_sentence
+from opscope.reports.document.messages import COMPARISON, quality_sentence
 from opscope.reports.document.terminal import terminal_document
 from opscope.reports.document.text import plain
 
@@ -99,7 +99,9 @@ def gate_document(decision: Decision[Any], text: GateText, most: int) -> Documen
             [f"{one.outcome.value}: {plain(one.name, _NAME)}: {reason(one, text)}" for one in deciding[:_MOST_TOLD]]
         ),
         Sentence(f"Next: {decision.advice}." if decision.advice else ""),
-        Sentence(f"{quality_sentence(decision.quality)}." if decision.quality else ""),
+        Sentence(
+            f"{quality_sentence(decision.quality, [(COMPARISON, decision.quality)])}." if decision.quality else ""
+        ),
         *criteria_blocks(decision, text, most),
         *text.sections(most),
         Section("Notes", [Bullets(notes[:_NOTES]), Bullets(notes[_NOTES:], wide=True)]),
@@ -301,8 +303,8 @@ def _both_sides() -> tuple[TableColumn, ...]:
     return (
         column("operator", Format.NAME, lambda change: change.name),
         column("layer", Format.NAME, lambda change: change.module, wide=True),
-        column("baseline ms", Format.MS, lambda change: change.baseline_ns, absent="-"),
-        column("candidate ms", Format.MS, lambda change: change.candidate_ns, absent="-"),
+        column("baseline ms", Format.MS, lambda change: change.baseline_ns, absent=NO_COUNTERPART),
+        column("candidate ms", Format.MS, lambda change: change.candidate_ns, absent=NO_COUNTERPART),
     )
 
 

@@ -10,6 +10,7 @@ from opscope.analysis.preflight.contents import KernelSummary, ProgramSummary, R
 from opscope.core.units import counted_text, size_text, time_text
 from opscope.reports.content.content import is_of_calls, unit_of
 from opscope.reports.document.blocks import (
+    NOTEBOOK_ROWS,
     Bullets,
     Document,
     Format,
@@ -17,13 +18,15 @@ from opscope.reports.document.blocks import (
     Sentence,
     Tone,
     column,
+    rest_sentence,
     table,
+    words_table,
 )
+from opscope.reports.document.messages import LATENCY
 from opscope.reports.report import quality_line
 from opscope.reports.sections.first import analysed_split, first_step
 from opscope.reports.sections.latency import methods_table, tokens_text
 from opscope.reports.sections.program import coverage_sentence
-from opscope.reports.sections.tokens import claim_blocks
 from opscope.runtimes.registry import EXPORTER, runtime_of_format
 
 if TYPE_CHECKING:
@@ -31,6 +34,7 @@ if TYPE_CHECKING:
 
     from opscope.analysis.latency.methods import MethodTime
     from opscope.analysis.preflight.contents import Count, DelegateSummary
+    from opscope.core.table import EventTable
     from opscope.reports.document.blocks import Block, TableBlock
 
 
@@ -70,8 +74,7 @@ def analysis_document(analysis: Analysis) -> Document:
     """Latency, categories and operators of a trace alone."""
     latency, trace = analysis.latency, analysis.trace
     interval = None if is_of_calls(analysis) else latency.ci95_median_ns
-    between = f", 95 % interval {time_text(interval[0])} to {time_text(interval[1])}" if interval else ""
-    spread = f"p90 {time_text(latency.p90_ns)}"
+    between = f"95 % interval of the median {time_text(interval[0])} to {time_text(interval[1])}; " if interval else ""
     processes = "process" if len(trace.files) == 1 else "processes"
     notes = sorted(trace.warnings, key=lambda one: one.code != PART_FAILED)  # what is not known comes first
     phases = [row for row in analysis.methods if row.tokens_per_second]
@@ -79,15 +82,14 @@ def analysis_document(analysis: Analysis) -> Document:
     shown = len(notes) if whole else _NOTES
     more = len(notes) - shown
     trust = [
-        *([] if whole else [Sentence(f"median {time_text(latency.median_ns)}{between}; {spread}")]),
+        *([] if whole else [Sentence(f"{between}p90 {time_text(latency.p90_ns)}")]),
         Sentence(
             f"{counted_text(trace.inferences, 'inference')}, {trace.warmup} warm-up, {len(trace.files)} {processes}"
         ),
-        Sentence(*quality_line(analysis.quality)),
+        Sentence(*quality_line(analysis.quality, [(LATENCY, analysis.quality)])),
     ]
     blocks: list[Block] = [
         methods_table(analysis.methods),
-        *claim_blocks(analysis),
         *(analysed_split(analysis) if analysis.has_split else []),
         *first_step(analysis.quality),
         Messages(advice_of(analysis.findings), brief=True),
@@ -99,8 +101,27 @@ def analysis_document(analysis: Analysis) -> Document:
     return Document(trace.path, answer, blocks, [], f"{trace.path} ({trace.format})", trust=trust)
 
 
+def events_document(table: EventTable, path: str) -> Document:
+    """Return how much traces hold, and their first inferences."""
+    inferences = table.inference_times()
+    counts = ((table.events, "event"), (len(inferences.duration), "inference"), (table.processes, "trace file"))
+    columns = (inferences.process, inferences.inference, inferences.warmup, inferences.duration)
+    rows = [
+        [str(file), str(inference), "warm-up" if is_warmup else "measured", f"{duration:,}"]
+        for file, inference, is_warmup, duration in zip(*(one[:NOTEBOOK_ROWS].tolist() for one in columns), strict=True)
+    ]
+    shown = words_table(("file", "inference", "counts as", f"duration {table.clock.value}"), rows, texts=3)
+    answer = ", ".join(counted_text(count, noun) for count, noun in counts)
+    return Document(
+        path,
+        answer,
+        [shown, rest_sentence(len(rows), len(inferences.duration)), Messages([warning(one) for one in table.warnings])],
+        [],
+    )
+
+
 def _rates(phases: Sequence[MethodTime]) -> str:
-    """Tokens per second where there are few phases; of a sweep their number, since the table has them."""
+    """Return the tokens per second of one or two phases, or how many phases there are: the table has their rates."""
     if len(phases) > _FEW:
         return counted_text(len(phases), "phase")
     return ", ".join(f"{tokens_text(row)} tokens per second in {row.method}" for row in phases)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from functools import partial
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -41,7 +42,7 @@ def kernel_document(view: KernelView) -> Document:
     kernels = [kernel_table(view)] if view.kernels else [Sentence(_NOTHING)] if view.columns else []
     blocks: list[Block] = [Bullets([_column_line(n, c) for n, c in enumerate(view.columns, 1)]), *kernels]
     blocks.append(Bullets([_pair_line(view, pair) for pair in view.pairs]))
-    blocks += [Section(_ladder_heading(ladder), [_rungs(ladder), _operators(ladder)]) for ladder in view.ladders]
+    blocks += [Section(_ladder_heading(ladder), _ladder_blocks(ladder)) for ladder in view.ladders]
     return Document(
         title="Kernels",
         answer=kernels_answer(view),
@@ -97,10 +98,32 @@ def _ladder_heading(ladder: VariantLadder) -> str:
     return f"{plain(ladder.variant)}{where}: {ladder.about}, {products}"
 
 
+def _ladder_blocks(ladder: VariantLadder) -> list[Block]:
+    """The questions with an answer, as tables, and the others with their reasons in a line."""
+    answered = [
+        number
+        for number in range(len(EvidenceLevel))
+        if any(operator.steps[number].answer is not Answer.UNKNOWN for operator in ladder.operators)
+    ]
+    unknown = Sentence(_unknown_text(ladder, [n for n in range(len(EvidenceLevel)) if n not in answered]))
+    return [_questions(ladder), _operators(ladder, answered), unknown] if answered else [unknown]
+
+
+def _unknown_text(ladder: VariantLadder, numbers: Sequence[int]) -> str:
+    """Return what the platform cannot tell, each reason once with its questions. Empty if it tells everything."""
+    by_reason: dict[str, list[str]] = {}
+    for number in numbers:
+        details = Counter(operator.steps[number].detail.partition(":")[0] for operator in ladder.operators)
+        for reason, _ in details.most_common(1):
+            by_reason.setdefault(reason, []).append(tuple(EvidenceLevel)[number].value)
+    reasons = "; ".join(f"{' and '.join(questions)} ({reason})" for reason, questions in by_reason.items())
+    return f"Not known here: {reasons}." if reasons else ""
+
+
 _SHARE = "share of latency answered yes"
 
 
-def _rungs(ladder: VariantLadder) -> TableBlock:
+def _questions(ladder: VariantLadder) -> TableBlock:
     """Answers by question; without shares of latency where times mean nothing."""
     return table(
         evidence_level_counts(ladder),
@@ -112,13 +135,14 @@ def _rungs(ladder: VariantLadder) -> TableBlock:
     )
 
 
-def _operators(ladder: VariantLadder) -> TableBlock:
+def _operators(ladder: VariantLadder, numbers: Sequence[int]) -> TableBlock:
+    """Answers by operator, of the questions with these numbers."""
     left = len(ladder.operators) - _OPERATORS
     return table(
         ladder.operators[:_OPERATORS],
         column("operator", Format.NAME, lambda own: own.module or own.name),
         None if ladder.emulated else column("share", Format.SHARE, lambda own: own.share),
-        *(column(rung.value, Format.FIGURE, partial(_answer_of, number)) for number, rung in enumerate(EvidenceLevel)),
+        *(column(tuple(EvidenceLevel)[number].value, Format.FIGURE, partial(_answer_of, number)) for number in numbers),
         closing=[Closing(f"and {left} more, see --md or --json", {})] if left > 0 else [],
     )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from opscope.analysis.findings.message import Grade
@@ -9,15 +10,31 @@ from opscope.analysis.quality.quality_machine import ON_THE_DEVICE
 from opscope.core.parts import failures_heard, part
 from opscope.reports.content.content import Headline, all_threads_text, closing_rows, headline, one_process_a_side
 from opscope.reports.content.ranking import outputs_sentences, ranked, ranking_answer
-from opscope.reports.document.blocks import Document, Section, Sentence, Tone
+from opscope.reports.document.blocks import (
+    Bullets,
+    Document,
+    Fold,
+    Messages,
+    Section,
+    Sentence,
+    TableBlock,
+    Tone,
+    replace_blocks,
+)
 from opscope.reports.document.html import html_document
 from opscope.reports.document.markdown import markdown_document
-from opscope.reports.document.messages import quality_sentence, sentence
+from opscope.reports.document.messages import GradedSubjects, quality_sentence, sentence
 from opscope.reports.document.terminal import terminal_document
 from opscope.reports.sections.accuracy import accuracy_sentences, outputs_section
 from opscope.reports.sections.first import first_screen, heading
 from opscope.reports.sections.latency import latency_section, memory_section, methods_section, threads_section
-from opscope.reports.sections.metadata import metadata_section, reproduction_section, switch_messages, trust_section
+from opscope.reports.sections.metadata import (
+    graded_subjects,
+    metadata_section,
+    reproduction_section,
+    switch_messages,
+    trust_section,
+)
 from opscope.reports.sections.operator_kernels import kernel_section, kernels_first, kernels_section
 from opscope.reports.sections.operators import bottlenecks_section, inference_section, operators_section
 from opscope.reports.sections.program import backends_section, layers_section, roofline_section
@@ -32,36 +49,47 @@ if TYPE_CHECKING:
     from opscope.analysis.analysis import Analysis
     from opscope.analysis.findings.message import Quality
     from opscope.reports.content.content import ReportContent
+    from opscope.reports.document.blocks import Block
     from opscope.reports.sections.operator_kernels import KernelSection
 
 
-_WHOLE = {"trust", "again", "run"}
-"""Sections that Markdown has in full, by their anchors; of the others it has the answers alone."""
+_MARKDOWN_ROWS = 10
+"""Rows of a long table in Markdown, and findings in full; the page and the JSON have all."""
 
 
 def report_document(content: ReportContent) -> Document:
-    """Everything that a report says; what a bug of ours leaves out of it is among what limits the figures."""
-    answer = _headline(content)
+    """Return everything that a report says; what a bug of ours leaves out is among what limits the figures."""
     with failures_heard() as failures:
         kernels = part("the section on kernels", lambda: kernel_section(content), None)
-        first = content.manifest.target.emulated and kernels is not None and bool(kernels.operators)
-        blocks = kernels_first(kernels, ON_THE_DEVICE) if first and kernels else first_screen(content)
-        sections = list(_sections(content, kernels, first=first))
+        shows_kernels = _shows_kernels(content, kernels)
+        document = first_document(content, kernels)
+        sections = list(_sections(content, kernels, first=shows_kernels))
     place = next((at for at, one in enumerate(sections) if one.anchor == "memory"), len(sections))
     sections.insert(place, trust_section(content, failures))
+    return document._replace(sections=sections)
+
+
+def first_document(content: ReportContent, kernels: KernelSection | None = None) -> Document:
+    """Return the first screen of a report: the answer, how sure it is, and what it rests on, without sections.
+
+    Of an emulated run the kernels stand first if they are given, since its times say nothing.
+    """
+    answer = _headline(content)
+    shows_kernels = _shows_kernels(content, kernels)
+    trust = _trust(content, answer.trust, emulated=shows_kernels)
     return Document(
         title=content.title or content.manifest.model.name,
         answer=answer.text,
-        blocks=blocks,
-        sections=sections,
+        blocks=kernels_first(kernels, ON_THE_DEVICE) if shows_kernels and kernels else first_screen(content),
+        sections=[],
         heading=_heading(content),
         grade=answer.grade,
-        trust=[
-            Sentence(line, tone, wide=tone is Tone.DIM)
-            for line, tone in _trust(content, answer.trust, emulated=first)
-            if line
-        ],
+        trust=[Sentence(line, tone, wide=tone is Tone.DIM) for line, tone in trust if line],
     )
+
+
+def _shows_kernels(content: ReportContent, kernels: KernelSection | None) -> bool:
+    return content.manifest.target.emulated and kernels is not None and bool(kernels.operators)
 
 
 def _headline(content: ReportContent) -> Headline:
@@ -93,14 +121,14 @@ def _trust(content: ReportContent, trust: str, *, emulated: bool) -> Iterator[tu
     for networks in dict.fromkeys(one.networks for one in content.comparisons if one.networks and content.fastest):
         yield networks, Tone.BAD
     if not emulated:
-        yield quality_line(content.quality, reasons_told=one_process_a_side(content))
+        yield quality_line(content.quality, graded_subjects(content), reasons_told=one_process_a_side(content))
     for message in switch_messages(content):
         yield f"{sentence(message)}.", Tone.DIM
 
 
-def quality_line(quality: Quality | None, *, reasons_told: bool = False) -> tuple[str, Tone]:
-    """The grade with its worst reasons; red where it says not to trust."""
-    text = quality_sentence(quality, reasons_told=reasons_told)
+def quality_line(quality: Quality | None, subjects: GradedSubjects, *, reasons_told: bool = False) -> tuple[str, Tone]:
+    """Return the grades with the worst reason; red where it says not to trust."""
+    text = quality_sentence(quality, subjects, reasons_told=reasons_told)
     bad = quality is not None and quality.grade is Grade.DO_NOT_TRUST
     return f"{text}." if text else "", Tone.BAD if bad else Tone.PLAIN
 
@@ -144,11 +172,21 @@ def html(content: ReportContent) -> str:
 
 
 def markdown_report(content: ReportContent) -> str:
-    """The report in Markdown: the answer, how far to trust it, how to repeat it, and of the rest a line each."""
+    """Return the report in Markdown: every part with its tables, of long ones the first ten rows."""
     document = report_document(content)
-    sections = [one if one.anchor in _WHOLE else one.closed for one in document.sections]
-    blocks = [*document.blocks, Sentence("The HTML report has the full text of one-line sections.")]
-    return markdown_document(document._replace(blocks=blocks, sections=sections))
+    sections = [replace(section, blocks=replace_blocks(section.blocks, _cut_long)) for section in document.sections]
+    return markdown_document(document._replace(blocks=replace_blocks(document.blocks, _cut_long), sections=sections))
+
+
+def _cut_long(block: Block) -> Block:
+    """Return a block with no more rows or findings than a reader of Markdown scrolls through."""
+    if isinstance(block, TableBlock) and block.headed:
+        return block.folded(Fold(_MARKDOWN_ROWS, _MARKDOWN_ROWS, "see the HTML report or analysis.json"))
+    if isinstance(block, Bullets):
+        more = len(block.items) - _MARKDOWN_ROWS
+        rest = [f"{more} more: see the HTML report or analysis.json"] if more > 0 else []
+        return replace(block, items=[*block.items[:_MARKDOWN_ROWS], *rest])
+    return replace(block, first=_MARKDOWN_ROWS) if isinstance(block, Messages) else block
 
 
 def summary(content: ReportContent) -> RenderableType:

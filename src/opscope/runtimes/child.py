@@ -19,8 +19,8 @@ import numpy as np
 
 from opscope.bundle.manifest import Measurement
 from opscope.core.errors import FeatureError, OpscopeError, StorageError
-from opscope.core.files import write_atomically, written_atomically
 from opscope.core.system.launch import end_with_parent, own_peak
+from opscope.core.writing import open_atomically, write_atomically
 from opscope.experiment.protocol import ChildAnswer
 from opscope.experiment.tensors import as_type, random_inputs
 from opscope.machine.processor import stay_on
@@ -197,7 +197,7 @@ def input_arrays(values: str | None, seed: int, tensors: Sequence[Tensor]) -> li
 def save_outputs(path: str | None, arrays: Sequence[Array]) -> None:
     """Write the outputs, where they are wanted."""
     if path is not None:
-        with written_atomically(Path(path)) as file:
+        with open_atomically(Path(path)) as file:
             np.savez(file, *arrays)
 
 

@@ -23,10 +23,16 @@ from opscope.hosts.host import GuardedCommand, ProcessSettings
 from opscope.hosts.target_kinds import LOCAL
 from opscope.hosts.this_machine import ThisMachine
 from opscope.machine import environment, isa
-from opscope.machine.ceilings_cache import MachineIdentity, fingerprint
+from opscope.machine.ceilings.cache import MachineIdentity
 from opscope.machine.environment import cpu_revision
-from opscope.machine.switch.switch import fields_here, obstacle
-from opscope.runtimes.ceilings.process import CEILINGS_LIMIT, CEILINGS_SECONDS, DRIFT_SECONDS, ceilings_response
+from opscope.machine.switch.switch import fields_here
+from opscope.runtimes.ceilings.process import (
+    CEILINGS_CHILD,
+    CEILINGS_LIMIT,
+    CEILINGS_SECONDS,
+    DRIFT_SECONDS,
+    ceilings_response,
+)
 from opscope.runtimes.hosted import HostedTarget, ended_by, outcome_of
 from opscope.runtimes.switching import (
     LibrarySwitch,
@@ -45,7 +51,6 @@ if TYPE_CHECKING:
     from opscope.experiment.protocol import ProbeAnswer, ProgramSides
     from opscope.experiment.target import JobOutcome
     from opscope.hosts.host import Host
-    from opscope.machine.switch.switch import PreparedSwitch
     from opscope.program.ceilings import Ceilings
     from opscope.program.structure.exported import Signature
 
@@ -60,8 +65,6 @@ class ChildTarget(HostedTarget, ABC):
     mechanisms = tuple(Mechanism)
     child: str
     """The module that runs programs, with the arguments ``run REQUEST``."""
-    ceilings_child: str
-    """The module that measures ceilings, with the argument ``REQUEST``."""
 
     def __init__(self, host: Host, trace: str, stand_in: str | None = None) -> None:
         super().__init__(host)
@@ -98,22 +101,16 @@ class ChildTarget(HostedTarget, ABC):
 
     def ceilings(self, variant: Variant) -> Ceilings:
         """The ceilings of the host with the features and threads of a variant; takes some seconds."""
-        return self._measured(CeilingsRequest(variant, CEILINGS_SECONDS, ANSWER))
+        return self._measured(CeilingsRequest(variant.cleared, variant.threads or 1, CEILINGS_SECONDS, ANSWER))
 
     def ceilings_again(self, sample: Ceilings) -> Ceilings:
         """The same ceilings as these, measured again; takes some tenths of a second."""
-        return self._measured_again(sample, Mechanism.CPUINFO)
-
-    def _measured_again(self, sample: Ceilings, switch: Mechanism | None) -> Ceilings:
-        variant = msgspec.structs.replace(AS_IT_IS, cleared=sample.cleared, threads=sample.threads, switch=switch)
-        return self._measured(CeilingsRequest(variant, DRIFT_SECONDS, ANSWER, sample))
+        return self._measured(CeilingsRequest(sample.cleared, sample.threads, DRIFT_SECONDS, ANSWER, sample))
 
     def _measured(self, request: CeilingsRequest) -> Ceilings:
         with tempfile.TemporaryDirectory(prefix="opscope-") as directory, storage_errors(Path(directory)):
             work = Path(directory).resolve()
-            switch = self._masked(request.variant.clear, work)
-            sent = self._sent(msgspec.structs.replace(request, record=record_of(switch)), work)
-            code = self._run(self.ceilings_child, [sent], work, CEILINGS_LIMIT, variables_of(switch))
+            code = self._run(CEILINGS_CHILD, [self._sent(request, work)], work, CEILINGS_LIMIT)
             return ceilings_response(code, request, work / ANSWER, work / LOG)
 
     @abstractmethod
@@ -134,10 +131,6 @@ class ChildTarget(HostedTarget, ABC):
 
     def _recorder(self, job: Job) -> str | None:  # noqa: ARG002 - likewise
         """A library that times operators; None where the runtime has a profiler."""
-        return None
-
-    def _masked(self, clear: list[str] | None, work: Path) -> PreparedSwitch | None:  # noqa: ARG002 - likewise
-        """The switch for a process that measures ceilings; None where that clears the features itself."""
         return None
 
     def _command(self, module: str) -> Sequence[str]:
@@ -183,7 +176,6 @@ class PackageModules(NamedTuple):
     """Modules of the processes that drive a package."""
 
     child: str  # serves a request to run a model; see child
-    ceilings: str  # measures ceilings; see process
     honours: frozenset[str]  # fields of a job that the child reads; see RunTarget
 
 
@@ -205,7 +197,7 @@ class PackageTarget(ChildTarget):
         python: Python = HERE,
     ) -> None:
         super().__init__(ThisMachine(Target(LOCAL.name, python.address)), trace, stand_in)
-        self.child, self.ceilings_child, self.honours = modules
+        self.child, self.honours = modules
         self._library, self._versions, self._python = library, versions, python.executable
 
     def capabilities(self) -> Capabilities:
@@ -227,20 +219,9 @@ class PackageTarget(ChildTarget):
         return module_command(module, self._python)
 
     def identity(self) -> MachineIdentity:
-        """What the ceilings of this machine and this library depend on."""
-        library, (_, fields) = self._library(), fields_here()
-        host = environment.host()
-        return MachineIdentity.of(self.environment(), fields, host, cpu_revision(), fingerprint(library))
-
-    def ceilings_again(self, sample: Ceilings) -> Ceilings:
-        """The same ceilings as these, measured again; without a switch where nothing is cleared."""
-        return self._measured_again(sample, _usable_switch() if sample.cleared else None)
-
-    def _masked(self, clear: list[str] | None, work: Path) -> PreparedSwitch | None:
-        """The switch by the mechanism of this architecture."""
-        if clear is None:
-            return None
-        return self._switch().prepared_with(_usable_switch(), clear, work)
+        """What the ceilings of this machine depend on."""
+        _, fields = fields_here()
+        return MachineIdentity.of(self.environment(), fields, environment.host(), cpu_revision())
 
     def _there(self, job: Job) -> Job:
         """Whole paths: its process works in another directory."""
@@ -277,11 +258,6 @@ def run_once(
                 return read(directory), ", ".join(input_words(named, asked_inputs))
             problem = problem or outcome.failure.message
     raise RunError(f"{title} cannot run it: {problem}", where=program)
-
-
-def _usable_switch() -> Mechanism:
-    usable = (one for one in (Mechanism.TRAP, Mechanism.HWCAP) if obstacle(one) is None)
-    return next(usable, Mechanism.TRAP)
 
 
 def _features() -> list[str] | None:

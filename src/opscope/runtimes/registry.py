@@ -43,8 +43,12 @@ def runtime_of(model: str | Path, named: str | None = None) -> Runtime:
 
 
 def title_of(named: str | None, program: str | Path) -> str:
-    """What people call the runtime of that name; where none was named, that of the program."""
-    return next((one.title for one in RUNTIMES if one.name == named), named) or _runtime_of(Path(program)).title
+    """Return what people call the runtime of that name; where none was named, that of a program by its suffix.
+
+    The program is not opened: its path may be one of a manifest.
+    """
+    by_name = next((one.title for one in RUNTIMES if one.name == named), named)
+    return by_name or _runtime_by_suffix(Path(program)).title
 
 
 def _runtime_of(place: Path) -> Runtime:
@@ -52,7 +56,11 @@ def _runtime_of(place: Path) -> Runtime:
         return runtime
     if (program := program_of(place)) != place:
         return _runtime_of(program)
-    return next((one for one in RUNTIMES if place.suffix in one.suffixes), EXPORTER)
+    return _runtime_by_suffix(place)
+
+
+def _runtime_by_suffix(program: Path) -> Runtime:
+    return next((one for one in RUNTIMES if program.suffix in one.suffixes), EXPORTER)
 
 
 def program_of(place: Path) -> Path:

@@ -220,10 +220,6 @@ class Runtime:
         """A program without the inputs that are packed with it, written to ``work``; and these inputs, by method."""
         return program, {}
 
-    def left_out(self, program: Path) -> str | None:  # noqa: ARG002 - where a file holds several
-        """Which models of a file are not run, as a sentence; None where it holds no others."""
-        return None
-
     def files(self, program: Path, data: Path | None) -> list[Path]:  # noqa: ARG002 - where weights are named
         """A program that was named, and all that belongs to it; ``data`` are weights that were named."""
         return [program]

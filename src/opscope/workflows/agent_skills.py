@@ -10,7 +10,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from opscope.core.errors import BundleError, NotFoundError, TraceFormatError, did_you_mean
+from opscope.core.errors import BundleError, NotFoundError, OverwriteError, TraceFormatError, did_you_mean
 from opscope.core.files import storage_errors
 from opscope.core.outputs import write_outputs
 
@@ -86,6 +86,7 @@ def install_skills(directory: str | Path, names: Sequence[str] = (), *, overwrit
     Raises:
         NotFoundError: there is no such skill.
         BundleError: a file is there already and differs; nothing is written then.
+        OverwriteError: a skill's file or directory is a link, and what it leads to would be replaced.
         StorageError: the directory cannot be written.
     """
     known = {skill.name: skill for skill in skills()}
@@ -94,6 +95,11 @@ def install_skills(directory: str | Path, names: Sequence[str] = (), *, overwrit
             raise NotFoundError(f"unknown skill {name!r}", hint=did_you_mean(name, known))
     chosen = [skill for skill in known.values() if not names or skill.name in names]
     places = {Path(directory) / skill.name / SKILL_FILE: skill.text for skill in chosen}
+    for place in places:
+        for path in (place.parent, place):
+            if path.is_symlink():
+                problem = "a link, and the skill would replace a file elsewhere"
+                raise OverwriteError(problem, where=path, hint="remove the link, or name another directory")
     if not overwrite:
         _check_unchanged(places)
     return write_outputs({place: text.encode() for place, text in places.items()})

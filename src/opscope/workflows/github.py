@@ -15,8 +15,8 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 from opscope.core.errors import MissingDependencyError, UsageError, did_you_mean
-from opscope.core.files import write_new
 from opscope.core.version import __version__
+from opscope.core.writing import write_new
 
 ACTION, WORKFLOW = ".github/opscope", ".github/workflows/speed.yml"
 BASELINES = ("branch", "artifact", "cache", "store")

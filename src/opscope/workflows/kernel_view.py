@@ -1,10 +1,11 @@
-"""The kernel view of bundles, runs of the kit, logs and recordings, as sources of one form; and counting kernels.
+"""The kernel view of bundles, runs of the kit and logs, as sources of one form; and counting kernels.
 
 Counting takes time, so nothing of a run with its kernels counted is a measurement.
 """
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,7 +16,6 @@ from opscope.analysis.kernels.kernel_sources import (
     counted_source,
     log_source,
     registered_source,
-    sampled_source,
 )
 from opscope.analysis.kernels.kernels import KernelFilter, kernel_lines, kernel_pairs
 from opscope.analysis.kernels.ladder import chosen
@@ -23,11 +23,13 @@ from opscope.bundle.bundle import Bundle
 from opscope.bundle.kernel_evidence import RECORD, EvidenceRun, KernelLibrary, evidence_directory, save_evidence
 from opscope.bundle.manifest import Failure, FailureKind
 from opscope.core.errors import FeatureError, NotFoundError, TraceFormatError, UsageError, did_you_mean
-from opscope.core.files import discard, head_of, sha256_of, storage_errors
+from opscope.core.files import head_of, sha256_of, storage_errors
 from opscope.core.system.elf import read_symbols
 from opscope.core.system.memory import file_bytes
+from opscope.core.writing import discard_files
 from opscope.experiment.engine import planned_job
 from opscope.experiment.protocol import LOG, OUTPUTS, TRACE
+from opscope.hosts.target_kinds import AUTO
 from opscope.measurements.bundle_kernels import bundle_ladders, bundle_sources, of_variant
 from opscope.measurements.results import KernelsResult
 from opscope.program.kernels.symbols import IsaClass, parse_symbol
@@ -60,8 +62,8 @@ def kernels(
     """What is known of the kernels of some runs.
 
     Args:
-        paths: bundles, runs of the Arm kit, files of counts, XNNPACK logs, lists of kernels, recordings of profilers as
-            text; each may name a variant or experiment behind ``#``, which for a file says what it is of.
+        paths: bundles, runs of the Arm kit, files of counts, XNNPACK logs, lists of kernels; each may name a variant or
+            experiment behind ``#``, which for a file says what it is of.
         wanted: which kernels and operators; None: all.
         every: kernels, too, that were looked for and found nowhere.
         library: of the XNNPACK backend that ran, to see which kernels it exports; None: as the evidence arm recorded.
@@ -110,7 +112,8 @@ def _opened(paths: Sequence[str | Path]) -> tuple[list[KernelSource], list[tuple
             sources += kernel_sources
             bundles.append((bundle, label))
             counted = any(source.column.kind in {EvidenceKind.COUNTED, EvidenceKind.NAMED} for source in kernel_sources)
-            notes += [] if counted else [f"{path}: no kernels counted; use --count"]
+            if not counted and bundle.manifest.environment.machine in {"aarch64", "arm64"}:
+                notes.append(f"{path}: no kernels counted; use --count")
     return sources, bundles, notes
 
 
@@ -142,6 +145,7 @@ def kernel_filter(isa: Sequence[str], dtypes: Sequence[str], operators: Sequence
 def count_kernels(
     path: str | Path,
     *,
+    stated: str = AUTO.name,
     target: RunTarget | None = None,
     clock: TimeSource | None = None,
     cache: Path | None = None,
@@ -153,6 +157,7 @@ def count_kernels(
 
     Args:
         path: of the bundle; ``BUNDLE#variant`` for one variant.
+        stated: name of the target where the bundle ran; it must be given if it has an address, such as ``ssh:HOST``.
         target: where to run; None: where the bundle ran.
         clock: tells when; None: the machine's own.
         cache: where the counter is kept; None: the user's cache directory.
@@ -160,6 +165,7 @@ def count_kernels(
 
     Raises:
         NotFoundError: there is no such bundle or variant.
+        UsageError: the bundle ran on a target with an address, and ``stated`` is another one.
         FeatureError: kernels cannot be counted on this target.
         MissingDependencyError: a compiler or the runtime is missing.
         BundleError: another run is writing there.
@@ -172,7 +178,10 @@ def count_kernels(
     place, label = split_label(str(path))
     bundle = Bundle.open(place)
     bundle_sources(bundle, label)
-    where = target or recorded_target(bundle.manifest, bundle.path)
+    if sys.platform != "linux" and not (target or bundle.manifest.target.address):
+        hint = "run opscope on a 64-bit Arm Linux machine, or in a Linux container on this one"
+        raise FeatureError("kernels are counted in libraries of Linux, and this is another system", hint=hint)
+    where = target or recorded_target(bundle.manifest, bundle.path, stated)
     if where.describe().kind != bundle.manifest.target.kind:
         raise FeatureError(f"the bundle ran on {bundle.manifest.target.kind}: its kernels can only be counted there")
     counted = counted_library(backend_library(where), cache)
@@ -193,15 +202,12 @@ def split_label(path: str) -> tuple[Path, str | None]:
 
 
 def file_source(path: Path, label: str | None) -> KernelSource:
-    """What a file tells: counts, a log of XNNPACK, a list of the kit, or a recording of a profiler."""
+    """Return what a file tells: counts, a log of XNNPACK, or a list of the kit."""
     from opscope.readers.kernels import is_kernel_log, read_kernel_log
-    from opscope.readers.recordings import is_recording, read_recording
 
     head, variant = _head(path), label or path.stem
     if head.startswith(MAGIC):
         return counted_source(read_kernel_counts(path), variant, str(path))
-    if is_recording(head):
-        return sampled_source(read_recording(path), variant, str(path))
     if b"kernel_name" in head.partition(b"\n")[0]:
         from opscope.kit.readers.csv import kernel_rows
 
@@ -209,7 +215,7 @@ def file_source(path: Path, label: str | None) -> KernelSource:
         return registered_source([(r.kernel.whole, r.category, r.registrations) for r in rows], variant, str(path))
     if is_kernel_log(head):
         return log_source(read_kernel_log(path), variant, str(path))
-    hint = "give a bundle, an Arm kit run, a kernels.counts, an XNNPACK log, or a recording as text"
+    hint = "give a bundle, an Arm kit run, a kernels.counts, or an XNNPACK log"
     raise TraceFormatError("it has no kernel data", where=path, hint=hint)
 
 
@@ -233,7 +239,7 @@ def backend_library(target: RunTarget) -> Path:
     if backend is not None:
         return backend()
     kind = target.describe().kind
-    hint = "profile with --target native on 64-bit Arm Linux, or with qemu-aarch64; or give a profiler recording"
+    hint = "profile with --target native on 64-bit Arm Linux, or with qemu-aarch64"
     raise FeatureError(f"kernels cannot be counted on the target {kind}", hint=hint)
 
 
@@ -264,7 +270,7 @@ def count_variant(
     directory = evidence_directory(bundle, variant.name)
     bundle.state_hash("evidence_sha256", variant.name, None)
     with storage_errors(directory):
-        discard(directory, _LEFT)
+        discard_files(directory, _LEFT)
         directory.mkdir(parents=True, exist_ok=True)
     started = clock.now().isoformat(timespec="seconds")
     job = _job(bundle, variant, counter)

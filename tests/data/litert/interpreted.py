@@ -1,6 +1,6 @@
 """Makes models that LiteRT's compiled-model API refuses and its Interpreter runs. Needs ai-edge-litert.
 
-    python tests/data/litert/interpreted.py
+    PYTHONPATH=tests/support python tests/data/litert/interpreted.py
 
 ``stateful`` has a recurrent layer, whose state is a variable tensor. ``topk`` is told at run time how many of the
 largest values it looks for, so that the sizes of its outputs are known after a call only. ``detection`` ends as models
@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 from flatbuffers import flexbuffers  # type: ignore[import-untyped]  # it has no types
 
-from opscope.runtimes.litert.ceilings import ABSENT, GraphBuilder, ModelBuilder
+from litert_builder import ABSENT, GraphBuilder, ModelBuilder
 
 WIDTH = 32
 

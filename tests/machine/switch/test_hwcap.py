@@ -39,7 +39,7 @@ COMPILER, ROOT = "aarch64-linux-gnu-gcc", Path("/usr/aarch64-linux-gnu")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Directory with the program and the library that it is linked to."""
     if shutil.which(COMPILER) is None or not ROOT.exists():
-        pytest.skip(f"needs {COMPILER} with its C library")
+        pytest.skip(f"needs {COMPILER} with its C library: apt install gcc-aarch64-linux-gnu libc6-dev-arm64-cross")
     made = tmp_path_factory.mktemp("hwcap")
     for name, text in (("asks", LIBRARY), ("program", PROGRAM)):
         (made / f"{name}.c").write_text(text, encoding="utf-8")

@@ -102,7 +102,7 @@ def test_any_bytes_have_a_length_or_none(code: bytes, at: int) -> None:
 def test_lengths_are_those_of_a_disassembler(tmp_path: Path) -> None:
     """For every instruction of a library that was compiled for many extensions."""
     if shutil.which("objdump") is None:
-        pytest.skip("needs objdump")
+        pytest.skip("needs objdump: apt install binutils")
     loops = "".join(
         f'__attribute__((target("{target}"))) float f{number}(const float *a, int n, float s) '
         "{ for (int i = 0; i < n; i++) s += a[i] * a[i] + 1.0f / a[i]; return s; }\n"

@@ -344,7 +344,7 @@ def test_a_missing_compiler_is_told_in_one_line(place: Path, tmp_path: Path, mon
 def test_the_library_compiles_without_a_warning(compiler: str, tmp_path: Path) -> None:
     """Whichever compiler the native runner is built with."""
     if shutil.which(compiler) is None:
-        pytest.skip(f"needs {compiler}")
+        pytest.skip(f"needs {compiler}: apt install clang g++")
     sources = Path(switch.__file__).with_name("c")
     for source in sources.glob("*.c"):
         flags = ["-x", "c", "-std=gnu11", "-O2", "-fPIC", "-shared", "-Wall", "-Wextra", "-Werror", str(source)]

@@ -58,14 +58,12 @@ def dumps(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return directory
 
 
-def ours(path: Path) -> EventTable:
-    """The events as we read them."""
+def _read(path: Path) -> EventTable:
     return EtdumpReader().read(path.read_bytes(), path)
 
 
-def rows(path: Path) -> list[dict[str, Any]]:
-    """Our events as dictionaries."""
-    return ours(path).frame.to_dicts()
+def _event_rows(path: Path) -> list[dict[str, Any]]:
+    return _read(path).frame.to_dicts()
 
 
 def flatc_rows(path: Path, out: Path) -> list[dict[str, Any]]:
@@ -107,7 +105,7 @@ def enclosing(events: list[dict[str, Any]], row: int) -> int | None:
         if outer["run"] != inner["run"]:
             return None
         if further_out and (inner["synthetic_start"] or outer["start"] <= inner["start"]):
-            assert ends(outer) >= ends(inner) or inner["synthetic_start"]
+            assert _end_of(outer) >= _end_of(inner) or inner["synthetic_start"]
             return later
     return None
 
@@ -119,8 +117,7 @@ def rank(name: str) -> int:
     return 1 if name.endswith("_CALL") or name == "Method::init" else 2
 
 
-def ends(event: dict[str, Any]) -> int:
-    """When it ended."""
+def _end_of(event: dict[str, Any]) -> int:
     return event["start"] + event["duration"]
 
 
@@ -138,13 +135,12 @@ Entry = tuple[str, tuple[int, ...], tuple[int, ...]]
 def inspector_entries(path: Path) -> list[tuple[str, list[Entry]]]:
     """Name of each block and its entries: name, starts and durations of each inference in it."""
     return [
-        (block.name, [(e.name, whole(e.start_time), whole(e.perf_data.raw)) for e in block.events])
+        (block.name, [(e.name, _whole_numbers(e.start_time), _whole_numbers(e.perf_data.raw)) for e in block.events])
         for block in inspected(etdump_path=str(path))
     ]
 
 
-def whole(numbers: Iterable[float]) -> tuple[int, ...]:
-    """Nanoseconds as the integers that they were."""
+def _whole_numbers(numbers: Iterable[float]) -> tuple[int, ...]:
     assert all(float(number).is_integer() for number in numbers)
     return tuple(int(number) for number in numbers)
 
@@ -179,22 +175,27 @@ def joined(inferences: list[dict[str, Any]]) -> Entry:
 @pytest.mark.parametrize("name", MODELS)
 def test_our_events_are_those_of_the_file(name: str, dumps: Path, tmp_path: Path) -> None:
     """Every event that flatc shows, every field, in the order of the file; none is missing, none is added."""
-    found = ours(dumps / f"{name}.etdump").frame.select(COLUMNS).to_dicts()
+    found = _read(dumps / f"{name}.etdump").frame.select(COLUMNS).to_dicts()
     assert found == flatc_rows(dumps / f"{name}.etdump", tmp_path)
 
 
 @pytest.mark.parametrize("name", MODELS)
 def test_every_event_lies_in_the_parent_that_the_times_give(name: str, dumps: Path) -> None:
-    """The tree is the one that a search through the intervals finds, in every trip of a loop too."""
-    events = rows(dumps / f"{name}.etdump")
+    """The tree is the one that a search through the intervals finds, in every trip of a loop too.
+
+    Self times sum to Method::execute, whatever the program: nothing is lost and nothing counted twice.
+    """
+    events = _event_rows(dumps / f"{name}.etdump")
     assert [event["parent"] for event in events] == [enclosing(events, row) for row in range(len(events))]
+    whole_times = {e["inference"]: e["duration"] for e in events if e["scope"] == "execute"}
+    assert {i: sum(e["self_time"] for e in events if e["inference"] == i) for i in whole_times} == whole_times
 
 
 @pytest.mark.parametrize("name", MODELS)
 def test_inspector_shows_what_its_merging_leaves_of_ours(name: str, dumps: Path) -> None:
     """Blocks, names, starts and durations of all inferences and their order are equal, event for event."""
     path = dumps / f"{name}.etdump"
-    assert inspector_entries(path) == kept_by_inspector(rows(path))
+    assert inspector_entries(path) == kept_by_inspector(_event_rows(path))
 
 
 @pytest.mark.parametrize("name", sorted(MODELS.keys() - set(LOOPS)))
@@ -202,31 +203,23 @@ def test_inspector_keeps_every_event_where_no_instruction_repeats(name: str, dum
     """So the comparison covers the whole file: as many durations there as rows here."""
     path = dumps / f"{name}.etdump"
     kept = sum(len(durations) for _, entries in inspector_entries(path) for _, _, durations in entries)
-    assert kept == len(rows(path))
+    assert kept == len(_event_rows(path))
 
 
 @pytest.mark.parametrize("name", LOOPS)
 def test_every_trip_of_a_loop_is_kept(name: str, dumps: Path) -> None:
     """Each kernel of the body as often as the loop turned; Inspector has the last turn of each inference alone."""
     path = dumps / f"{name}.etdump"
-    turns = [event for event in rows(path) if event["name"] == "native_call_sin.out"]
+    turns = [event for event in _event_rows(path) if event["name"] == "native_call_sin.out"]
     assert Counter(event["inference"] for event in turns) == dict.fromkeys(range(ROUNDS), TRIPS)
     _, (_, entries) = inspector_entries(path)
     (shown,) = (durations for entry, _, durations in entries if entry == "native_call_sin.out")
     assert shown == tuple(event["duration"] for event in turns[TRIPS - 1 :: TRIPS])
 
 
-@pytest.mark.parametrize("name", MODELS)
-def test_the_parts_of_every_inference_add_up(name: str, dumps: Path) -> None:
-    """Self times sum to Method::execute, whatever the program: nothing is lost and nothing counted twice."""
-    events = rows(dumps / f"{name}.etdump")
-    whole_times = {e["inference"]: e["duration"] for e in events if e["scope"] == "execute"}
-    assert {i: sum(e["self_time"] for e in events if e["inference"] == i) for i in whole_times} == whole_times
-
-
 def test_the_two_ways_of_a_condition_alternate(dumps: Path) -> None:
     """One method: the way that an inference took shows in its kernels, and the file tells no method."""
-    events = rows(dumps / "branches.etdump")
+    events = _event_rows(dumps / "branches.etdump")
     taken = [event["name"] for event in events if event["name"] in {"native_call_sin.out", "native_call_cos.out"}]
     assert taken == ["native_call_sin.out", "native_call_cos.out"] * ROUNDS
     assert {event["method"] for event in events} == {None}
@@ -234,7 +227,7 @@ def test_the_two_ways_of_a_condition_alternate(dumps: Path) -> None:
 
 def test_methods_with_different_instructions_are_told_apart(dumps: Path) -> None:
     """One prefill, two decodes, three times over; the second method is loaded in the middle of the first round."""
-    table = ours(dumps / "prefill_decode.etdump")
+    table = _read(dumps / "prefill_decode.etdump")
     methods = table.inferences()["method"].to_list()
     assert methods == [methods[0], methods[1], methods[1]] * ROUNDS
     assert len(set(methods)) == 2
@@ -245,7 +238,7 @@ def test_methods_with_different_instructions_are_told_apart(dumps: Path) -> None
 def test_methods_with_the_same_instructions_are_one_to_inspector(dumps: Path) -> None:
     """It mixes prefill and decode in one block; we keep the order of the calls, and warn that methods are mixed."""
     path = dumps / "twin_methods.etdump"
-    table = ours(path)
+    table = _read(path)
     assert [name for name, _ in inspector_entries(path)] == ["Default", "Execute"]
     assert "several_methods" in [warning.code for warning in table.warnings]
     starts = table.inferences()["start"].to_list()
@@ -277,7 +270,7 @@ def test_the_kits_statistics_are_inspectors_means(dumps: Path) -> None:
         wanted: dict[str, list[float]] = {}
         for entry, _, durations in (one for _, entries in blocks for one in entries):
             wanted.setdefault(entry.rsplit(" #", 1)[0], []).append(sum(durations) / len(durations))
-        lines = csv.DictReader(kit_csv(ours(path), name)[2].decode().splitlines())
+        lines = csv.DictReader(kit_csv(_read(path), name)[2].decode().splitlines())
         found = {row["name"]: (int(row["count"]), float(row["total_ms"]) * 1e6) for row in lines}
         assert found == {key: (len(own), pytest.approx(sum(own), abs=1)) for key, own in wanted.items()}
         compared += 1

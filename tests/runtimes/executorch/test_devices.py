@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,13 +15,13 @@ import msgspec
 import pytest
 
 import sshd
+from command_line import opscope
 from native_runner import native_cache, native_over_ssh, runtime_of
 from opscope.bundle.bundle import Bundle
 from opscope.bundle.manifest import FailureKind, Repetition, Status
 from opscope.core.errors import DeviceError
 from opscope.experiment.planned import Settings
 from opscope.hosts.ssh import VARIABLE
-from opscope.runtimes.executorch.runners.native import NativeTarget
 from opscope.runtimes.native.building import host_architecture
 from opscope.workflows.measure.profiling import profile
 from texts import WAIT_FOR_THE_RUN
@@ -46,11 +44,6 @@ def board(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[sshd.Sshd
         yield server
 
 
-def target(server: sshd.Sshd) -> NativeTarget:
-    """It as a place where models run."""
-    return native_over_ssh(server)
-
-
 SETTINGS = Settings(ablate=(), rounds=2, runs=2, warmup=1, untraced=False, ceilings=False)
 
 
@@ -66,13 +59,13 @@ def test_a_device_that_starts_anew_loses_nothing_and_is_finished_with_resume(
 
     out = tmp_path / "out"
     with pytest.raises(DeviceError, match=r"lost|refused|closed") as caught:
-        profile(str(toy_program), settings=SETTINGS, out=out, target=target(board), progress=off_after_two)
+        profile(str(toy_program), settings=SETTINGS, out=out, target=native_over_ssh(board), progress=off_after_two)
     assert "finish with --resume" in str(caught.value.hint)
     kept = Bundle.open(out).manifest
     assert kept.status is Status.INCOMPLETE
     assert [repetition.ok for repetition in kept.repetitions] == [True, True]
     board.start()
-    profile(str(toy_program), settings=SETTINGS, out=out, target=target(board), resume=True)
+    profile(str(toy_program), settings=SETTINGS, out=out, target=native_over_ssh(board), resume=True)
     whole = Bundle.open(out).manifest
     assert whole.status is Status.COMPLETE
     assert whole.repetitions[:2] == kept.repetitions
@@ -91,18 +84,18 @@ def test_a_cut_in_the_middle_of_a_round_fails_one_repetition_only(
             cutters[0].start()
 
     settings = msgspec.structs.replace(SETTINGS, runs=600)
-    profile(str(toy_program), settings=settings, out=tmp_path / "out", target=target(board), progress=cut_the_second)
+    profile(
+        str(toy_program),
+        settings=settings,
+        out=tmp_path / "out",
+        target=native_over_ssh(board),
+        progress=cut_the_second,
+    )
     cutters[0].join()
     manifest = Bundle.open(tmp_path / "out").manifest
     assert [repetition.ok for repetition in manifest.repetitions] == [True, False, True, True]
     assert manifest.failures()[0].failure.kind is FailureKind.DEVICE
     assert manifest.status is Status.INCOMPLETE
-
-
-def opscope(*words: str | Path) -> subprocess.CompletedProcess[str]:
-    """The command line, as a user starts it."""
-    command = [sys.executable, "-m", "opscope", *map(str, words)]
-    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
 
 
 def test_of_several_devices_one_that_is_off_does_not_stop_the_others(
@@ -126,7 +119,7 @@ def test_a_device_in_use_is_refused_before_anything_is_written(
     board: sshd.Sshd, toy_program: Path, tmp_path: Path
 ) -> None:
     """Exit code 16, who uses it, what to do."""
-    with target(board).reserved():
+    with native_over_ssh(board).reserved():
         words = ["--target", f"ssh:{board.address}", "--lock", "fail", "--out", tmp_path / "out"]
         done = opscope("profile", toy_program, *words)
     assert done.returncode == 16

@@ -16,6 +16,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import traces
+from beside import DUMPS, reads_dumps
+from installed import needs_executorch
 from opscope.core.errors import EmptyTraceError, TraceFormatError
 from opscope.core.table import Clock, EventTable
 from opscope.core.table.schema import SCHEMA
@@ -27,9 +29,6 @@ DATA = Path(__file__).parents[2] / "data"
 # Three inferences of the registered model toy_cnn in fp32 with one thread, as the runtime wrote them.
 TOY = DATA / "toy_cnn.etdump"
 OPERATORS = (DATA / "xnnpack_operators.txt").read_text("utf-8").splitlines()
-DUMPS = Path(__file__).resolve().parents[4] / "shared" / "data" / "xnnpack"
-needs_dumps = pytest.mark.skipif(not DUMPS.is_dir(), reason="the collection of real dumps is not beside the repository")
-needs_executorch = pytest.mark.skipif(importlib.util.find_spec("executorch") is None, reason="flatc is not installed")
 
 TRACE = """
     Program::load_method 900
@@ -43,18 +42,15 @@ TRACE = """
 """
 
 
-def read(data: bytes) -> EventTable:
-    """The events of a file's bytes."""
+def _read(data: bytes) -> EventTable:
     return EtdumpReader().read(data, Path("trace.etdump"))
 
 
-def rows(events: EventTable, *columns: str) -> list[tuple[object, ...]]:
-    """The named columns, row by row."""
+def _rows(events: EventTable, *columns: str) -> list[tuple[object, ...]]:
     return events.frame.select(columns).rows()
 
 
-def codes(events: EventTable) -> list[str]:
-    """What the reader warned of."""
+def _codes(events: EventTable) -> list[str]:
     return [warning.code for warning in events.warnings]
 
 
@@ -74,8 +70,7 @@ def other_event(builder: flatbuffers.Builder, slot: int) -> int:
     return traces._table(builder, 3, [(slot, builder.EndObject())])
 
 
-def file_of(builder: flatbuffers.Builder, events: list[int]) -> bytes:
-    """One block with these events."""
+def _file_of(builder: flatbuffers.Builder, events: list[int]) -> bytes:
     run = traces._run(builder, "Execute", events)
     builder.FinishSizePrefixed(traces._table(builder, 2, [(1, traces._vector(builder, [run]))]), b"ED00")
     return bytes(builder.Output())
@@ -84,7 +79,7 @@ def file_of(builder: flatbuffers.Builder, events: list[int]) -> bytes:
 def survives(data: bytes) -> bool:
     """Whether damaged bytes still are a trace; anything but a table or a format error is raised."""
     try:
-        events = read(data)
+        events = _read(data)
     except TraceFormatError:
         return False
     assert events.frame.schema == SCHEMA
@@ -92,71 +87,46 @@ def survives(data: bytes) -> bool:
 
 
 def test_the_tree_of_a_trace():
-    """Children precede their parent in the file, and the rows keep that order."""
-    assert rows(table(TRACE), "name", "parent", "depth") == [
-        ("Method::init", 1, 1),
-        ("Program::load_method", None, 0),
-        ("Convolution (NHWC, F32) IGEMM #1", 4, 2),
-        ("Clamp (NC) #1", 4, 2),
-        ("DELEGATE_CALL", 7, 1),
-        ("native_call_add.out", 6, 2),
-        ("OPERATOR_CALL", 7, 1),
-        ("Method::execute", None, 0),
-    ]
-
-
-def test_what_each_event_stands_for():
-    """The scope; the backend of operators only; and the instruction of everything inside the inference."""
-    assert rows(table(TRACE), "scope", "backend", "instruction") == [
-        ("init", None, None),
-        ("load", None, None),
-        ("delegate_op", "XNNPACK", 0),
-        ("delegate_op", "XNNPACK", 0),
-        ("delegate_call", None, 0),
-        ("kernel", "portable", 1),
-        ("operator_call", None, 1),
-        ("execute", None, None),
-    ]
-
-
-def test_durations_are_nanoseconds():
-    """As the file has them, in order of the rows; self time is what the children leave."""
+    """Children precede their parent; durations are nanoseconds as in the file, self time is what the children leave."""
     events = table(TRACE)
     assert events.clock is Clock.NS
-    assert rows(events, "duration", "self_time") == [
-        (700, 700),
-        (900, 200),
-        (50_000, 50_000),
-        (1_000, 1_000),
-        (80_000, 29_000),
-        (14_000, 14_000),
-        (15_000, 1_000),
-        (100_000, 5_000),
+    wanted = "name", "scope", "parent", "depth", "backend", "instruction", "duration", "self_time"
+    assert _rows(events, *wanted) == [
+        ("Method::init", "init", 1, 1, None, None, 700, 700),
+        ("Program::load_method", "load", None, 0, None, None, 900, 200),
+        ("Convolution (NHWC, F32) IGEMM #1", "delegate_op", 4, 2, "XNNPACK", 0, 50_000, 50_000),
+        ("Clamp (NC) #1", "delegate_op", 4, 2, "XNNPACK", 0, 1_000, 1_000),
+        ("DELEGATE_CALL", "delegate_call", 7, 1, None, 0, 80_000, 29_000),
+        ("native_call_add.out", "kernel", 6, 2, "portable", 1, 14_000, 14_000),
+        ("OPERATOR_CALL", "operator_call", 7, 1, None, 1, 15_000, 1_000),
+        ("Method::execute", "execute", None, 0, None, None, 100_000, 5_000),
     ]
+    marks = {scope: pair for scope, *pair in _rows(events, "scope", "resolution", "synthetic_start")}
+    assert marks.pop("delegate_op") == [1_000, True], "only delegate operators are cut off to microseconds"
+    assert all(mark == [1, False] for mark in marks.values())
 
 
 def test_starts_are_those_of_the_file():
     """Times are the runtime's own clock, not moved to zero."""
     events = table("Method::execute 100\n  OPERATOR_CALL @0 60\n  OPERATOR_CALL @1 40")
-    assert rows(events, "start") == [(1_000_000,), (1_000_060,), (1_000_000,)]
+    assert _rows(events, "start") == [(1_000_000,), (1_000_060,), (1_000_000,)]
 
 
 def test_loading_is_no_inference():
-    """The block of loading comes first and has no inference number."""
-    assert rows(table(TRACE, repeat=2), "run", "inference") == [(0, None)] * 2 + [(1, 0)] * 6 + [(2, 1)] * 6
-
-
-def test_a_method_that_is_loaded_late_does_not_disturb_the_count():
-    """Loading may stand between inferences: the blocks are counted, the inferences too."""
+    """It comes first or between inferences and has no number: the blocks are counted, the inferences too."""
+    assert _rows(table(TRACE, repeat=2), "run", "inference") == [(0, None)] * 2 + [(1, 0)] * 6 + [(2, 1)] * 6
     inference = Node("Method::execute", 50)
     blocks = [("Execute", [inference]), ("Default", [Node("Program::load_method", 9)]), ("Execute", [inference])]
-    assert rows(read(encode(blocks)), "run", "inference") == [(0, 0), (1, None), (2, 1)]
+    assert _rows(_read(encode(blocks)), "run", "inference") == [(0, 0), (1, None), (2, 1)]
 
 
 def test_the_events_of_a_block_stay_in_it():
     """A call whose inference is missing is not adopted by the next block's."""
     blocks = [("Execute", [Node("OPERATOR_CALL", 5)]), ("Execute", [Node("Method::execute", 50)])]
-    assert rows(read(encode(blocks)), "name", "parent") == [("OPERATOR_CALL", None), ("Method::execute", None)]
+    assert _rows(_read(encode(blocks)), "name", "parent") == [
+        ("OPERATOR_CALL", None),
+        ("Method::execute", None),
+    ]
 
 
 def test_a_loop_repeats_its_instruction():
@@ -170,7 +140,7 @@ def test_a_loop_repeats_its_instruction():
             native_call_add.out 95
           JF_CALL @3 10
     """)
-    assert rows(events, "scope", "instruction", "position", "duration", "parent") == [
+    assert _rows(events, "scope", "instruction", "position", "duration", "parent") == [
         ("kernel", 2, 0, 90, 1),
         ("operator_call", 2, 0, 100, 6),
         ("control", 3, 1, 10, 6),
@@ -185,39 +155,25 @@ def test_a_loop_repeats_its_instruction():
 def test_control_flow_has_a_scope_of_its_own(name):
     """Moves, jumps and frees are not operators and have no backend."""
     events = table(f"Method::execute 100\n  {name} @3 10")
-    assert rows(events, "scope", "backend", "instruction") == [("control", None, 3), ("execute", None, None)]
+    assert _rows(events, "scope", "backend", "instruction") == [("control", None, 3), ("execute", None, None)]
 
 
-def test_the_size_prefix_changes_nothing():
-    """Files written with and without it hold the same events."""
-    assert read(etdump(TRACE, size_prefix=False)).frame.equals(read(etdump(TRACE)).frame)
+@pytest.mark.parametrize("data", [etdump(TRACE, size_prefix=False), etdump(TRACE) + b"\0" * 7], ids=["none", "longer"])
+def test_the_size_prefix_says_where_a_trace_ends(data):
+    """Files without it hold the same events; bytes behind that end are ignored."""
+    assert _read(data).frame.equals(_read(etdump(TRACE)).frame)
 
 
-def test_bytes_behind_the_trace_are_ignored():
-    """The prefix says where it ends."""
-    assert read(etdump(TRACE) + b"\0" * 7).frame.equals(read(etdump(TRACE)).frame)
-
-
-@pytest.mark.parametrize("size_prefix", [True, False])
-def test_an_etdump_is_recognised_by_its_identifier(size_prefix):
-    """Behind the root offset, or behind the prefix and the root offset."""
-    assert EtdumpReader().sniff(etdump(TRACE, size_prefix=size_prefix)[:64])
-
-
-@pytest.mark.parametrize("head", [b"", b"ED00", b"\0" * 12 + b"ED00", b"\x10\0\0\0ET12eh00", b"\0" * 64])
-def test_other_files_are_not_recognised(head):
-    """The identifier stands elsewhere, is another one, or is missing."""
-    assert not EtdumpReader().sniff(head)
-
-
-def test_whole_microseconds_are_marked_as_such():
-    """Only delegate operators are cut off; the runtime's own events are exact."""
-    events = table(TRACE)
-    wanted = ("scope", "resolution", "synthetic_start")
-    assert [row for row in rows(events, *wanted) if row[0] != "delegate_op"] == [
-        (scope, 1, False) for scope in ("init", "load", "delegate_call", "kernel", "operator_call", "execute")
-    ]
-    assert events.frame.filter(scope="delegate_op").select(wanted[1:]).rows() == [(1_000, True)] * 2
+@pytest.mark.parametrize(
+    ("head", "recognised"),
+    [
+        *((etdump(TRACE, size_prefix=prefixed)[:64], True) for prefixed in (True, False)),
+        *((head, False) for head in (b"", b"ED00", b"\0" * 12 + b"ED00", b"\x10\0\0\0ET12eh00", b"\0" * 64)),
+    ],
+)
+def test_an_etdump_is_recognised_by_its_identifier(head, recognised):
+    """Behind the root offset, or behind the prefix and the root offset; not elsewhere, nor by another one."""
+    assert EtdumpReader().sniff(head) is recognised
 
 
 def test_the_warning_about_whole_microseconds_says_how_much_they_may_hide():
@@ -227,23 +183,19 @@ def test_the_warning_about_whole_microseconds_says_how_much_they_may_hide():
     assert "up to 2 µs per inference" in warning.message
 
 
-def test_a_single_odd_duration_shows_that_the_delegate_measures_nanoseconds():
-    """Then all its durations and starts are real."""
-    events = table("""
-        Method::execute 9000
-          DELEGATE_CALL @0 8000
-            Clamp (NC) #1 1000
-            Clamp (NC) #2 1001
-    """)
-    delegate = events.frame.filter(scope="delegate_op")
-    assert delegate.select("resolution", "synthetic_start").rows() == [(1, False)] * 2
-    assert events.warnings == ()
-
-
-def test_portable_kernels_alone_have_no_delegate():
-    """Nothing is marked, even where durations happen to be whole microseconds."""
-    events = table("Method::execute 9000\n  OPERATOR_CALL @0 8000\n    native_call_add.out 7000")
-    assert rows(events, "backend", "resolution") == [("portable", 1), (None, 1), (None, 1)]
+@pytest.mark.parametrize(
+    ("trace", "scope", "backend"),
+    [
+        ("DELEGATE_CALL @0 8000\n    Clamp (NC) #1 1000\n    Clamp (NC) #2 1001", "delegate_op", "XNNPACK"),
+        ("OPERATOR_CALL @0 8000\n    native_call_add.out 7000", "kernel", "portable"),
+    ],
+    ids=["a single odd duration of the delegate", "portable kernels alone"],
+)
+def test_durations_that_are_exact_are_not_marked(trace, scope, backend):
+    """Even where some happen to be whole microseconds."""
+    events = table(f"Method::execute 9000\n  {trace}")
+    inner = events.frame.filter(scope=scope).select("backend", "resolution", "synthetic_start")
+    assert set(inner.rows()) == {(backend, 1, False)}
     assert events.warnings == ()
 
 
@@ -262,8 +214,8 @@ def test_a_delegate_with_other_names_stays_unnamed():
 def test_operators_that_a_delegate_numbers_are_named_by_their_number():
     """The number is kept in a column of its own."""
     builder = flatbuffers.Builder(64)
-    events = read(file_of(builder, [delegate_operator(builder, number) for number in (12, 0, 12)]))
-    assert rows(events, "name", "delegate_id", "scope", "backend", "instruction") == [
+    events = _read(_file_of(builder, [delegate_operator(builder, number) for number in (12, 0, 12)]))
+    assert _rows(events, "name", "delegate_id", "scope", "backend", "instruction") == [
         ("delegate operator 12", 12, "delegate_op", "delegate", 4),
         ("delegate operator 0", 0, "delegate_op", "delegate", 4),
         ("delegate operator 12", 12, "delegate_op", "delegate", 4),
@@ -278,25 +230,23 @@ def test_allocation_and_debug_events_stand_beside_the_table():
         *traces._events(builder, Node("Method::execute", 50), 0),
         other_event(builder, 2),
     ]
-    found = read(file_of(builder, events))
-    assert rows(found, "name", "duration") == [("Method::execute", 50)]
-    assert codes(found) == ["events_beside"]
+    found = _read(_file_of(builder, events))
+    assert _rows(found, "name", "duration") == [("Method::execute", 50)]
+    assert _codes(found) == ["events_beside"]
     assert found.warnings[0].message.startswith("2 allocation or debug events")
 
 
 def test_an_unfinished_inference_is_kept_and_warned_of():
-    """The run ended before Method::execute was written: its events are there, but belong to no inference."""
-    blocks = [("Execute", [Node("Method::execute", 50)]), ("Execute", [Node("OPERATOR_CALL", 5)])]
-    found = read(encode(blocks))
-    assert rows(found, "name", "inference") == [("Method::execute", 0), ("OPERATOR_CALL", None)]
-    assert codes(found) == ["unfinished_inference"]
-
-
-def test_the_warning_counts_all_events_of_the_unfinished_inference():
-    """A call and the kernel inside it are two events."""
+    """The run ended before Method::execute was written; a call and the kernel inside it are two events."""
     call = Node("OPERATOR_CALL", 9, children=[Node("native_call_add.out", 5)])
-    (warning,) = read(encode([("Execute", [call])])).warnings
-    assert warning.message.startswith("2 events outside any inference")
+    found = _read(encode([("Execute", [Node("Method::execute", 50)]), ("Execute", [call])]))
+    assert _rows(found, "name", "inference") == [
+        ("Method::execute", 0),
+        ("native_call_add.out", None),
+        ("OPERATOR_CALL", None),
+    ]
+    assert _codes(found) == ["unfinished_inference"]
+    assert found.warnings[0].message.startswith("2 events outside any inference")
 
 
 def test_a_whole_trace_has_no_warning():
@@ -305,81 +255,76 @@ def test_a_whole_trace_has_no_warning():
     assert table("Program::load_method 9\n  Method::init 5").warnings == ()
 
 
-def test_no_bytes_are_an_empty_trace():
-    """The runtime was built without event tracing, and that is what to change."""
-    with pytest.raises(EmptyTraceError, match="is empty") as caught:
-        read(b"")
-    assert "EXECUTORCH_ENABLE_EVENT_TRACER" in caught.value.hint
-
-
-@pytest.mark.parametrize("blocks", [[], [("Default", [])], [("Execute", []), ("Execute", [])]])
-def test_a_trace_without_events_is_empty(blocks):
-    """Blocks or not: there is nothing to analyse."""
-    with pytest.raises(EmptyTraceError, match="holds no events") as caught:
-        read(encode(blocks))
+@pytest.mark.parametrize(
+    "data", [b"", *(encode(blocks) for blocks in ([], [("Default", [])], [("Execute", []), ("Execute", [])]))]
+)
+def test_a_trace_without_events_is_empty(data):
+    """No bytes at all: the runtime was built without event tracing, and that is what to change."""
+    with pytest.raises(EmptyTraceError, match="holds no events" if data else "is empty") as caught:
+        _read(data)
     assert caught.value.where == "trace.etdump"
+    assert data or "EXECUTORCH_ENABLE_EVENT_TRACER" in caught.value.hint
 
 
-def test_a_file_of_another_format_is_refused():
-    """With the place where the identifier should be."""
-    with pytest.raises(TraceFormatError, match="ED00 is missing") as caught:
-        read(b"PK\x03\x04" + b"\0" * 60)
-    assert caught.value.offset == 8
-
-
-def test_an_event_that_ends_before_it_starts_is_refused():
-    """The contradiction is the file's, so it is named."""
-    with pytest.raises(TraceFormatError, match=rf"event 0 \(Method::execute, block 0\) {ENDS_FIRST}") as caught:
-        read(encode([("Execute", [Node("Method::execute", -5)])]))
-    assert caught.value.where == "trace.etdump"
-
-
-def test_children_that_do_not_fit_are_refused():
-    """A kernel that takes longer than its call comes from a damaged file or from two clocks."""
-    with pytest.raises(TraceFormatError, match="OPERATOR_CALL, block 0") as caught:
-        table("Method::execute 100\n  OPERATOR_CALL @0 10\n    native_call_add.out 11")
-    assert "clocks" in caught.value.hint
-
-
-def test_a_time_beyond_63_bits_is_refused():
-    """No clock counts that far: the value is damaged."""
+def _late() -> bytes:
+    """An operator that ends at 2^63, which no clock reaches."""
     builder = flatbuffers.Builder(64)
-    with pytest.raises(TraceFormatError, match=r"larger than 2\^63"):
-        read(file_of(builder, [delegate_operator(builder, 1, end=2**63)]))
+    return _file_of(builder, [delegate_operator(builder, 1, end=2**63)])
 
 
-def test_durations_whose_sum_exceeds_64_bits_are_refused():
-    """Operators of 2^64 ns together do not fit into a call of 1,000 ns."""
+def _vast() -> bytes:
+    """Operators of 2^64 ns together in a call of 1,000 ns."""
     most = 2**63 // 1_000 * 1_000
     operators = [Node(f"Clamp (NC) #{n}", length, delegate=True) for n, length in enumerate([most, most, 2_000])]
     builder = flatbuffers.Builder(64)
-    events = [event for operator in operators for event in traces._events(builder, operator, 0)]
-    events += traces._events(builder, Node("DELEGATE_CALL", 1_000), 0)
-    with pytest.raises(TraceFormatError):
-        read(file_of(builder, events))
+    events = [traces._event(builder, node, 0) for node in (*operators, Node("DELEGATE_CALL", 1_000))]
+    return _file_of(builder, events)
 
 
-def test_a_truncated_file_says_so():
-    """The prefix states how many bytes were written."""
-    data = etdump(TRACE)
-    with pytest.raises(TraceFormatError, match=rf"truncated: {len(data):,} bytes were written, 100 are here") as caught:
-        read(data[:100])
-    assert caught.value.offset == 100
+@pytest.mark.parametrize(
+    ("data", "words", "offset"),
+    [
+        (b"PK\x03\x04" + b"\0" * 60, "ED00 is missing", 8),
+        (etdump(TRACE)[:100], f"truncated: {len(etdump(TRACE)):,} bytes were written, 100 are here", 100),
+        (
+            encode([("Execute", [Node("Method::execute", -5)])]),
+            rf"event 0 \(Method::execute, block 0\) {ENDS_FIRST}",
+            None,
+        ),
+        (
+            etdump("Method::execute 100\n  OPERATOR_CALL @0 10\n    native_call_add.out 11"),
+            "OPERATOR_CALL, block 0",
+            None,
+        ),
+        (_late(), r"larger than 2\^63", None),
+        (_vast(), r"more than 2\^62", None),
+    ],
+    ids=["another format", "truncated", "ends before it starts", "child longer than its call", "2^63", "sum of 2^64"],
+)
+def test_a_file_that_contradicts_itself_is_refused(data, words, offset):
+    """The event or the place is named."""
+    with pytest.raises(TraceFormatError, match=words) as caught:
+        _read(data)
+    assert (caught.value.where, caught.value.offset) == ("trace.etdump", offset)
 
 
-def test_every_truncation_with_size_prefix_is_refused():
+@pytest.mark.parametrize(
+    ("data", "first", "step"),
+    [(etdump(TRACE), 0, 1), *((TOY.read_bytes(), part, 4) for part in range(4))],
+    ids=["made", *(f"real-{part}" for part in range(4))],
+)
+def test_every_truncation_with_size_prefix_is_refused(data, first, step):
     """Wherever the copy stopped."""
-    data = etdump(TRACE)
-    assert [size for size in range(len(data)) if survives(data[:size])] == []
+    assert [size for size in range(first, len(data), step) if survives(data[:size])] == []
 
 
 def test_every_truncation_without_size_prefix_is_refused_or_harmless():
     """The last bytes are the end of a text and padding; what is read without them is the same trace."""
     data = etdump(TRACE, size_prefix=False)
-    whole = read(data).frame
+    whole = _read(data).frame
     harmless = [size for size in range(len(data)) if survives(data[:size])]
     assert all(size > len(data) - 8 for size in harmless)
-    assert all(read(data[:size]).frame.equals(whole) for size in harmless)
+    assert all(_read(data[:size]).frame.equals(whole) for size in harmless)
 
 
 @pytest.mark.parametrize("value", [0, 1, 4, 2**31 - 1, 2**31, 2**32 - 1], ids=hex)
@@ -420,9 +365,11 @@ def test_random_bytes_behind_the_identifier_are_never_an_internal_error(tail):
 
 
 def test_a_trace_of_the_runtime():
-    """Three inferences of a small network: five instructions, two of them portable kernels."""
-    events = read(TOY.read_bytes())
-    assert (events.inferences().height, codes(events)) == (3, ["quantised_durations"])
+    """Three inferences of a small network: five instructions, two of them portable kernels; self times add up."""
+    events = _read(TOY.read_bytes())
+    sums = events.frame.group_by("inference").agg(pl.col("self_time").sum()).sort("inference").drop_nulls()
+    assert sums["self_time"].to_list() == events.inferences()["duration"].to_list()
+    assert (events.inferences().height, _codes(events)) == (3, ["quantised_durations"])
     last = events.frame.filter(pl.col("inference") == 2)
     assert last.filter(depth=1).select("scope", "instruction").rows() == [
         ("delegate_call", 0),
@@ -443,20 +390,6 @@ def test_a_trace_of_the_runtime():
         ("native_call_mean.out", 3),
         ("Fully Connected (NC, F32) GEMM #1", 4),
     ]
-
-
-def test_every_inference_of_a_real_trace_is_fully_accounted_for():
-    """Self times add up to the latency, to the nanosecond."""
-    events = read(TOY.read_bytes())
-    sums = events.frame.group_by("inference").agg(pl.col("self_time").sum()).sort("inference").drop_nulls()
-    assert sums["self_time"].to_list() == events.inferences()["duration"].to_list()
-
-
-@pytest.mark.parametrize("part", range(4))
-def test_every_truncation_of_a_real_trace_is_refused(part):
-    """Every fourth byte in each part."""
-    data = TOY.read_bytes()
-    assert [size for size in range(part, len(data), 4) if survives(data[:size])] == []
 
 
 def flatc_events(path: Path, out: Path) -> list[dict[str, object]]:
@@ -496,19 +429,19 @@ def adopting_parents(events: list[dict[str, object]]) -> list[int | None]:
     return parents
 
 
-def real_dumps() -> list[Path]:
-    """A dozen files across all number types."""
-    return sorted(DUMPS.glob("*.etdump"))[::7][:12] or [DUMPS]
+def real_dumps() -> list[object]:
+    """The file that comes with the tests, and a dozen real ones across all number types."""
+    dumps = sorted(DUMPS.glob("*.etdump"))[::7][:12] or [DUMPS]
+    return [TOY, *(pytest.param(path, marks=reads_dumps) for path in dumps)]
 
 
 @pytest.mark.runtime
 @needs_executorch
-@needs_dumps
 @pytest.mark.parametrize("path", real_dumps(), ids=lambda path: path.stem)
 def test_our_events_are_those_that_flatc_reads(path, tmp_path):
     """Event for event: name, place in the program, times, block and parent."""
     expected = flatc_events(path, tmp_path)
-    found = read(path.read_bytes()).frame
+    found = _read(path.read_bytes()).frame
     wanted = ["name", "instruction", "delegate_id", "start", "duration", "run", "parent"]
     assert found.select(wanted).rows() == [
         (
@@ -524,23 +457,12 @@ def test_our_events_are_those_that_flatc_reads(path, tmp_path):
     ]
 
 
-@pytest.mark.runtime
-@needs_executorch
-def test_our_events_of_the_shipped_trace_are_those_that_flatc_reads(tmp_path):
-    """The same for the file that comes with the tests."""
-    expected = flatc_events(TOY, tmp_path)
-    assert rows(read(TOY.read_bytes()), "name", "start", "parent") == [
-        (event["delegate_debug_id_str"] or event["name"], event["start_time"], parent)
-        for event, parent in zip(expected, adopting_parents(expected), strict=True)
-    ]
-
-
-@needs_dumps
+@reads_dumps
 def test_the_operators_of_every_delegate_call_are_those_that_xnnpack_ran():
     """In the order in which the library itself was seen to run them, in every inference of every real dump."""
     truth = json.loads((DUMPS / "truth.json").read_text("utf-8"))
     for stem, delegates in truth.items():
-        frame = read((DUMPS / f"{stem}.etdump").read_bytes()).frame
+        frame = _read((DUMPS / f"{stem}.etdump").read_bytes()).frame
         expected = {call["instruction"]: [event["name"] for event in call["events"]] for call in delegates}
         operators = frame.filter(scope="delegate_op").with_columns(pl.col("name").cast(pl.String))
         for (inference,), inside in operators.group_by("inference", maintain_order=True):

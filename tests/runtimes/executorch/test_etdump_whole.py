@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import gzip
 import struct
+from collections.abc import Callable
 from pathlib import Path
 
 import flatbuffers
@@ -41,8 +42,7 @@ MODEL = """
 REAL = Path(__file__).parents[2] / "data" / "toy_cnn.etdump"
 
 
-def read(data: bytes) -> EventTable:
-    """The table of a file."""
+def _read(data: bytes) -> EventTable:
     return EtdumpReader().read(data, Path("trace.etdump"))
 
 
@@ -55,35 +55,27 @@ def generally(data: bytes) -> EventTable:
     return EventTable.of_segments([segment], Clock.NS)
 
 
-def repeated(data: bytes) -> int:
-    """Inferences that were read as repetitions."""
-    return max(segment.repeats for segment in read(data).traces[0])
+def _repeats_of(data: bytes) -> int:
+    return max(segment.repeats for segment in _read(data).traces[0])
 
 
-@pytest.mark.parametrize("repeat", [1, 3, 5, 6, 40])
-def test_repeated_inferences_give_the_same_table(repeat: int) -> None:
-    """Row for row, however many inferences repeat each other."""
-    data = etdump(MODEL, repeat=repeat)
-    assert read(data).frame.equals(generally(data).frame)
+@pytest.mark.parametrize(
+    "data",
+    [*(etdump(MODEL, repeat=repeat) for repeat in (1, 3, 5, 6, 40)), REAL.read_bytes()],
+    ids=["1", "3", "5", "6", "40", "real"],
+)
+def test_repeated_inferences_give_the_same_table(data: bytes) -> None:
+    """Row for row, however many inferences repeat each other; written by the runtime itself, too."""
+    assert _read(data).frame.equals(generally(data).frame)
 
 
-def test_repetition_is_found_and_used() -> None:
-    """Of forty equal inferences all but the first few are one segment."""
-    assert repeated(etdump(MODEL, repeat=40)) >= 36
-
-
-def test_short_traces_are_not_searched_for_repetition(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Comparing costs more than decoding until blocks fill the bytes that are worth it."""
+def test_repetition_is_used_where_it_is_worth_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of forty equal inferences all but the first few are one segment; in short traces comparing costs more."""
     data = etdump(MODEL, repeat=40)
+    assert _repeats_of(data) >= 36
     monkeypatch.setattr(reader, "WORTH_BYTES", len(data))
-    assert repeated(data) == 1
-    assert read(data).frame.equals(generally(data).frame)
-
-
-def test_a_real_file_gives_the_same_table() -> None:
-    """Written by the runtime itself."""
-    data = REAL.read_bytes()
-    assert read(data).frame.equals(generally(data).frame)
+    assert _repeats_of(data) == 1
+    assert _read(data).frame.equals(generally(data).frame)
 
 
 @pytest.mark.parametrize("change", ["name", "instruction", "order", "extra"])
@@ -97,7 +89,7 @@ def test_one_inference_that_differs_keeps_its_own_events(change: str) -> None:
         "extra": Node("Method::execute", 90, children=[*usual.children, Node("JF_CALL", 5, 2)]),
     }[change]
     data = encode([("Execute", [root]) for root in [usual] * 8 + [other] + [usual] * 8])
-    found = read(data)
+    found = _read(data)
     assert found.frame.equals(generally(data).frame)
     assert found.inference_times().duration.tolist() == [90] * 17
 
@@ -113,10 +105,10 @@ def test_damage_is_seen_the_same_way(repeat: int, flips: list[tuple[int, int]]) 
         expected = generally(bytes(data))
     except TraceFormatError:
         with pytest.raises(TraceFormatError):
-            read(bytes(data))
+            _read(bytes(data))
         return
     try:
-        found = read(bytes(data))
+        found = _read(bytes(data))
     except TraceFormatError:
         return  # the reader checks more than this comparison does, such as the size prefix
     shown = [name for name in expected.frame.columns if name not in {"method", "backend"}]
@@ -189,7 +181,7 @@ def _tensor(builder: flatbuffers.Builder, sizes: list[int]) -> int:
 
 def test_allocations_and_logged_values_are_kept() -> None:
     """Allocator and size, and for logged values their place, kind, number or tensor."""
-    found = read(side_file())
+    found = _read(side_file())
     (side,) = found.side
     assert side.allocations == (Allocation(0, "planned", 4096),)
     number, tensor = side.logged
@@ -218,56 +210,53 @@ def test_blocks_labels_and_metadata_are_kept() -> None:
     builder.PrependUOffsetTRelativeSlot(3, builder_events, 0)
     run = builder.EndObject()
     builder.FinishSizePrefixed(_table(builder, 2, [(1, _vector(builder, [run]))]), file_identifier=b"ED00")
-    row = read(bytes(builder.Output())).frame.row(0, named=True)
+    row = _read(bytes(builder.Output())).frame.row(0, named=True)
     assert (row["name"], row["delegate_label"], row["metadata"]) == ("shown", "its own", b"\x01\x02")
     assert (row["block"], row["bundled_input"]) == ("Execute", 3)
 
 
 @pytest.mark.parametrize("pack", [gzip.compress, zstandard.compress])
-def test_compressed_traces_are_read_as_they_are(pack: object, tmp_path: Path) -> None:
-    """By content, whatever the name; the hash is that of the file as it is stored."""
+def test_compressed_traces_are_read_as_they_are(pack: Callable[[bytes], bytes], tmp_path: Path) -> None:
+    """By content, whatever the name; the hash is that of the file as it is stored.
+
+    Cut at every length it is refused, and with any byte changed it is refused or still has the same content.
+    """
     data = etdump(MODEL, repeat=3)
     plain, packed = tmp_path / "a.etdump", tmp_path / "b.bin"
     plain.write_bytes(data)
-    packed.write_bytes(pack(data))  # type: ignore[operator]
+    packed.write_bytes(pack(data))
     assert read_trace(packed).table.frame.equals(read_trace(plain).table.frame)
     assert read_trace(packed).sha256 != read_trace(plain).sha256
-
-
-@pytest.mark.parametrize("pack", [gzip.compress, zstandard.compress])
-def test_cut_or_damaged_compressed_traces_are_refused(pack: object, tmp_path: Path) -> None:
-    """At every length, and with any byte changed: refused, or still the same content."""
-    data = etdump(MODEL)
-    packed = pack(data)  # type: ignore[operator]
-    for length in range(4, len(packed)):
+    small = pack(etdump(MODEL))
+    for length in range(4, len(small)):
         with pytest.raises(TraceFormatError):
-            inflated(packed[:length], tmp_path)
-    for place in range(4, len(packed), 7):
-        broken = packed[:place] + bytes([packed[place] ^ 0xFF]) + packed[place + 1 :]
+            inflated(small[:length], tmp_path)
+    for place in range(4, len(small), 7):
+        broken = small[:place] + bytes([small[place] ^ 0xFF]) + small[place + 1 :]
         with contextlib.suppress(TraceFormatError):
             assert isinstance(inflated(broken, tmp_path), bytes)
 
 
 @pytest.mark.parametrize("pack", [lambda data: gzip.compress(data, 9), zstandard.compress])
-def test_a_file_that_grows_beyond_measure_is_refused(pack: object, tmp_path: Path) -> None:
+def test_a_file_that_grows_beyond_measure_is_refused(pack: Callable[[bytes], bytes], tmp_path: Path) -> None:
     """200 MB of nothing in a few hundred kilobytes at most."""
     with pytest.raises(TraceFormatError, match="grows more than"):
-        inflated(pack(bytes(200_000_000)), tmp_path)  # type: ignore[operator]
+        inflated(pack(bytes(200_000_000)), tmp_path)
 
 
 def test_times_beyond_what_can_be_added_are_refused() -> None:
     """A repeated block with a time of 2^63 is refused as a single one is."""
     data = bytearray(etdump(MODEL, repeat=12))
-    needle = struct.pack("<Q", read(bytes(data)).inference_times().start[-1])
+    needle = struct.pack("<Q", _read(bytes(data)).inference_times().start[-1])
     place = data.rindex(needle)
     data[place : place + 8] = struct.pack("<Q", (1 << 64) - 1)
     with pytest.raises(TraceFormatError):
-        read(bytes(data))
+        _read(bytes(data))
 
 
 def test_the_frame_is_made_only_when_asked() -> None:
     """A table can be analysed without ever writing out its rows."""
-    found = read(etdump(MODEL, repeat=30))
+    found = _read(etdump(MODEL, repeat=30))
     assert "frame" not in vars(found)
     assert found.events == found.frame.height
     assert isinstance(found.frame, pl.DataFrame)

@@ -17,14 +17,12 @@ from texts import NOT_WHAT_IT_SHOULD
 WEIGHTS = b"\x80\x04 no pickle that anybody may open " * 1000
 
 
-def written(path: Path, data: bytes) -> Path:
-    """A file with that content."""
+def _write_file(path: Path, data: bytes) -> Path:
     path.write_bytes(data)
     return path
 
 
-def names_and_sizes(data: bytes) -> dict[str, int]:
-    """Members of a zip file with their sizes."""
+def _member_sizes(data: bytes) -> dict[str, int]:
     with zipfile.ZipFile(io.BytesIO(data)) as file:
         return {info.filename: info.file_size for info in file.infolist()}
 
@@ -45,8 +43,8 @@ def test_tensors_are_left_out_and_what_is_read_stays(tmp_path: Path) -> None:
             "export_graph_id": "140",
         }
     )
-    slim = slim_etrecord(written(tmp_path / "full.etrecord", full))
-    assert names_and_sizes(slim) == {
+    slim = slim_etrecord(_write_file(tmp_path / "full.etrecord", full))
+    assert _member_sizes(slim) == {
         MARK: 0,
         GRAPH: len(json.dumps(edge)),
         f"{GRAPH}_state_dict": 0,
@@ -56,46 +54,47 @@ def test_tensors_are_left_out_and_what_is_read_stays(tmp_path: Path) -> None:
         "export_graph_id": 3,
     }
     assert is_etrecord(slim[:64])
-    assert read_etrecord(written(tmp_path / "slim.etrecord", slim)) == read_etrecord(tmp_path / "full.etrecord")
+    assert read_etrecord(_write_file(tmp_path / "slim.etrecord", slim)) == read_etrecord(tmp_path / "full.etrecord")
 
 
 def test_the_same_record_gives_the_same_bytes_and_a_slim_one_gives_itself(tmp_path: Path) -> None:
     """So that two bundles of one export have equal records."""
-    slim = slim_etrecord(written(tmp_path / "full.etrecord", SMALL))
+    slim = slim_etrecord(_write_file(tmp_path / "full.etrecord", SMALL))
     assert slim_etrecord(tmp_path / "full.etrecord") == slim
-    assert slim_etrecord(written(tmp_path / "slim.etrecord", slim)) == slim
+    assert slim_etrecord(_write_file(tmp_path / "slim.etrecord", slim)) == slim
 
 
 def test_a_record_that_compresses_too_well_is_not_compressed(tmp_path: Path) -> None:
     """The reader would take it for a zip bomb."""
     monotonous = archive({GRAPH: graph(node(stack_trace=" " * 2**21))})
-    slim = slim_etrecord(written(tmp_path / "full.etrecord", monotonous))
+    slim = slim_etrecord(_write_file(tmp_path / "full.etrecord", monotonous))
     assert len(slim) > 2**21
-    assert read_etrecord(written(tmp_path / "slim.etrecord", slim)).graphs[0].nodes[0].target == "aten.relu.default"
+    assert read_etrecord(_write_file(tmp_path / "slim.etrecord", slim)).graphs[0].nodes[0].target == "aten.relu.default"
 
 
 @pytest.mark.parametrize("size", [0, 40, len(SMALL) - 1])
 def test_a_damaged_record_is_not_slimmed(tmp_path: Path, size: int) -> None:
     """The error is that of reading it."""
     with pytest.raises(TraceFormatError, match="not an ETRecord"):
-        slim_etrecord(written(tmp_path / "cut.etrecord", SMALL[:size]))
+        slim_etrecord(_write_file(tmp_path / "cut.etrecord", SMALL[:size]))
 
 
 def test_nonsense_that_is_not_unpacked_does_not_matter(tmp_path: Path) -> None:
     """A graph that cannot be read is kept as it is: reading it says what is wrong."""
-    slim = slim_etrecord(written(tmp_path / "full.etrecord", archive({GRAPH: "{", f"{GRAPH}_state_dict": WEIGHTS})))
+    slim = slim_etrecord(_write_file(tmp_path / "full.etrecord", archive({GRAPH: "{", f"{GRAPH}_state_dict": WEIGHTS})))
     with pytest.raises(TraceFormatError, match=NOT_WHAT_IT_SHOULD):
-        read_etrecord(written(tmp_path / "slim.etrecord", slim))
+        read_etrecord(_write_file(tmp_path / "slim.etrecord", slim))
 
 
 @pytest.mark.runtime
+@pytest.mark.nightly
 @pytest.mark.filterwarnings("ignore")  # torch warns of itself
 def test_executorchs_own_parser_opens_both(exported_toy: Path, tmp_path: Path) -> None:
     """The exported record with its weights; the slim one with the same graphs and handles, and no weights."""
     from executorch.devtools import parse_etrecord
 
     exported = exported_toy.with_suffix(".etrecord")
-    slim = written(tmp_path / "slim.etrecord", slim_etrecord(exported))
+    slim = _write_file(tmp_path / "slim.etrecord", slim_etrecord(exported))
     assert slim.stat().st_size < exported.stat().st_size / 10
     assert read_etrecord(slim) == read_etrecord(exported)
     full, without = parse_etrecord(str(exported)), parse_etrecord(str(slim))

@@ -9,7 +9,6 @@ import os
 import re
 import shutil
 import sys
-import time
 from pathlib import Path
 from typing import NamedTuple
 
@@ -25,9 +24,11 @@ from opscope.experiment.target import JobOutcome
 from opscope.program.structure.exported import Tensor
 from opscope.readers.registry import read_trace
 from opscope.runtimes.executorch.runners.executor_runner import ExecutorRunnerTarget, parse_help, parse_log
+from processes import has_ended
 from runners import FLAGS, GOOD, this_machine, write_runner
-from texts import CANNOT_PIN, NO_RUNNER, OWN_FLAG, OWN_RUNNER, RAISE_THE_LIMIT
+from texts import CANNOT_PIN, NO_RUNNER, OWN_FLAG, OWN_RUNNER
 from traces import encode
+from waiting import eventually
 
 NO_TRACER = tuple(flag for flag in FLAGS if flag != "etdump_path")
 LINUX = pytest.mark.skipif(sys.platform != "linux", reason="Linux keeps a process on chosen CPUs")
@@ -42,27 +43,18 @@ class Tried(NamedTuple):
     cpus: list[int]
 
 
-def job(
-    *,
-    clear: tuple[str, ...] = (),
-    threads: int = 1,
-    affinity: tuple[int, ...] = (),
-    timeout: float = 60.0,
-    traced: bool = True,
-    **more,
-) -> Job:
+def _job(*, clear: tuple[str, ...] = (), threads: int = 1, affinity: tuple[int, ...] = (), **more) -> Job:
     """Three inferences of a program that a pretended runner does not open."""
-    return Job("model.pte", run_as(clear, threads, affinity=affinity), 3, 0, timeout, traced, **more)
+    return Job("model.pte", run_as(clear, threads, affinity=affinity), 3, 0, 60.0, **more)
 
 
-def build(runner: Path, *arguments: object, **more: object) -> ExecutorRunnerTarget:
-    """A build on this machine."""
+def _build(runner: Path, *arguments: object, **more: object) -> ExecutorRunnerTarget:
     return ExecutorRunnerTarget(this_machine(runner), runner, *arguments, **more)
 
 
 def run(target: ExecutorRunnerTarget, directory: Path, asked: Job) -> Tried:
     """One repetition in a directory of its own."""
-    work = directory / "repetition"
+    work = directory / f"repetition-{len(list(directory.iterdir()))}"
     work.mkdir()
     outcome = target.execute(asked, work)
     seen = work / "seen"
@@ -71,77 +63,53 @@ def run(target: ExecutorRunnerTarget, directory: Path, asked: Job) -> Tried:
     return Tried(outcome, work, words, cpus)
 
 
-def judged(tried: Tried, asked: Job) -> tuple[FailureKind, str]:
-    """Kind and message of the failure that the engine writes down."""
+def judge(tried: Tried, asked: Job) -> tuple[int | None, object]:
+    """Inferences and failure that the engine writes down."""
 
     def inferences() -> int:
         return len(read_trace(tried.directory / "trace.etdump").table.inference_times().duration)
 
-    failure = _judge(tried.outcome, asked, inferences)[1]
-    assert failure is not None
+    return _judge(tried.outcome, asked, inferences)
+
+
+def judged(tried: Tried, asked: Job) -> tuple[FailureKind, str]:
+    """Kind and message of the failure that the engine writes down."""
+    failure = judge(tried, asked)[1]
     return failure.kind, failure.message
 
 
 def test_a_good_run_is_a_measurement_of_what_the_runner_told(tmp_path: Path) -> None:
-    """Threads, load time and every call come from the log, the trace is the runner's, and nothing else is left."""
-    script = "held = bytearray(b'x') * (64 << 20); " + GOOD
-    tried = run(build(write_runner(tmp_path, script)), tmp_path, job())
-    assert tried.outcome.failure is None
+    """Threads, load time and every call come from the log, the trace is the runner's, and nothing else is left.
+
+    A runner cannot be asked between its calls: counters of the system are those of its whole process, and no mask is
+    proved.
+    """
+    script = "held = bytearray(b'x') * (64 << 20); sum(range(10**6)); " + GOOD
+    tried = run(_build(write_runner(tmp_path, script)), tmp_path, _job(threads=2))
+    assert judge(tried, _job(threads=2)) == (3, None)
     told = tried.outcome.measurement
-    assert told is not None
-    assert (told.threads, told.load_ns, told.wall_ns) == (1, 3_250_000, [100_000, 200_000, 300_000])
+    assert (told.threads, told.load_ns, told.wall_ns) == (2, 3_250_000, [100_000, 200_000, 300_000])
     assert 64 << 20 < told.peak_rss_bytes < 256 << 20
     assert re.fullmatch(r"sha256:[0-9a-f]{64}", told.versions["executor_runner"])
-    assert read_trace(tried.directory / "trace.etdump")[0].inferences().height == 3
-    assert sorted(path.name for path in tried.directory.iterdir()) == ["log.txt", "trace.etdump"]
-
-
-def test_what_a_runner_used_of_the_system_is_told_of_its_whole_process(tmp_path: Path) -> None:
-    """It cannot be asked between its calls, so the counters begin with its start; of single calls nothing is known."""
-    tried = run(build(write_runner(tmp_path, "sum(range(10**6)); " + GOOD)), tmp_path, job())
-    told = tried.outcome.measurement
-    assert told is not None
-    assert told.off_cpu_ns is None
-    assert told.usage is not None
-    assert told.usage.whole_process
+    assert (told.mask, told.off_cpu_ns, told.usage.thread_cpu_ns, told.usage.whole_process) == (None, None, None, True)
     assert told.usage.cpu_ns > 0
     assert told.usage.minor_faults > 0
-    assert told.usage.thread_cpu_ns is None
+    assert sorted(path.name for path in tried.directory.iterdir()) == ["log.txt", "trace.etdump"]
 
 
 @LINUX
 def test_a_large_parent_hides_no_peak_memory(tmp_path: Path) -> None:
     """The system counts a parent's memory for the launcher; what the runner held is known all the same."""
     held = bytearray(b"x") * (320 << 20)
-    tried = run(build(write_runner(tmp_path, "held = bytearray(b'x') * (64 << 20); " + GOOD)), tmp_path, job())
+    tried = run(_build(write_runner(tmp_path, "held = bytearray(b'x') * (64 << 20); " + GOOD)), tmp_path, _job())
     told = tried.outcome.measurement
-    assert told is not None
-    assert told.peak_rss_bytes is not None
     assert 64 << 20 < told.peak_rss_bytes < len(held)
 
 
-def test_the_engine_accepts_a_good_run(tmp_path: Path) -> None:
-    """As many inferences as asked, with the threads that were asked."""
-    asked = job(threads=2)
-    tried = run(build(write_runner(tmp_path)), tmp_path, asked)
-    found = _judge(tried.outcome, asked, lambda: 3)
-    assert found == (3, None)
-
-
-def test_a_foreign_runner_calls_one_method(tmp_path: Path) -> None:
-    """The one that was asked for; several in turn it cannot."""
-    (tmp_path / "one").mkdir()
-    tried = run(build(write_runner(tmp_path, GOOD)), tmp_path / "one", job(calls=("decode",)))
-    assert tried.words[tried.words.index("--method_name") + 1] == "decode"
-    refused = run(build(write_runner(tmp_path, GOOD)), tmp_path, job(calls=("prefill", "decode")))
-    assert refused.outcome.failure is not None
-    assert "name one with --methods" in refused.outcome.failure.message
-
-
 def test_the_runner_gets_the_flags_of_executor_runner(tmp_path: Path) -> None:
-    """Model, executions, threads, trace and method, then the arguments of the user."""
-    target = build(write_runner(tmp_path), ["--data_path", "/weights.ptd"])
-    words = run(target, tmp_path, job(threads=2, calls=("decode",))).words
+    """Model, executions, threads, trace and the one method that it calls, then the arguments of the user."""
+    target = _build(write_runner(tmp_path), ["--data_path", "/weights.ptd"])
+    words = run(target, tmp_path, _job(threads=2, calls=("decode",))).words
     assert dict(zip(words[::2], words[1::2], strict=True)) == {
         "--model_path": str(Path("model.pte").resolve()),
         "--num_executions": "3",
@@ -150,48 +118,43 @@ def test_the_runner_gets_the_flags_of_executor_runner(tmp_path: Path) -> None:
         "--method_name": "decode",
         "--data_path": "/weights.ptd",
     }
+    refused = run(target, tmp_path, _job(calls=("prefill", "decode"))).outcome.failure
+    assert "name one with --methods" in refused.message
 
 
 @pytest.mark.parametrize("argument", ["--num_executions=9", "-cpu_threads", "--etdump_path"])
 def test_flags_that_opscope_sets_are_refused(argument: str, tmp_path: Path) -> None:
     """The runner would take the last one and measure something else than was asked."""
     with pytest.raises(UsageError, match=OWN_FLAG):
-        build(write_runner(tmp_path), [argument])
+        _build(write_runner(tmp_path), [argument])
 
 
 def test_a_runner_that_is_not_there_or_not_executable_is_refused(tmp_path: Path) -> None:
     """At once, before anything runs, with the next step."""
     with pytest.raises(NotFoundError, match=NO_RUNNER):
-        build(tmp_path / "none")
+        _build(tmp_path / "none")
     runner = write_runner(tmp_path)
     runner.chmod(0o644)
     with pytest.raises(UsageError, match="not executable") as caught:
-        build(runner)
+        _build(runner)
     assert caught.value.hint == f"chmod +x {runner}"
 
 
 def test_a_variant_with_cleared_features_is_refused(tmp_path: Path) -> None:
     """Nothing can be masked in a foreign runner, so it is never asked and nothing claims to be proved."""
-    target = build(write_runner(tmp_path))
+    target = _build(write_runner(tmp_path))
     with pytest.raises(FeatureError, match=OWN_RUNNER) as caught:
-        target.execute(job(clear=("avx2",)), tmp_path)
+        target.execute(_job(clear=("avx2",)), tmp_path)
     assert "one runner per variant" in str(caught.value.hint)
     with pytest.raises(FeatureError):
         target.probe()
     assert not (tmp_path / "seen").exists()
 
 
-def test_the_mask_of_a_good_run_is_not_proved(tmp_path: Path) -> None:
-    """Nothing was cleared, and neither condition of a proof is claimed."""
-    told = run(build(write_runner(tmp_path)), tmp_path, job()).outcome.measurement
-    assert told is not None
-    assert told.mask is None
-
-
 def test_a_runner_describes_itself_by_path_and_hash(tmp_path: Path) -> None:
     """The installed executorch is not what it was built from, so its version is not stated."""
     runner = write_runner(tmp_path)
-    target = build(runner)
+    target = _build(runner)
     assert (target.describe().kind, target.describe().address) == ("runner", str(runner))
     machine = target.environment()
     assert machine.features is None
@@ -214,33 +177,28 @@ def test_a_runner_describes_itself_by_path_and_hash(tmp_path: Path) -> None:
         ("start(); infer(); close(); trace(b'')", FailureKind.TRACE, "EXECUTORCH_ENABLE_EVENT_TRACER"),
         ("start(); infer(); close(); trace(whole()[:200])", FailureKind.TRACE, "the ETDump is truncated"),
         ("start(); infer(); close(); trace(b'x' * 99)", FailureKind.TRACE, "unrecognised format"),
+        (
+            f"start(); infer(); close(); trace({encode([])!r})",
+            FailureKind.TRACE,
+            "no events.*built without event tracing",
+        ),
     ],
 )
 def test_a_runner_that_fails_is_told_by_kind_with_what_to_do(
     script: str, kind: FailureKind, message: str, tmp_path: Path
 ) -> None:
-    """Crash, error, silence, fewer inferences, no trace, an empty one and half of one are told apart."""
-    found, text = judged(run(build(write_runner(tmp_path, script)), tmp_path, job()), job())
+    """Crash, error, silence, fewer inferences, no trace, an empty one, half of one and one without events."""
+    found, text = judged(run(_build(write_runner(tmp_path, script)), tmp_path, _job()), _job())
     assert found is kind
     assert re.search(message, text)
-
-
-def test_a_trace_without_events_is_a_missing_tracer(tmp_path: Path) -> None:
-    """The file is whole, so the reader tells: the engine passes its reason on."""
-    (tmp_path / "none.etdump").write_bytes(encode([]))
-    script = f"start(); infer(); close(); trace(pathlib.Path({str(tmp_path / 'none.etdump')!r}).read_bytes())"
-    kind, text = judged(run(build(write_runner(tmp_path, script)), tmp_path, job()), job())
-    assert kind is FailureKind.TRACE
-    assert re.search("no events.*built without event tracing", text)
 
 
 def test_a_trace_that_a_full_disk_cut_is_a_storage_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """executor_runner does not check what it wrote; a disk without room tells why half a trace is there."""
     usage = shutil.disk_usage(tmp_path)
     monkeypatch.setattr(shutil, "disk_usage", lambda _: usage._replace(free=0))
-    target = build(write_runner(tmp_path, "start(); infer(); close(); trace(whole()[:200])"))
-    failure = run(target, tmp_path, job()).outcome.failure
-    assert failure is not None
+    target = _build(write_runner(tmp_path, "start(); infer(); close(); trace(whole()[:200])"))
+    failure = run(target, tmp_path, _job()).outcome.failure
     assert failure.kind is FailureKind.STORAGE
 
 
@@ -255,8 +213,7 @@ def test_a_trace_that_a_full_disk_cut_is_a_storage_failure(tmp_path: Path, monke
 def test_nan_in_the_printed_outputs_is_a_failure(text: str, tmp_path: Path) -> None:
     """In every form in which the runner prints outputs, wrapped lines included."""
     script = f"start(); infer(); close(); output('{text}'); trace(whole())"
-    failure = run(build(write_runner(tmp_path, script)), tmp_path, job()).outcome.failure
-    assert failure is not None
+    failure = run(_build(write_runner(tmp_path, script)), tmp_path, _job()).outcome.failure
     assert failure.kind is FailureKind.OUTPUT
     assert "1 of the printed output values are NaN" in failure.message
 
@@ -265,43 +222,47 @@ def test_written_outputs_are_kept_and_searched_for_nan(tmp_path: Path) -> None:
     """The runner prints the first and last hundred values only; with --output_file all are read."""
     write = "pathlib.Path('output-0.bin').write_bytes(struct.pack('4f', 0.5, -1, 2, {}))"
     declared = [Tensor([1, 4], "float32")]
-    good = build(write_runner(tmp_path / "a", write.format(3) + "; " + GOOD), outputs=declared)
-    tried = run(good, tmp_path / "a", job())
+    good = _build(write_runner(tmp_path / "a", write.format(3) + "; " + GOOD), outputs=declared)
+    tried = run(good, tmp_path / "a", _job())
     told = tried.outcome.measurement
-    assert told is not None
     assert told.outputs == declared
     assert re.fullmatch("[0-9a-f]{64}", told.output_sha256)
     assert np.load(tried.directory / "outputs.npz")["arr_0"].tolist() == [[0.5, -1.0, 2.0, 3.0]]
     assert not (tried.directory / "output-0.bin").exists()
 
-    bad = build(write_runner(tmp_path / "b", write.format("float('nan')") + "; " + GOOD), outputs=declared)
-    failure = run(bad, tmp_path / "b", job()).outcome.failure
-    assert failure is not None
+    bad = _build(write_runner(tmp_path / "b", write.format("float('nan')") + "; " + GOOD), outputs=declared)
+    failure = run(bad, tmp_path / "b", _job()).outcome.failure
     assert "1 of the written output values are NaN" in failure.message
 
 
 def test_a_runner_without_the_tracer_is_not_even_started(tmp_path: Path) -> None:
     """Its --help lists no --etdump_path: a traced repetition is refused, an untraced one runs without that flag."""
-    target = build(write_runner(tmp_path, "start(); infer(); close(); output()", NO_TRACER))
+    target = _build(write_runner(tmp_path, "start(); infer(); close(); output()", NO_TRACER))
     assert target.always_traces is False
-    refused = run(target, tmp_path, job())
-    assert refused.words == []
-    assert refused.outcome.failure is not None
-    assert refused.outcome.failure.kind is FailureKind.TRACE
-    refused.directory.rename(tmp_path / "refused")
-    timed = run(target, tmp_path, job(traced=False))
+    refused = run(target, tmp_path, _job())
+    assert (refused.words, refused.outcome.failure.kind) == ([], FailureKind.TRACE)
+    timed = run(target, tmp_path, _job(traced=False))
     assert timed.outcome.failure is None
     assert "--etdump_path" not in timed.words
 
 
-def test_a_runner_that_always_traces_cannot_be_timed_without(tmp_path: Path) -> None:
-    """Tracing is built in and cannot be switched off, so its latency would not be an untraced one."""
-    target = build(write_runner(tmp_path))
-    assert target.always_traces is True
-    failure = run(target, tmp_path, job(traced=False)).outcome.failure
-    assert failure is not None
-    assert failure.kind is FailureKind.TRACE
-    assert "leave out the untraced arm" in failure.message
+@pytest.mark.parametrize(
+    ("script", "flags", "words"),
+    [
+        (GOOD, FLAGS, "leave out the untraced arm"),
+        ("start(); close(); output()", NO_TRACER, "only the total time"),
+    ],
+    ids=["tracing is built in", "an older log without each call"],
+)
+def test_what_cannot_be_timed_untraced_is_refused(
+    script: str, flags: tuple[str, ...], words: str, tmp_path: Path
+) -> None:
+    """A latency would not be an untraced one, or the mean of all calls, warm-up included, is not that of any."""
+    target = _build(write_runner(tmp_path, script, flags))
+    assert target.always_traces is (flags is FLAGS)
+    failure = run(target, tmp_path, _job(traced=False)).outcome.failure
+    assert failure.kind is (FailureKind.TRACE if flags is FLAGS else FailureKind.EXIT)
+    assert words in failure.message
 
 
 def without_help(runner: Path) -> Path:
@@ -314,50 +275,40 @@ def without_help(runner: Path) -> Path:
 def test_a_runner_whose_flags_are_not_known_is_judged_by_what_it_does(tmp_path: Path) -> None:
     """A trace that it leaves in an untraced repetition gives it away; it is removed, and not in the caller's place."""
     script = "start(); infer(); close(); output(); trace(whole())"
-    target = build(without_help(write_runner(tmp_path, script)))
+    target = _build(without_help(write_runner(tmp_path, script)))
     assert target.always_traces is None
-    tried = run(target, tmp_path, job(traced=False))
-    assert tried.outcome.failure is not None
+    tried = run(target, tmp_path, _job(traced=False))
     assert "the runner traces every inference" in tried.outcome.failure.message
     assert not (tried.directory / "model.etdump").exists()
     assert not Path("model.etdump").exists()
 
 
-def test_a_flag_the_runner_refuses_is_named(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("missing", "kind", "words"),
+    [
+        ("etdump_path", FailureKind.TRACE, "built without event tracing"),
+        ("cpu_threads", FailureKind.EXIT, "does not know --cpu_threads"),
+    ],
+)
+def test_a_flag_the_runner_refuses_is_named(missing: str, kind: FailureKind, words: str, tmp_path: Path) -> None:
     """Without --help to go by, the refusal of --etdump_path means no tracer, that of another an older runner."""
-    target = build(without_help(write_runner(tmp_path / "a", GOOD, NO_TRACER)))
-    kind, text = judged(run(target, tmp_path / "a", job()), job())
-    assert (kind, "built without event tracing" in text) == (FailureKind.TRACE, True)
-    old = tuple(flag for flag in FLAGS if flag != "cpu_threads")
-    kind, text = judged(run(build(write_runner(tmp_path / "b", GOOD, old)), tmp_path / "b", job()), job())
-    assert kind is FailureKind.EXIT
-    assert "does not know --cpu_threads" in text
+    runner = without_help(write_runner(tmp_path, GOOD, tuple(flag for flag in FLAGS if flag != missing)))
+    found, text = judged(run(_build(runner), tmp_path, _job()), _job())
+    assert found is kind
+    assert words in text
 
 
 def test_an_older_log_without_each_call_counts_where_the_trace_has_them(tmp_path: Path) -> None:
     """Before the runner printed each iteration there was only the total; a traced repetition needs no more."""
-    tried = run(build(write_runner(tmp_path, "start(); close(); finish()")), tmp_path, job())
-    assert tried.outcome.measurement is not None
+    tried = run(_build(write_runner(tmp_path, "start(); close(); finish()")), tmp_path, _job())
     assert tried.outcome.measurement.wall_ns == []
-
-
-def test_an_older_log_cannot_time_an_untraced_repetition(tmp_path: Path) -> None:
-    """A mean of all calls, warm-up included, is not a latency of any."""
-    target = build(write_runner(tmp_path, "start(); close(); output()", NO_TRACER))
-    failure = run(target, tmp_path, job(traced=False)).outcome.failure
-    assert failure is not None
-    assert "only the total time" in failure.message
 
 
 def test_threads_that_no_pool_was_set_to_are_not_believed(tmp_path: Path) -> None:
     """A runner without a thread pool runs on one thread whatever it is asked."""
-    script = "infer(); close(); finish()"
-    one = run(build(write_runner(tmp_path / "a", script)), tmp_path / "a", job())
-    assert one.outcome.measurement is not None
-    assert one.outcome.measurement.threads == 1
-    kind, text = judged(
-        run(build(write_runner(tmp_path / "b", script)), tmp_path / "b", job(threads=2)), job(threads=2)
-    )
+    target = _build(write_runner(tmp_path, "infer(); close(); finish()"))
+    assert run(target, tmp_path, _job()).outcome.measurement.threads == 1
+    kind, text = judged(run(target, tmp_path, _job(threads=2)), _job(threads=2))
     assert kind is FailureKind.EXIT
     assert "set no thread pool" in text
 
@@ -367,67 +318,32 @@ def test_a_file_that_cannot_be_started_says_why(tmp_path: Path) -> None:
     alien = tmp_path / "alien"
     alien.write_bytes(b"\x7fELF" + bytes(60))
     alien.chmod(0o755)
-    failure = run(build(alien), tmp_path, job()).outcome.failure
-    assert failure is not None
+    failure = run(_build(alien), tmp_path, _job()).outcome.failure
     assert failure.kind is FailureKind.EXIT
     assert "another architecture" in failure.message
 
 
 @LINUX
 def test_the_runner_stays_on_the_cpus_that_were_asked(tmp_path: Path) -> None:
-    """The CPUs are set before it starts; opscope's own stay as they were."""
+    """The CPUs are set before it starts, opscope's own stay as they were; one that was taken away is told."""
     before = os.sched_getaffinity(0)
     cpu = max(before)
-    tried = run(build(write_runner(tmp_path)), tmp_path, job(affinity=(cpu,)))
-    assert tried.outcome.failure is None
-    assert tried.cpus == [cpu]
+    target = _build(write_runner(tmp_path))
+    tried = run(target, tmp_path, _job(affinity=(cpu,)))
+    assert (tried.outcome.failure, tried.cpus) == (None, [cpu])
     assert os.sched_getaffinity(0) == before
-
-
-@LINUX
-def test_a_cpu_that_is_not_there_is_told(tmp_path: Path) -> None:
-    """For example one that was taken away."""
-    failure = run(build(write_runner(tmp_path)), tmp_path, job(affinity=(1023,))).outcome.failure
-    assert failure is not None
+    failure = run(target, tmp_path, _job(affinity=(1023,))).outcome.failure
     assert f"{CANNOT_PIN} 1023" in failure.message
 
 
-def alive(pid: int) -> bool:
-    """Whether a process still runs, given a moment to be gone; a zombie does not."""
-    for _ in range(50):
-        try:
-            state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-        except FileNotFoundError:
-            return False
-        if state == "Z":
-            return False
-        time.sleep(0.1)
-    return True
-
-
-@pytest.mark.parametrize(
-    ("end", "kind"),
-    [("time.sleep(600)", FailureKind.TIMEOUT), ("(parent and sys.exit(5)); time.sleep(600)", FailureKind.EXIT)],
-)
 @LINUX
-def test_nothing_the_runner_started_outlives_it(end: str, kind: FailureKind, tmp_path: Path) -> None:
-    """One that hangs is ended with its child; one that ends leaves no child behind."""
-    script = f"parent = os.fork(); pathlib.Path(f'pid.{{os.getpid()}}').touch(); time.sleep(0.5); {end}"
-    target = build(write_runner(tmp_path, script))
-    tried = run(target, tmp_path, job(timeout=5.0))
-    assert tried.outcome.failure is not None
-    assert tried.outcome.failure.kind is kind
-    pids = [int(path.suffix[1:]) for path in tried.directory.glob("pid.*")]
-    assert len(pids) == 2
-    assert not any(alive(pid) for pid in pids)
-
-
-def test_a_time_limit_says_what_to_do(tmp_path: Path) -> None:
-    """The message names the limit and two ways out."""
-    target = build(write_runner(tmp_path, "time.sleep(600)"))
-    failure = run(target, tmp_path, job(timeout=1.0)).outcome.failure
-    assert failure is not None
-    assert failure.message == f"timed out after 1 s without a result: {RAISE_THE_LIMIT}, or run fewer inferences"
+def test_nothing_the_runner_started_outlives_it(tmp_path: Path) -> None:
+    """A runner that ends leaves no child behind."""
+    script = "child = os.fork(); child or time.sleep(600); pathlib.Path(f'pid.{child}').touch(); sys.exit(5)"
+    tried = run(_build(write_runner(tmp_path, script)), tmp_path, _job())
+    assert tried.outcome.failure.kind is FailureKind.EXIT
+    (child,) = tried.directory.glob("pid.*")
+    assert eventually(lambda: has_ended(int(child.suffix[1:])))
 
 
 def test_a_log_is_read_whatever_was_mixed_into_it() -> None:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
 import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -19,9 +17,6 @@ from opscope.runtimes.executorch.export.foreign import file_module
 from opscope.runtimes.executorch.export.registry import user_models
 from opscope.runtimes.executorch.export.sources import SourceKind, source_of
 from opscope.runtimes.exports import Choice, check_choice
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 
 @pytest.mark.parametrize(
@@ -48,13 +43,20 @@ def test_a_file_is_named_with_or_without_its_callable(tmp_path: Path) -> None:
 
 
 def test_a_model_of_the_directory_is_found_by_its_name(tmp_path: Path) -> None:
-    """Files that begin with an underscore are not models."""
-    (tmp_path / "mine.py").write_text('"""Two layers.\n\nMore."""\nraise SystemExit("never run")\ndef build(): ...\n')
-    (tmp_path / "_shared.py").write_text("")
-    (tmp_path / "broken.py").write_text("def (")
+    """Files that define or import ``build``; what they share is none, and what cannot be read is listed with that."""
+    files = {
+        "mine.py": '"""Two layers.\n\nMore."""\nraise SystemExit("never run")\ndef build(): ...\n',
+        "imported.py": "from mine import build",
+        "given.py": "build = None",
+        "shared.py": "class Base: ...",
+        "_shared.py": "def build(): ...",
+        "broken.py": "def build(:",
+    }
+    for name, text in files.items():
+        (tmp_path / name).write_text(text)
+    assert [name for name, _ in user_models(tmp_path)] == ["broken", "given", "imported", "mine"]
     assert source_of("mine", tmp_path).place == str(tmp_path / "mine.py")
     assert dict(user_models(tmp_path))["mine"] == "Two layers."
-    assert [name for name, _ in user_models(tmp_path)] == ["broken", "mine"]
     with pytest.raises(NotFoundError, match="no model '_shared'"):
         source_of("_shared", tmp_path)
 
@@ -86,21 +88,6 @@ def test_the_template_is_written_once(tmp_path: Path) -> None:
     for name in ("toy_cnn", "1st", "a-b", "_x", "../up"):
         with pytest.raises(UsageError):
             write_model(name, tmp_path / "new")
-
-
-def test_a_directory_of_models_lists_models_alone(tmp_path: Path) -> None:
-    """Files that define or import ``build``; what they share is none, and what cannot be read is listed with that."""
-    files = {
-        "defined.py": "def build(): ...",
-        "imported.py": "from defined import build",
-        "given.py": "build = None",
-        "shared.py": "class Base: ...",
-        "_hidden.py": "def build(): ...",
-        "broken.py": "def build(:",
-    }
-    for name, text in files.items():
-        (tmp_path / name).write_text(text)
-    assert [name for name, _ in user_models(tmp_path)] == ["broken", "defined", "given", "imported"]
 
 
 @pytest.fixture
@@ -186,8 +173,21 @@ def test_a_place_that_is_taken_is_refused_before_anything_is_exported(tmp_path: 
     )
 
 
-@pytest.mark.parametrize("change", ["another file", "an edited program", "a link"])
-def test_what_an_export_did_not_write_is_not_replaced(change: str, tmp_path: Path) -> None:
+def _link(program: Path) -> None:
+    program.rename(program.parents[1] / "m.pte")
+    program.symlink_to(program.parents[1] / "m.pte")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda program: program.with_name("notes.txt").write_text("mine"),
+        lambda program: program.write_bytes(b"mine"),
+        _link,
+    ],
+    ids=["another file", "an edited program", "a link"],
+)
+def test_what_an_export_did_not_write_is_not_replaced(change: Callable[[Path], object], tmp_path: Path) -> None:
     """With --overwrite neither: the record says which files are the export's, and their hashes."""
     place, program = tmp_path / "out", tmp_path / "out" / "m.pte"
     place.mkdir()
@@ -195,25 +195,21 @@ def test_what_an_export_did_not_write_is_not_replaced(change: str, tmp_path: Pat
     own = ExportedFile("m.pte", sha256_of(program), 1)
     record = ExportRecord("0", "", "m", "m", "fp32", "xnnpack", own, None, own, [], {}, "1.5.1")
     (place / "export.json").write_bytes(to_json(record))
-    if change == "another file":
-        (place / "notes.txt").write_text("mine")
-    elif change == "an edited program":
-        program.write_bytes(b"mine")
-    else:
-        program.rename(tmp_path / "m.pte")
-        program.symlink_to(tmp_path / "m.pte")
+    change(program)
     before = {path: path.read_bytes() for path in place.iterdir()}
     with pytest.raises(OverwriteError, match="was changed after the export"):
         export("toy_cnn", out=place, overwrite=True)
     assert {path: path.read_bytes() for path in place.iterdir()} == before
 
 
-def test_the_list_names_all_sources(tmp_path: Path) -> None:
+def test_the_list_names_all_sources(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run: Callable[..., tuple[int, str]]
+) -> None:
     """Registered models, those of the directory, ExecuTorch's with what they need; names are plain text."""
     (tmp_path / "mine.py").write_text('"""A net\x1b[31m in red."""\ndef build(): ...\n')
-    environment = {**os.environ, "OPSCOPE_MODELS": str(tmp_path)}
-    command = [sys.executable, "-m", "opscope", "models"]
-    told = subprocess.run(command, capture_output=True, text=True, check=True, env=environment).stdout
+    monkeypatch.setenv("OPSCOPE_MODELS", str(tmp_path))
+    code, told = run("models")
+    assert code == 0
     assert "decoder_tiny" in told
     assert "mine " in told
     assert "\x1b" not in told

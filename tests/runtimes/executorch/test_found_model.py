@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from opscope.core.errors import NotFoundError, UsageError
 from opscope.runtimes.executorch.export.sources import load
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 pytestmark = [pytest.mark.runtime, pytest.mark.filterwarnings("ignore")]
 

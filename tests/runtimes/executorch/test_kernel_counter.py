@@ -15,7 +15,7 @@ from opscope.core.errors import FeatureError, MissingDependencyError, TraceForma
 from opscope.core.system.elf import AARCH64, read_symbols
 from opscope.experiment.protocol import OUTPUTS, TRACE, Job
 from opscope.measurements.counted_calls import join_calls
-from opscope.program.kernels.recordings import KernelCalls
+from opscope.program.kernels.kernel_calls import KernelCalls
 from opscope.readers.kernels import read_kernel_counts
 from opscope.readers.registry import read_trace
 from opscope.runtimes.counting import kernel_counter
@@ -43,9 +43,7 @@ PRODUCTS = {
 """Calls in two inferences of toy_cnn: two convolutions and a linear layer of one row."""
 
 
-class Ran(NamedTuple):
-    """What a counted process left."""
-
+class _Ran(NamedTuple):
     directory: Path
     calls: KernelCalls
     output: np.ndarray
@@ -60,7 +58,7 @@ def programs(request: pytest.FixtureRequest) -> dict[str, Path]:
 
 
 @pytest.fixture(scope="module")
-def ran(programs: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, str], Ran]:
+def ran(programs: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, str], _Ran]:
     """Every program with every instruction set, two inferences each, counted."""
     target, counted = arm_target()
     found = {}
@@ -70,13 +68,13 @@ def ran(programs: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> 
         outcome = target.execute(job, directory)
         assert outcome.failure is None, outcome.failure
         with np.load(directory / OUTPUTS) as outputs:
-            found[dtype, isa] = Ran(directory, read_kernel_counts(directory / COUNTS), outputs["arr_0"])
+            found[dtype, isa] = _Ran(directory, read_kernel_counts(directory / COUNTS), outputs["arr_0"])
     return found
 
 
 @pytest.mark.parametrize(("dtype", "isa"), PRODUCTS)
 def test_each_variant_calls_its_own_kernels_and_no_others(
-    ran: dict[tuple[str, str], Ran], dtype: str, isa: str
+    ran: dict[tuple[str, str], _Ran], dtype: str, isa: str
 ) -> None:
     """Products by SME2, by SME alone, or by no kernel of KleidiAI at all; the numbers are exact."""
     calls = {name: count for name, count in ran[dtype, isa].calls.totals().items() if "matmul_clamp" in name}
@@ -85,7 +83,7 @@ def test_each_variant_calls_its_own_kernels_and_no_others(
 
 @pytest.mark.parametrize("dtype", ["int8", "fp32"])
 def test_all_variants_compute_what_x86_computes(
-    ran: dict[tuple[str, str], Ran], programs: dict[str, Path], tmp_path: Path, dtype: str
+    ran: dict[tuple[str, str], _Ran], programs: dict[str, Path], tmp_path: Path, dtype: str
 ) -> None:
     """int8 to the bit between the variants; against x86-64 within rounding."""
     outcome = native_target().execute(Job(str(programs[dtype]), run_as([]), 1, 0, 120), tmp_path)
@@ -98,8 +96,11 @@ def test_all_variants_compute_what_x86_computes(
         assert (ran["int8", "sme2"].output == ran["int8", "neon"].output).all()
 
 
-def test_calls_are_given_to_the_operators_that_made_them(ran: dict[tuple[str, str], Ran]) -> None:
-    """By the trace of the same process: the convolutions and the linear layer have calls, moves and clamps none."""
+def test_calls_are_given_to_the_operators_that_made_them(ran: dict[tuple[str, str], _Ran]) -> None:
+    """By the trace of the same process: the convolutions and the linear layer have calls, moves and clamps none.
+
+    Packing weights is outside of any operator: it happens once, while the program is loaded.
+    """
     own = ran["int8", "sme2"]
     table = read_trace(own.directory / TRACE).table
     joined = join_calls(table, own.calls)
@@ -108,12 +109,7 @@ def test_calls_are_given_to_the_operators_that_made_them(ran: dict[tuple[str, st
     busy = {key: sum(calls.calls.values()) for key, calls in names.items() if calls.calls}
     assert busy == {(0, 2): 1024, (0, 3): 256, (4, 1): 2}
     assert {calls.runs for calls in names.values()} == {2}
-
-
-def test_packing_weights_is_outside_of_any_operator(ran: dict[tuple[str, str], Ran]) -> None:
-    """It happens once, while the program is loaded."""
-    outside = ran["int8", "sme2"].calls.outside
-    assert set(outside) == {
+    assert set(own.calls.outside) == {
         "kai_run_rhs_imatmul_pack_kxn_qsi8cxp2vlx4sb_qs8cx_f32_i32_sme",
         "kai_run_rhs_pack_kxn_qsi8cxp2vlx4sb_qs8cx_f32_i32_sme",
     }

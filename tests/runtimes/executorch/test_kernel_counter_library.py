@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from arm import arm_target
-from opscope.program.kernels.recordings import KernelCalls, OperatorCalls
+from opscope.program.kernels.kernel_calls import KernelCalls, OperatorCalls
 from opscope.readers.kernels import read_kernel_counts
 from opscope.runtimes.counting.kernel_counter import build_counter, counter_environment, find_compiler
 
@@ -97,8 +97,7 @@ def ran(built: tuple[Path, Path], what: str, counts: Path) -> tuple[int, KernelC
     return done.returncode, read_kernel_counts(counts)
 
 
-def both(count: int) -> dict[str, int]:
-    """Calls of both kernels."""
+def _both_kernels(count: int) -> dict[str, int]:
     return {"kai_run_big": count, "kai_run_sum": count}
 
 
@@ -109,32 +108,31 @@ def test_arguments_and_results_pass_through_untouched(built: tuple[Path, Path], 
     assert calls.kernels == ("kai_run_big", "kai_run_sum")
     assert calls.outside == {"kai_run_big": 1}
     assert calls.operators == (
-        OperatorCalls(0, 0, 2, both(2)),
-        OperatorCalls(0, 1, 2, both(4)),
-        OperatorCalls(0, 2, 2, both(6)),
-        OperatorCalls(1, 0, 1, both(1)),
+        OperatorCalls(0, 0, 2, _both_kernels(2)),
+        OperatorCalls(0, 1, 2, _both_kernels(4)),
+        OperatorCalls(0, 2, 2, _both_kernels(6)),
+        OperatorCalls(1, 0, 1, _both_kernels(1)),
     )
     assert (calls.delegate_calls, calls.problem) == (3, None)
 
 
-def test_a_crash_leaves_what_was_counted(built: tuple[Path, Path], tmp_path: Path) -> None:
-    """The numbers stand in the file at once."""
-    code, calls = ran(built, "crash", tmp_path / "counts")
-    assert code != 0
-    assert calls.totals() == {"kai_run_big": 7, "kai_run_sum": 6}
+@pytest.mark.parametrize(
+    ("what", "succeeds", "products", "problem"),
+    [
+        ("crash", False, 6, "None"),
+        ("threads", True, 7, "concurrently"),
+        ("many", True, sum(1 + number % 3 for number in range(5000)), "too many operators"),
+    ],
+)
+def test_totals_are_right_whatever_happens(
+    what: str, succeeds: bool, products: int, problem: str, built: tuple[Path, Path], tmp_path: Path
+) -> None:
+    """After a crash, as the numbers stand in the file at once.
 
-
-def test_delegates_at_the_same_time_are_counted_and_not_told_apart(built: tuple[Path, Path], tmp_path: Path) -> None:
-    """Two threads meet inside of their delegates; the totals are right, and the file says that the rest is not."""
-    code, calls = ran(built, "threads", tmp_path / "counts")
-    assert code == 0
-    assert calls.totals() == {"kai_run_big": 8, "kai_run_sum": 7}
-    assert "concurrently" in str(calls.problem)
-
-
-def test_more_operators_than_there_is_room_for_are_said(built: tuple[Path, Path], tmp_path: Path) -> None:
-    """The totals stay right."""
-    code, calls = ran(built, "many", tmp_path / "counts")
-    assert code == 0
-    assert calls.totals()["kai_run_sum"] == sum(1 + number % 3 for number in range(5000))
-    assert "too many operators" in str(calls.problem)
+    Two threads that meet inside of their delegates are not told apart, and there is room for so many operators: the
+    file says so.
+    """
+    code, calls = ran(built, what, tmp_path / "counts")
+    assert (code == 0) is succeeds
+    assert calls.totals() == {"kai_run_big": products + 1, "kai_run_sum": products}
+    assert problem in str(calls.problem)

@@ -37,12 +37,9 @@ def test_custom_attention_runs_with_features_on_and_off(program: Path, tmp_path:
     done = profile(str(program), settings=settings, out=tmp_path / "out")
     manifest = done.content.manifest
     assert manifest.failures() == []
-    measured = [repetition.measurement for repetition in manifest.repetitions]
-    proofs = [one.mask for one in measured if one is not None]
-    assert len(proofs) == len(manifest.repetitions)
-    assert all(proof is not None and proof.same_symbol and not proof.backend_loaded_before for proof in proofs)
-    assert {bool(proof.cleared) for proof in proofs if proof} == {True, False}
-    assert done.content.shown is not None
+    proofs = [repetition.measurement.mask for repetition in manifest.repetitions]
+    assert all(proof.same_symbol and not proof.backend_loaded_before for proof in proofs)
+    assert {bool(proof.cleared) for proof in proofs} == {True, False}
     names = {operator.name for operator in done.content.shown.operators}
     assert {"llama::custom_sdpa.out", "llama::update_cache.out"} <= names
 
@@ -53,7 +50,6 @@ def test_a_model_is_run_by_what_has_its_kernels_once_it_is_exported(tmp_path: Pa
     done = profile(f"{CACHED}:cached", settings=settings, out=tmp_path / "out")
     manifest = done.content.manifest
     assert (manifest.target.kind, manifest.status.value, manifest.failures()) == ("local", "complete", [])
-    assert manifest.left_out is not None
     assert "kernels of llama come with executorch's Python package alone" in (manifest.left_out.runner or "")
     with pytest.raises(MissingDependencyError, match="does not register llama"):
         profile(f"{CACHED}:cached", settings=replace(settings, target="native"), out=tmp_path / "native")
@@ -69,7 +65,7 @@ def test_attention_keeps_to_the_threads_of_the_run(program: Path) -> None:
         "from opscope.experiment.protocol import AS_IT_IS, Job, RunRequest\n"
         "from opscope.runtimes.child import run_program\n"
         "from opscope.runtimes.executorch.runners.child import PteRun\n"
-        "job = Job(program=sys.argv[1], variant=AS_IT_IS, inferences=1, seed=0, timeout_seconds=9)\n"
+        "job = Job(program=sys.argv[1], variant=AS_IT_IS, inferences=1, seed=0, timeout_seconds=600)\n"
         "run_program(PteRun, RunRequest(job=job, trace=None, outputs=None, answer='', kernels=kernels), 0)\n"
         "print('threads', torch.get_num_threads())\n"
     )

@@ -26,30 +26,27 @@ pytestmark = pytest.mark.skipif(_ENVIRONMENT not in os.environ, reason="make tes
 
 
 @functools.cache
-def library(name: str) -> MachO:
-    """One of the runtime's libraries."""
+def _runtime_library(name: str) -> MachO:
     return read_mach_o((LIBRARIES / f"{name}.dylib").read_bytes())
 
 
 @pytest.mark.parametrize("name", [THREADPOOL, BACKEND, "libexecutorch", "libexecutorch_etdump"])
 def test_the_runtime_has_the_libraries_that_we_link_and_load(name: str) -> None:
     """For the processor, each found beside the others."""
-    found = library(name)
+    found = _runtime_library(name)
     assert found.processor == ARM64
     assert "@loader_path" in found.paths
     assert found.system == (14, 0)
 
 
 def test_the_backend_reads_the_features_that_we_clear() -> None:
-    """By name, of that very library: macOS looks a symbol up in the library that it was linked with."""
-    assert library(BACKEND).taken["_cpuinfo_isa"] == f"@rpath/{THREADPOOL}.dylib"
-    assert "_cpuinfo_isa" in library(THREADPOOL).exported
-    assert "_cpuinfo_initialize" in library(THREADPOOL).exported
+    """By name, of that very library: macOS looks a symbol up in the library that it was linked with.
 
-
-def test_the_features_have_the_size_of_the_known_layout() -> None:
-    """No table states it, but behind 32 bytes the section ends."""
-    assert library(THREADPOOL).room("_cpuinfo_isa") == 32
+    They have the size of the known layout: no table states it, but behind 32 bytes the section ends.
+    """
+    assert _runtime_library(BACKEND).taken["_cpuinfo_isa"] == f"@rpath/{THREADPOOL}.dylib"
+    assert {"_cpuinfo_isa", "_cpuinfo_initialize"} <= set(_runtime_library(THREADPOOL).exported)
+    assert _runtime_library(THREADPOOL).room("_cpuinfo_isa") == 32
 
 
 def test_we_ask_macos_what_the_runtime_asks() -> None:
@@ -64,10 +61,9 @@ def test_the_backend_has_the_kernels_that_it_has_on_linux() -> None:
     """KleidiAI's of SME and SME2, which counted calls and profiles name; and the same names of operators in traces."""
     path = PLACE / f"packages/executorch/lib/{BACKEND}.so"
     symbols = read_symbols(path.read_bytes(), path)
-    assert symbols is not None
     on_linux = matrix_kernels(symbols.functions)
     assert len(on_linux) == 33
-    assert matrix_kernels(name.removeprefix("_") for name in library(BACKEND).exported) == on_linux
+    assert matrix_kernels(name.removeprefix("_") for name in _runtime_library(BACKEND).exported) == on_linux
     data = (LIBRARIES / f"{BACKEND}.dylib").read_bytes()
     assert all(word in data for word in (b"PF32", b"PF16", b"PQS8"))
 
@@ -90,7 +86,7 @@ CALLED = """
 def test_what_the_native_runner_calls_is_exported() -> None:
     """With the headers for it; whether a compiler takes all that is another question."""
     assert (LIBRARIES.parent / "include/executorch/extension/module/module.h").exists()
-    exported = [name for file in LIBRARIES.glob("*.dylib") for name in library(file.stem).exported]
+    exported = [name for file in LIBRARIES.glob("*.dylib") for name in _runtime_library(file.stem).exported]
     begins = tuple(f"__ZN{const}10executorch{name}" for name in CALLED for const in ("", "K"))
     found = {begin for begin in begins if any(name.startswith(begin) for name in exported)}
     assert len(found) == len(CALLED)

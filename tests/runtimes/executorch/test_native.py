@@ -28,26 +28,25 @@ from opscope.runtimes.executorch.installed import BACKEND, library_directory, li
 from opscope.runtimes.executorch.runners.native import NativeAnswer, build_runner, native_here
 from opscope.runtimes.native.building import find_compiler
 from texts import CANNOT_PIN, LOADED_BEFORE
+from waiting import HANG
 
 runtime = pytest.mark.runtime
 
 
-def job(program: Path, clear: list[str] | None = None, affinity: tuple[int, ...] = (), **other: object) -> Job:
-    """A small job."""
+def _job(program: Path, clear: list[str] | None = None, affinity: tuple[int, ...] = (), **other: object) -> Job:
     how = run_as(clear or [], affinity=affinity)
-    return msgspec.structs.replace(Job(str(program), how, 3, 0, timeout_seconds=120.0), **other)
+    return msgspec.structs.replace(Job(str(program), how, 3, 0, timeout_seconds=HANG), **other)
 
 
-def executable(path: Path, script: str) -> Path:
-    """A program of the shell."""
+def _executable(path: Path, script: str) -> Path:
     path.write_text(f"#!/bin/sh\n{script}\n")
     path.chmod(0o755)
     return path
 
 
-def compiler(path: Path, compile_script: str, version: str = "cc 1.0") -> Path:
+def _compiler(path: Path, compile_script: str, version: str = "cc 1.0") -> Path:
     """A compiler that says its version, writes down each other call, and then does this with ``$out``."""
-    return executable(
+    return _executable(
         path,
         f'if [ "$1" = --version ]; then echo "{version}"; exit 0; fi\n'
         f'echo call >> "{path}.calls"\n'
@@ -59,45 +58,40 @@ def compiler(path: Path, compile_script: str, version: str = "cc 1.0") -> Path:
 WORKING = r'printf "#!/bin/sh\nexit 0\n" > "$out"; chmod +x "$out"'
 
 
-def calls(path: Path) -> int:
-    """How often such a compiler was asked to compile."""
-    return len(Path(f"{path}.calls").read_text().splitlines())
-
-
-def test_without_a_compiler_the_next_step_is_said(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Nothing on the path compiles: what to install, and which target needs none."""
-    monkeypatch.delenv("CXX", raising=False)
-    monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(MissingDependencyError, match="there is no C\\+\\+ compiler") as caught:
+@pytest.mark.parametrize(
+    ("named", "words", "hint"),
+    [
+        (None, "there is no C\\+\\+ compiler", "--target local"),
+        ("no-such-compiler -O1", "no-such-compiler -O1 \\(CXX\\) does not work", ""),
+    ],
+    ids=["nothing on the path", "one that is named is not replaced"],
+)
+def test_without_a_compiler_the_next_step_is_said(
+    named: str | None, words: str, hint: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """What to install, and which target needs none."""
+    if named:
+        monkeypatch.setenv("CXX", named)
+    else:
+        monkeypatch.delenv("CXX", raising=False)
+        monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(MissingDependencyError, match=words) as caught:
         find_compiler()
-    assert "--target local" in str(caught.value.hint)
-
-
-def test_a_compiler_that_was_named_is_not_replaced_by_another(monkeypatch: pytest.MonkeyPatch) -> None:
-    """CXX names one that does not exist: an error, though c++ may be there."""
-    monkeypatch.setenv("CXX", "no-such-compiler -O1")
-    with pytest.raises(MissingDependencyError, match="no-such-compiler -O1 \\(CXX\\) does not work"):
-        find_compiler()
+    assert hint in str(caught.value.hint)
 
 
 @runtime
-def test_a_runner_is_built_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """The second request finds the first one's runner; nothing but its hash is left beside it."""
-    monkeypatch.setenv("CXX", str(compiler(tmp_path / "cc", WORKING)))
+def test_a_runner_is_built_once_by_each_compiler(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The second request finds the first one's runner, alone but for its hash; an upgraded compiler does not."""
+    monkeypatch.setenv("CXX", str(_compiler(tmp_path / "cc", WORKING)))
     first, second = build_runner(tmp_path / "cache"), build_runner(tmp_path / "cache")
     assert first == second
-    assert calls(tmp_path / "cc") == 1
+    calls = tmp_path / "cc.calls"
+    assert len(calls.read_text().splitlines()) == 1
     assert {path.name for path in first[0].parent.iterdir()} == {"runner", "runner.sha256"}
-
-
-@runtime
-def test_another_compiler_builds_another_runner(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """An upgraded compiler does not meet the runner of the old one."""
-    monkeypatch.setenv("CXX", str(compiler(tmp_path / "cc", WORKING)))
-    old = build_runner(tmp_path / "cache")
-    compiler(tmp_path / "cc", WORKING, version="cc 2.0")
-    assert build_runner(tmp_path / "cache")[0] != old[0]
-    assert calls(tmp_path / "cc") == 2
+    _compiler(tmp_path / "cc", WORKING, version="cc 2.0")
+    assert build_runner(tmp_path / "cache")[0] != first[0]
+    assert len(calls.read_text().splitlines()) == 2
 
 
 @runtime
@@ -118,7 +112,7 @@ def test_a_compiler_that_fails_is_quoted(
     script: str, message: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """Its first error or last words; and nothing is kept that a later request could take for a runner."""
-    monkeypatch.setenv("CXX", str(compiler(tmp_path / "cc", script)))
+    monkeypatch.setenv("CXX", str(_compiler(tmp_path / "cc", script)))
     with pytest.raises(MissingDependencyError, match=message):
         build_runner(tmp_path / "cache")
     assert not list((tmp_path / "cache").rglob("runner"))
@@ -127,7 +121,7 @@ def test_a_compiler_that_fails_is_quoted(
 @runtime
 def test_a_cache_that_cannot_be_written_is_said(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """The place of the cache is a file."""
-    monkeypatch.setenv("CXX", str(compiler(tmp_path / "cc", WORKING)))
+    monkeypatch.setenv("CXX", str(_compiler(tmp_path / "cc", WORKING)))
     (tmp_path / "cache").touch()
     with pytest.raises(StorageError, match="cannot be written"):
         build_runner(tmp_path / "cache")
@@ -145,8 +139,7 @@ def test_the_cache_is_where_the_system_keeps_such_things(monkeypatch: pytest.Mon
 @runtime
 def test_outputs_are_those_of_the_python_runtime(toy_program: Path, tmp_path: Path) -> None:
     """The same inputs through both runtimes give the same values."""
-    outcome = native_target().execute(job(toy_program, seed=5), tmp_path)
-    assert outcome.measurement is not None
+    outcome = native_target().execute(_job(toy_program, seed=5), tmp_path)
     inputs = random_inputs([Tensor(t.shape, t.dtype) for t in outcome.measurement.inputs], 5)
     np.save(tmp_path / "in.npy", inputs[0])
     script = (
@@ -164,30 +157,21 @@ def test_outputs_are_those_of_the_python_runtime(toy_program: Path, tmp_path: Pa
 
 @runtime
 def test_a_seed_decides_the_inputs(toy_program: Path, tmp_path: Path) -> None:
-    """The same seed, the same outputs; another seed, others."""
+    """The same seed, the same outputs, traced or not; another seed, others. An untraced run leaves no trace."""
     target, found = native_target(), []
-    for name, seed in (("a", 1), ("b", 1), ("c", 2)):
+    for name, seed, traced in (("a", 1, True), ("b", 1, False), ("c", 2, False)):
         (tmp_path / name).mkdir()
-        measurement = target.execute(job(toy_program, seed=seed), tmp_path / name).measurement
-        assert measurement is not None
+        measurement = target.execute(_job(toy_program, seed=seed, traced=traced), tmp_path / name).measurement
+        assert len(measurement.wall_ns) == 3
         found.append(measurement.output_sha256)
     assert found[0] == found[1] != found[2]
-
-
-@runtime
-def test_an_untraced_job_is_timed_and_leaves_no_trace(toy_program: Path, tmp_path: Path) -> None:
-    """Durations of all calls, outputs and the log; no trace, no raw file."""
-    measurement = native_target().execute(job(toy_program, traced=False), tmp_path).measurement
-    assert measurement is not None
-    assert len(measurement.wall_ns) == 3
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["log.txt", "outputs.npz"]
+    assert sorted(path.name for path in (tmp_path / "c").iterdir()) == ["log.txt", "outputs.npz"]
 
 
 @runtime
 def test_a_measurement_tells_its_parts(toy_program: Path, tmp_path: Path) -> None:
     """Starting, loading, inferring and writing took time; threads and memory are the process's own."""
-    measurement = native_target().execute(job(toy_program, variant=run_as([], 2)), tmp_path).measurement
-    assert measurement is not None
+    measurement = native_target().execute(_job(toy_program, variant=run_as([], 2)), tmp_path).measurement
     parts = (measurement.start_ns, measurement.load_ns, *measurement.wall_ns, measurement.write_ns or 0)
     assert all(part > 0 for part in parts)
     assert measurement.threads == 2
@@ -203,8 +187,7 @@ def test_memory_is_not_that_of_the_process_that_started_it(toy_program: Path, tm
     if sys.platform != "linux":
         pytest.skip("the trap is Linux's")
     ballast = np.ones(300_000_000, dtype=np.uint8)
-    measurement = native_target().execute(job(toy_program), tmp_path).measurement
-    assert measurement is not None
+    measurement = native_target().execute(_job(toy_program), tmp_path).measurement
     assert measurement.peak_rss_bytes < 100_000_000 < ballast.nbytes
 
 
@@ -214,17 +197,15 @@ def test_a_job_stays_on_its_processors(toy_program: Path, tmp_path: Path) -> Non
     if not hasattr(os, "sched_getaffinity"):
         pytest.skip("this system has no affinity")
     usable = min(os.sched_getaffinity(0))
-    assert native_target().execute(job(toy_program, affinity=(usable,)), tmp_path).failure is None
-    failure = native_target().execute(job(toy_program, affinity=(1000,)), tmp_path).failure
-    assert failure is not None
+    assert native_target().execute(_job(toy_program, affinity=(usable,)), tmp_path).failure is None
+    failure = native_target().execute(_job(toy_program, affinity=(1000,)), tmp_path).failure
     assert re.search(CANNOT_PIN, failure.message)
 
 
 @runtime
 def test_a_hanging_run_is_ended_and_leaves_no_half_trace(toy_program: Path, tmp_path: Path) -> None:
     """A run far longer than its limit: the process is ended, and only its log stays."""
-    failure = native_target().execute(job(toy_program, inferences=10**8, timeout_seconds=1.0), tmp_path).failure
-    assert failure is not None
+    failure = native_target().execute(_job(toy_program, inferences=10**8, timeout_seconds=1.0), tmp_path).failure
     assert failure.kind is FailureKind.TIMEOUT
     assert [path.name for path in tmp_path.iterdir()] == ["log.txt"]
 
@@ -245,11 +226,10 @@ def test_a_runner_that_fails_is_an_outcome_with_its_reason(
     script: str, kind: FailureKind, message: str, toy_program: Path, tmp_path: Path
 ) -> None:
     """Crash, abort, error, silence, nonsense and a full disk are told apart; none is an exception."""
-    broken = executable(tmp_path / "runner", f"cd {tmp_path}; {script}")
+    broken = _executable(tmp_path / "runner", f"cd {tmp_path}; {script}")
     directory = tmp_path / "out"
     directory.mkdir()
-    failure = native_here(runner=[str(broken)]).execute(job(toy_program), directory).failure
-    assert failure is not None
+    failure = native_here(runner=[str(broken)]).execute(_job(toy_program), directory).failure
     assert failure.kind is kind
     assert re.search(message, failure.message)
 
@@ -259,19 +239,12 @@ def test_a_runner_that_fails_is_an_outcome_with_its_reason(
 def test_a_damaged_program_is_a_failure(keep: int, toy_program: Path, tmp_path: Path) -> None:
     """A program that was cut anywhere: the runtime refuses it, or ends by a signal; never a measurement."""
     cut = tmp_path / "cut.pte"
+    failure = native_target().execute(_job(cut), tmp_path).failure
+    assert "cut.pte: No such file" in failure.message
     cut.write_bytes(toy_program.read_bytes()[:keep])
-    outcome = native_target().execute(job(cut), tmp_path)
+    outcome = native_target().execute(_job(cut), tmp_path)
     assert outcome.measurement is None
-    assert outcome.failure is not None
     assert outcome.failure.kind in (FailureKind.EXIT, FailureKind.SIGNAL)
-
-
-@runtime
-def test_a_program_that_is_not_there_is_named(tmp_path: Path) -> None:
-    """The message has its path."""
-    failure = native_target().execute(job(tmp_path / "none.pte"), tmp_path).failure
-    assert failure is not None
-    assert "none.pte: No such file" in failure.message
 
 
 @runtime
@@ -279,38 +252,29 @@ def test_a_program_that_is_not_there_is_named(tmp_path: Path) -> None:
 def test_no_room_is_said_and_no_half_trace_stays(blocks: int, message: str, toy_program: Path, tmp_path: Path) -> None:
     """Files may not grow beyond a few blocks: the trace, or even the answer, does not fit."""
     command = ["sh", "-c", f'ulimit -f {blocks}; exec "$0" "$@"', str(runner_path())]
-    failure = native_here(runner=command).execute(job(toy_program, inferences=50), tmp_path).failure
-    assert failure is not None
+    failure = native_here(runner=command).execute(_job(toy_program, inferences=50), tmp_path).failure
     assert failure.kind is FailureKind.STORAGE
     assert message in failure.message
     assert [path.name for path in tmp_path.iterdir()] == ["log.txt"]
 
 
 @runtime
-def test_clearing_after_the_backend_was_loaded_is_refused(toy_program: Path, tmp_path: Path) -> None:
-    """The backend has then taken its copy of the features: the mask would silently do nothing."""
+def test_clearing_what_cannot_be_cleared_is_refused(toy_program: Path, tmp_path: Path) -> None:
+    """A field without a known offset, and any once the backend is loaded: it has taken its copy of the features."""
     if sys.platform != "linux":
         pytest.skip("preloading is Linux's")
     backend = library_path(library_directory(), BACKEND)
-    target = native_here(runner=["env", f"LD_PRELOAD={backend}", str(runner_path())])
-    field = target.probe().fields[0]
-    failure = target.execute(job(toy_program, [field]), tmp_path).failure
-    assert failure is not None
-    assert failure.kind is FailureKind.MASK
-    assert LOADED_BEFORE in failure.message
+    late = native_here(runner=["env", f"LD_PRELOAD={backend}", str(runner_path())])
+    for target, field, words in (
+        (native_target(), "warp_drive", "no field warp_drive"),
+        (late, late.probe().fields[0], LOADED_BEFORE),
+    ):
+        failure = target.execute(_job(toy_program, [field]), tmp_path).failure
+        assert failure.kind is FailureKind.MASK
+        assert words in failure.message
 
 
-@runtime
-def test_a_field_that_does_not_exist_is_refused(toy_program: Path, tmp_path: Path) -> None:
-    """No offset is known for it."""
-    failure = native_target().execute(job(toy_program, ["warp_drive"]), tmp_path).failure
-    assert failure is not None
-    assert failure.kind is FailureKind.MASK
-    assert "no field warp_drive" in failure.message
-
-
-def answer(tmp_path: Path, *flags: str) -> NativeAnswer:
-    """What the runner answers to these flags."""
+def _runner_answer(tmp_path: Path, *flags: str) -> NativeAnswer:
     path = tmp_path / "answer.json"
     subprocess.run([runner_path(), *flags, f"--answer_path={path}"], check=False, capture_output=True)
     return msgspec.json.decode(path.read_bytes(), type=NativeAnswer)
@@ -333,7 +297,7 @@ def test_a_layout_that_is_not_the_known_one_is_refused(
     probed = native_target().probe()
     off = next(offset for field, offset in probed.offsets.items() if field not in probed.fields)
     words = [word.replace("SIZE", str(probed.layout_size)).replace("OFF", str(off)) for word in flags]
-    heard = answer(tmp_path, f"--model_path={toy_program}", *words)
+    heard = _runner_answer(tmp_path, f"--model_path={toy_program}", *words)
     assert heard.kind == "mask"
     assert message in (heard.error or "")
 
@@ -384,17 +348,14 @@ def test_a_wrong_flag_is_named_with_those_there_are(words: list[str], message: s
 )
 def test_what_a_run_lacks_is_said(flags: list[str], message: str, toy_program: Path, tmp_path: Path) -> None:
     """A method, inputs of the right number and size, a place for outputs."""
-    assert message in (answer(tmp_path, f"--model_path={toy_program}", *flags).error or "")
+    assert message in (_runner_answer(tmp_path, f"--model_path={toy_program}", *flags).error or "")
 
 
 @runtime
 def test_an_output_of_another_size_fails_one_repetition(toy_program: Path, tmp_path: Path) -> None:
     """The runner says four numbers and leaves three bytes: no exception, and nothing is believed."""
-    runner = tmp_path / "runner"
     told = '{"outputs":[{"sizes":[4],"dim_order":[0],"type":6}],"wall_ns":[1000]}'
-    runner.write_text(f"#!/bin/sh\nprintf abc >out-0.bin\necho '{told}' >answer.json\n")
-    runner.chmod(0o755)
-    asked = msgspec.structs.replace(job(toy_program), variant=AS_IT_IS)
+    runner = _executable(tmp_path / "runner", f"printf abc >out-0.bin\necho '{told}' >answer.json")
+    asked = msgspec.structs.replace(_job(toy_program), variant=AS_IT_IS)
     failure = native_here(runner=[str(runner)]).execute(asked, tmp_path).failure
-    assert failure is not None
     assert (failure.kind, "does not match the program" in failure.message) == (FailureKind.EXIT, True)

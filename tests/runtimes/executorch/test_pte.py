@@ -10,6 +10,7 @@ import flatbuffers
 import numpy as np
 import pytest
 
+from beside import DUMPS, reads_dumps
 from opscope.core.errors import NotFoundError, StorageError, TraceFormatError
 from opscope.program.structure.plan import Executable, InstructionKind
 from opscope.runtimes.executorch.pte import read_executable
@@ -18,8 +19,6 @@ from texts import NO_PROGRAM
 
 # A program as ExecuTorch 1.5.1 exports it: prefill is argmax(relu(linear(x))) with XNNPACK, decode is cumsum(x).
 TWO_METHODS = Path(__file__).parents[2] / "data" / "two_methods.pte"
-DUMPS = Path(__file__).resolve().parents[4] / "shared" / "data" / "xnnpack"
-needs_dumps = pytest.mark.skipif(not DUMPS.is_dir(), reason="the collection of programs is not beside the repository")
 PROGRAM = """
     forward
       kernel aten::add.out
@@ -29,16 +28,14 @@ HEADER = 32
 KINDS = {"kernel": 1, "delegate": 2, "move": 3, "jump": 4, "free": 5}
 
 
-def tables(builder: flatbuffers.Builder, offsets: list[int]) -> int:
-    """A vector of tables."""
+def _tables(builder: flatbuffers.Builder, offsets: list[int]) -> int:
     builder.StartVector(4, len(offsets), 4)
     for offset in reversed(offsets):
         builder.PrependUOffsetTRelative(offset)
     return builder.EndVector()
 
 
-def record(builder: flatbuffers.Builder, fields: dict[int, int]) -> int:
-    """A table of offsets."""
+def _record(builder: flatbuffers.Builder, fields: dict[int, int]) -> int:
     builder.StartObject(max(fields, default=0) + 1)
     for slot, offset in fields.items():
         builder.PrependUOffsetTRelativeSlot(slot, offset, 0)
@@ -63,17 +60,16 @@ def plan(builder: flatbuffers.Builder, name: str, lines: list[str]) -> int:
     delegates = [called[0] for kind, *called in words if kind == "delegate"]
     names = {"kernel": operators, "delegate": delegates}
     steps = [instruction(builder, KINDS[kind], names[kind].index(*called) if called else 0) for kind, *called in words]
-    chain = record(builder, {2: tables(builder, steps)})
+    chain = _record(builder, {2: _tables(builder, steps)})
     split = [operator.partition(".") for operator in operators]
     texts = [{0: builder.CreateString(base), 1: builder.CreateString(over)} for base, _, over in split]
-    kernels = [record(builder, text) for text in texts]
-    others = [record(builder, {0: text}) for text in [builder.CreateString(delegate) for delegate in delegates]]
-    fields = {5: tables(builder, [chain]), 6: tables(builder, kernels), 7: tables(builder, others)}
-    return record(builder, {0: builder.CreateString(name), **fields})
+    kernels = [_record(builder, text) for text in texts]
+    others = [_record(builder, {0: text}) for text in [builder.CreateString(delegate) for delegate in delegates]]
+    fields = {5: _tables(builder, [chain]), 6: _tables(builder, kernels), 7: _tables(builder, others)}
+    return _record(builder, {0: builder.CreateString(name), **fields})
 
 
-def segment(builder: flatbuffers.Builder, offset: int, size: int) -> int:
-    """Where a segment stands behind the program."""
+def _segment(builder: flatbuffers.Builder, offset: int, size: int) -> int:
     builder.StartObject(2)
     builder.PrependUint64Slot(0, offset, 0)
     builder.PrependUint64Slot(1, size, 0)
@@ -89,9 +85,9 @@ def pte(text: str, segments: tuple[tuple[int, int], ...] = (), data: bytes = b""
         else:
             methods[line] = []
     builder = flatbuffers.Builder(256)
-    plans = tables(builder, [plan(builder, name, lines) for name, lines in methods.items()])
-    places = tables(builder, [segment(builder, *place) for place in segments])
-    builder.Finish(record(builder, {1: plans, 4: places}), b"ET12")
+    plans = _tables(builder, [plan(builder, name, lines) for name, lines in methods.items()])
+    places = _tables(builder, [_segment(builder, *place) for place in segments])
+    builder.Finish(_record(builder, {1: plans, 4: places}), b"ET12")
     flat = bytes(builder.Output())
     size = len(flat) + HEADER
     (root,) = struct.unpack_from("<I", flat)
@@ -124,55 +120,35 @@ def survives(read):
     return tried
 
 
-def test_the_instructions_of_a_method(read):
-    """Kernels have the operator's name with its overload, delegates their identifier, control flow none."""
-    program = read(
-        pte("""
-            forward
-              kernel aten::add.out
-              delegate XnnpackBackend
-              move
-              jump
-              free
-              kernel aten::mul.Scalar_out
-        """)
-    )
+ALL_KINDS = "forward\n kernel aten::add.out\n delegate Xnn\n move\n jump\n free\n kernel my::op"
+CALLS = "a\n  delegate Xnn\n  kernel x.out\n  delegate Qnn\n  delegate Xnn\nb\n  delegate Vulkan\n  delegate Qnn\nempty"
+
+
+def test_the_instructions_of_methods(read):
+    """Kernels have the operator's name with its overload, if any, delegates their identifier, control flow none."""
+    program = read(pte(ALL_KINDS))
     assert outline(program) == {
         "forward": [
             (InstructionKind.KERNEL, "aten::add.out"),
-            (InstructionKind.DELEGATE, "XnnpackBackend"),
+            (InstructionKind.DELEGATE, "Xnn"),
             (InstructionKind.MOVE, ""),
             (InstructionKind.JUMP, ""),
             (InstructionKind.FREE, ""),
-            (InstructionKind.KERNEL, "aten::mul.Scalar_out"),
+            (InstructionKind.KERNEL, "my::op"),
         ]
     }
 
 
-def test_an_operator_without_overload_has_no_dot(read):
-    """The overload is empty, not missing."""
-    assert outline(read(pte("forward\n  kernel my::op"))) == {"forward": [(InstructionKind.KERNEL, "my::op")]}
-
-
-def test_every_method_is_read(read):
-    """In the order of the file, each with its own operators and delegates."""
-    program = read(pte("prefill\n  delegate A\n  kernel x.out\ndecode\n  kernel y.out\n  delegate B"))
+def test_every_method_is_read_with_its_backends(read):
+    """In the order of the file, each with its own operators; backends once, in the order of their first calls."""
+    program = read(pte(CALLS))
     assert [(method, [name for _, name in called]) for method, called in outline(program).items()] == [
-        ("prefill", ["A", "x.out"]),
-        ("decode", ["y.out", "B"]),
+        ("a", ["Xnn", "x.out", "Qnn", "Xnn"]),
+        ("b", ["Vulkan", "Qnn"]),
+        ("empty", []),
     ]
-
-
-def test_the_backends_of_a_program(read):
-    """Each once, in the order of their first call, over all methods."""
-    text = "a\n  delegate Xnn\n  delegate Qnn\n  delegate Xnn\nb\n  delegate Vulkan\n  delegate Qnn"
-    assert read(pte(text)).backends() == ["Xnn", "Qnn", "Vulkan"]
+    assert program.backends() == ["Xnn", "Qnn", "Vulkan"]
     assert read(pte("forward\n  kernel aten::add.out")).backends() == []
-
-
-def test_a_method_without_instructions(read):
-    """It is a method still."""
-    assert outline(read(pte("forward"))) == {"forward": []}
 
 
 def test_a_program_of_the_exporter():
@@ -207,13 +183,9 @@ def test_another_file_is_no_program(read, data, hint):
 
 
 def test_a_missing_program_is_not_found(tmp_path):
-    """It is named."""
+    """It is named; a directory cannot be read."""
     with pytest.raises(NotFoundError, match="no such file"):
         read_executable(tmp_path / "absent.pte")
-
-
-def test_a_directory_is_no_program(tmp_path):
-    """It cannot be read."""
     with pytest.raises(StorageError, match="cannot be read"):
         read_executable(tmp_path)
 
@@ -223,16 +195,9 @@ def test_segments_inside_the_file_are_accepted(read):
     assert read(pte(PROGRAM, ((0, 16), (16, 16)), b"x" * 32)).plans[0].name == "forward"
 
 
-@pytest.mark.parametrize("place", [(0, 33), (32, 1), (2**40, 1)])
+@pytest.mark.parametrize("place", [(0, 33), (32, 1), (2**40, 1), (2**64 - 1, 2), (2**63, 2**63)])
 def test_a_segment_beyond_the_end_is_refused(read, place):
-    """Weights are missing: the program would crash, or compute nonsense."""
-    with pytest.raises(TraceFormatError, match="a segment extends past the end"):
-        read(pte(PROGRAM, (place,), b"x" * 32))
-
-
-@pytest.mark.parametrize("place", [(2**64 - 1, 2), (2**63, 2**63)])
-def test_a_segment_whose_end_exceeds_64_bits_is_refused(read, place):
-    """An end beyond all files is beyond this one."""
+    """Weights are missing: the program would crash, or compute nonsense; ends beyond 64 bits are beyond this file."""
     with pytest.raises(TraceFormatError, match="a segment extends past the end"):
         read(pte(PROGRAM, (place,), b"x" * 32))
 
@@ -276,7 +241,7 @@ def test_no_offset_or_length_is_trusted(survives, value):
     assert outcomes.count(False) > len(outcomes) // 10
 
 
-@needs_dumps
+@reads_dumps
 @pytest.mark.parametrize("path", sorted(DUMPS.glob("*.pte")) or [DUMPS], ids=lambda path: path.stem)
 def test_a_real_program_has_named_methods_and_a_delegate(path):
     """Every instruction of it is known, and calls something that has a name."""

@@ -29,7 +29,7 @@ OTHER = "x86_64" if HERE == "aarch64" else "aarch64"
 @runtime
 @pytest.mark.skipif(HERE is None, reason="the runtime of this machine is sent from Linux only")
 def test_the_folder_runs_by_its_own_loader(tmp_path: Path) -> None:
-    """Moved elsewhere, with nothing of this system in its environment, the runner starts."""
+    """Moved elsewhere, without this system's environment; its name is that of its content, so that it is sent once."""
     found = runtime_of(HERE or "")
     place = tmp_path / "elsewhere"
     place.mkdir()
@@ -40,15 +40,8 @@ def test_the_folder_runs_by_its_own_loader(tmp_path: Path) -> None:
     assert done.returncode == 0
     assert "--num_executions" in done.stderr
     assert sum(file.stat().st_size for file in found.files()) < 25_000_000
-
-
-@runtime
-@pytest.mark.skipif(HERE is None, reason="the runtime of this machine is sent from Linux only")
-def test_the_same_folder_has_the_same_name() -> None:
-    """By its content, so that a device is not sent it again."""
-    first, second = runtime_of(HERE or ""), runtime_of(HERE or "")
-    assert first == second
-    assert len(first.digest) == 16
+    assert runtime_of(HERE or "") == found
+    assert len(found.digest) == 16
 
 
 def test_an_architecture_without_a_loader_is_refused(tmp_path: Path) -> None:
@@ -67,26 +60,39 @@ def test_a_missing_cross_compiler_is_named_with_its_package(tmp_path: Path, monk
     assert f"OPSCOPE_CXX_{OTHER.upper()}" in str(caught.value.hint)
 
 
-def test_a_wheel_that_cannot_be_had_is_said_with_pips_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without a network and without a directory of wheels; nothing is left behind."""
-    monkeypatch.setenv("PIP_NO_INDEX", "1")
-    monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path / "none"))
-    monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
-    with pytest.raises(MissingDependencyError, match=f"{NOT_DOWNLOADED} for {OTHER}: .*executorch") as caught:
-        runtime_libraries(OTHER, tmp_path / "cache")
-    assert "PIP_FIND_LINKS" in str(caught.value.hint)
-    assert not list((tmp_path / "cache" / "wheels").iterdir())
-
-
-def test_a_damaged_wheel_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A file by the right name that is no archive."""
-    wheel = tmp_path / f"executorch-{runtime_version()}-py3-none-manylinux2014_{OTHER}.whl"
-    wheel.write_bytes(b"no archive")
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [(None, f"{NOT_DOWNLOADED} for {OTHER}: .*executorch"), (b"no archive", rf"damaged|{NOT_DOWNLOADED}")],
+    ids=["no wheel", "no archive"],
+)
+def test_a_wheel_that_cannot_be_had_is_said_with_pips_words(
+    content: bytes | None, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without a network, from a directory without wheels or with a file that is none; nothing is left behind."""
+    if content:
+        (tmp_path / f"executorch-{runtime_version()}-py3-none-manylinux2014_{OTHER}.whl").write_bytes(content)
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path))
-    with pytest.raises(MissingDependencyError, match=rf"damaged|{NOT_DOWNLOADED}"):
+    monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
+    with pytest.raises(MissingDependencyError, match=words) as caught:
         runtime_libraries(OTHER, tmp_path / "cache")
+    assert content or "PIP_FIND_LINKS" in str(caught.value.hint)
     assert not list((tmp_path / "cache" / "wheels").iterdir())
+
+
+def _offer_wheel(
+    directory: Path, package: str, release: str, arch: str, member: zipfile.ZipInfo, patch: pytest.MonkeyPatch
+) -> None:
+    """Let pip find a wheel, whole by its measure, in a directory alone."""
+    name = package.replace("-", "_")
+    about, tag = f"{name}-{release}.dist-info", f"py3-none-manylinux2014_{arch}"
+    with zipfile.ZipFile(directory / f"{name}-{release}-{tag}.whl", "w") as archive:
+        archive.writestr(f"{about}/METADATA", f"Metadata-Version: 2.1\nName: {package}\nVersion: {release}\n")
+        archive.writestr(f"{about}/WHEEL", f"Wheel-Version: 1.0\nRoot-Is-Purelib: false\nTag: {tag}\n")
+        archive.writestr(f"{about}/RECORD", "")
+        archive.writestr(member, "x")
+    patch.setenv("PIP_NO_INDEX", "1")
+    patch.setenv("PIP_FIND_LINKS", str(directory))
 
 
 @pytest.mark.parametrize(
@@ -100,23 +106,14 @@ def test_a_damaged_wheel_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 def test_a_wheel_that_points_out_of_itself_is_refused(
     name: str, mode: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whole, by pip's measure: with its metadata; nothing of it is unpacked."""
+    """Nothing of it is unpacked."""
     release = "0.0.1"  # of which no hash is known
-    about = f"executorch-{release}.dist-info"
-    tag = f"py3-none-manylinux2014_{OTHER}"
     member = zipfile.ZipInfo(name)
-    member.external_attr = (mode | 0o777) << 16
-    with zipfile.ZipFile(tmp_path / f"executorch-{release}-{tag}.whl", "w") as archive:
-        archive.writestr(f"{about}/METADATA", f"Metadata-Version: 2.1\nName: executorch\nVersion: {release}\n")
-        archive.writestr(f"{about}/WHEEL", f"Wheel-Version: 1.0\nRoot-Is-Purelib: false\nTag: {tag}\n")
-        archive.writestr(f"{about}/RECORD", "")
-        archive.writestr(member, "x")
-    monkeypatch.setenv("PIP_NO_INDEX", "1")
-    monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path))
+    member.external_attr = (mode | 0o644) << 16
+    _offer_wheel(tmp_path, "executorch", release, OTHER, member, monkeypatch)
+    wheel = Wheel("executorch", release, ("manylinux2014",), ("executorch/lib/",))
     with pytest.raises(MissingDependencyError, match="points outside it"):
-        unpacked_wheel(
-            Wheel("executorch", release, ("manylinux2014",), ("executorch/lib/",)), OTHER, tmp_path / "cache"
-        )
+        unpacked_wheel(wheel, OTHER, tmp_path / "cache")
     assert not list((tmp_path / "cache" / "wheels").iterdir())
     assert not list(tmp_path.rglob("*.so"))
 
@@ -128,16 +125,8 @@ def test_a_wheel_that_points_out_of_itself_is_refused(
 def test_a_wheel_that_is_not_the_published_one_is_refused(
     package: str, release: str, arch: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whole by pip's measure, from a directory that somebody else can write to: nothing of it is unpacked."""
-    name = package.replace("-", "_")
-    about, tag = f"{name}-{release}.dist-info", f"py3-none-manylinux2014_{arch}"
-    with zipfile.ZipFile(tmp_path / f"{name}-{release}-{tag}.whl", "w") as archive:
-        archive.writestr(f"{about}/METADATA", f"Metadata-Version: 2.1\nName: {package}\nVersion: {release}\n")
-        archive.writestr(f"{about}/WHEEL", f"Wheel-Version: 1.0\nRoot-Is-Purelib: false\nTag: {tag}\n")
-        archive.writestr(f"{about}/RECORD", "")
-        archive.writestr("lib/other.so", "x")
-    monkeypatch.setenv("PIP_NO_INDEX", "1")
-    monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path))
+    """From a directory that somebody else can write to: nothing of it is unpacked."""
+    _offer_wheel(tmp_path, package, release, arch, zipfile.ZipInfo("lib/other.so"), monkeypatch)
     with pytest.raises(MissingDependencyError, match=f"not the published {package} {release}: its SHA-256 is ") as told:
         unpacked_wheel(Wheel(package, release, ("manylinux2014",), ("lib/",)), arch, tmp_path / "cache")
     assert "PIP_FIND_LINKS" in str(told.value.hint)

@@ -7,18 +7,17 @@ every fault can be asked of them; an emulator runs no scripts.
 
 from __future__ import annotations
 
-import os
 import re
 import sys
-import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pytest
 
 import sshd
-from adb_bench import MISSING, adb_server, plugged
+from adb_bench import ADB_REASON, MISSING, adb_server, plugged
 from job_variants import run_as
 from native_runner import native_cache, native_target, runtime_of
 from opscope.bundle.manifest import FailureKind, Target
@@ -38,13 +37,11 @@ from opscope.runtimes.executorch.runners.executor_runner import ExecutorRunnerTa
 from opscope.runtimes.executorch.runners.native import native_on
 from opscope.runtimes.executorch.runners.python import python_here, python_on
 from opscope.runtimes.native.building import host_architecture
+from processes import has_ended
 from qemu import qemu_target
 from runners import GOOD, write_runner
 from texts import RAISE_THE_LIMIT
-from waiting import HANG
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+from waiting import HANG, eventually
 
 
 class Bench(NamedTuple):
@@ -55,7 +52,7 @@ class Bench(NamedTuple):
     base: Path | None
 
 
-@pytest.fixture(params=["here", "ssh", "adb"])
+@pytest.fixture(params=["here", pytest.param("ssh", marks=pytest.mark.nightly), "adb"])
 def bench(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bench]:
     """Every host that runs what is built for this machine."""
     if request.param == "here":
@@ -66,7 +63,7 @@ def bench(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mo
             monkeypatch.setenv(VARIABLE, server.options)
             yield _bench(lambda: Device(SshShell(parse_address(server.address)), str(server.home)), server.home / OWN)
     elif MISSING:
-        pytest.skip(f"needs {', '.join(MISSING)}")
+        pytest.skip(ADB_REASON)
     else:
         (tmp_path / "home").mkdir()
         with adb_server(tmp_path / "home"), plugged(tmp_path / "phone") as phone:
@@ -82,13 +79,12 @@ def target(request: pytest.FixtureRequest, bench: Bench, tmp_path: Path) -> RunT
     """Every runner on every host, as far as there is such a thing."""
     if request.param == "build":
         write = "pathlib.Path(options['output_file'] + '-0.bin').write_bytes(struct.pack('4f', 0.5, -1, 2, 3))"
-        return build(bench, tmp_path, f"os.unlink('seen'); {write}; {GOOD}")
+        return _build_on(bench, tmp_path, f"os.unlink('seen'); {write}; {GOOD}")
     if request.param == "python":
         return _python(bench)
     if bench.base is None:
         return native_target()
     runtime_of(host_architecture() or "")
-    assert isinstance(bench.host, Device)
     return native_on(bench.host, native_cache())
 
 
@@ -97,22 +93,18 @@ def _python(bench: Bench) -> RunTarget:
         return python_here()
     if bench.host.describe().kind == "adb":
         pytest.skip("a phone has no Python")
-    assert isinstance(bench.host, Device)
     return python_on(bench.host, sys.executable)
 
 
-def build(bench: Bench, directory: Path, script: str) -> ExecutorRunnerTarget:
-    """A build on a host that does what the script says."""
+def _build_on(bench: Bench, directory: Path, script: str) -> ExecutorRunnerTarget:
     return ExecutorRunnerTarget(bench.host, write_runner(directory, script), outputs=[Tensor([1, 4], "float32")])
 
 
-def job(program: Path, timeout: float = HANG) -> Job:
-    """Three traced inferences."""
+def _traced_job(program: Path, timeout: float = HANG) -> Job:
     return Job(str(program), run_as([]), 3, 0, timeout)
 
 
-def program(directory: Path) -> Path:
-    """A program that no build of these tests opens."""
+def _any_program(directory: Path) -> Path:
     path = directory / "model.pte"
     path.write_bytes(b"program")
     return path
@@ -126,10 +118,9 @@ def test_a_run_leaves_a_trace_and_outputs_and_nothing_else(
     work = tmp_path / "repetition"
     work.mkdir()
     with target.reserved():
-        outcome = target.execute(job(toy_program), work)
+        outcome = target.execute(_traced_job(toy_program), work)
         assert outcome.failure is None
         assert bench.base is None or not list((bench.base / "work").iterdir())
-    assert outcome.measurement is not None
     assert len(outcome.measurement.wall_ns) == 3
     assert read_trace(work / "trace.etdump")[0].inferences().height == 3
     assert np.load(work / "outputs.npz")["arr_0"].size >= 4
@@ -142,16 +133,12 @@ def test_a_target_declares_its_host(target: RunTarget, bench: Bench) -> None:
     able = target.capabilities()
     assert target.environment().usable_cpus
     assert target.conditions().load_average is not None
-    assert able.host is not None
     assert able.host.remote == (bench.base is not None)
     room = able.host.storage()
     assert (room is None) == (bench.base is None)
-    assert room is None or (room.writable, room.directory) == (True, bench.base and _there(bench.base))
-
-
-def _there(base: Path) -> str:
-    """A directory of a device as the device names it."""
-    return "/data/local/tmp/opscope" if "phone" in base.parts else str(base)
+    if room is not None:
+        there = "/data/local/tmp/opscope" if "phone" in bench.base.parts else str(bench.base)
+        assert (room.writable, room.directory) == (True, there)
 
 
 @pytest.mark.parametrize(
@@ -169,8 +156,7 @@ def test_a_build_that_fails_is_told_in_the_same_way_everywhere(
 ) -> None:
     """A crash, an error, a NaN, no trace and half of one."""
     (tmp_path / "r").mkdir()
-    failure = build(bench, tmp_path, script).execute(job(program(tmp_path)), tmp_path / "r").failure
-    assert failure is not None
+    failure = _build_on(bench, tmp_path, script).execute(_traced_job(_any_program(tmp_path)), tmp_path / "r").failure
     assert failure.kind == kind
     assert re.search(message, failure.message)
     assert bench.base is None or not list((bench.base / "work").iterdir())
@@ -182,13 +168,12 @@ def test_a_build_that_hangs_is_ended_with_all_it_started(bench: Bench, tmp_path:
     pids.mkdir()
     script = f"os.fork(); pathlib.Path({str(pids)!r}, str(os.getpid())).touch(); time.sleep(600)"
     (tmp_path / "r").mkdir()
-    target = build(bench, tmp_path, script)
-    failure = target.execute(job(program(tmp_path), timeout=2.0), tmp_path / "r").failure
-    assert failure is not None
+    target = _build_on(bench, tmp_path, script)
+    failure = target.execute(_traced_job(_any_program(tmp_path), timeout=2.0), tmp_path / "r").failure
     assert failure.kind is FailureKind.TIMEOUT
     assert RAISE_THE_LIMIT in failure.message
     assert len(list(pids.iterdir())) == 2
-    assert not [path.name for path in pids.iterdir() if _runs(int(path.name))]
+    assert all(eventually(lambda path=path: has_ended(int(path.name))) for path in pids.iterdir())
 
 
 def test_a_host_is_held_by_one_at_a_time(bench: Bench) -> None:
@@ -246,20 +231,7 @@ def test_the_native_runner_under_an_emulator(
 ) -> None:
     """The same runner on this machine with QEMU in front leaves the same."""
     target = qemu_target(monkeypatch)
-    assert target.execute(job(toy_program, timeout=300.0), tmp_path).failure is None
+    assert target.execute(_traced_job(toy_program, timeout=300.0), tmp_path).failure is None
     assert sorted(path.name for path in tmp_path.iterdir()) == ["log.txt", "outputs.npz", "trace.etdump"]
     assert target.describe().emulated
     assert target.environment().machine == "aarch64"
-
-
-def _runs(pid: int) -> bool:
-    """Whether a process still runs, given a moment to be gone; a zombie does not."""
-    for _ in range(50):
-        try:
-            if Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z":
-                return False
-            os.kill(pid, 0)
-        except OSError:
-            return False
-        time.sleep(0.1)
-    return True

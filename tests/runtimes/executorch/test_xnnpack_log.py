@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from opscope.core.errors import NotFoundError
-from opscope.program.kernels.symbols import KernelLog, parse_kernel
+from opscope.program.kernels.symbols import parse_kernel
 from opscope.readers.kernels import parse_kernel_log, read_kernel_log
 
 SME2 = "xnn_pf32_gemm_minmax_ukernel_32x32__neonsme2"
@@ -15,8 +15,7 @@ NEW = f"Note (XNNPACK): Using gemm microkernel '{SME2}'. (init_pf32_gemm_config,
 OLD = f"Note (XNNPACK): Using gemm microkernel '{SME2}'."
 
 
-def names(text: str) -> list[str]:
-    """Kernels of a log."""
+def _kernel_names(text: str) -> list[str]:
     return [entry.kernel.whole for entry in parse_kernel_log(text.encode()).entries]
 
 
@@ -74,18 +73,27 @@ def test_the_instruction_set_is_told_from_the_chain():
     assert not parse_kernel("xnn_f32_vadd_ukernel__neon_u8").sme
 
 
-def test_the_newer_line_tells_where_it_was_written():
-    """Category, kernel, function and source, with the number of the line in the log."""
-    (entry,) = parse_kernel_log(f"loading\n{NEW}\n".encode()).entries
-    assert (entry.category, entry.kernel.whole, entry.line) == ("gemm", SME2, 2)
-    assert (entry.function, entry.source) == ("init_pf32_gemm_config", "src/configs/gemm-config.c:97")
+WRITTEN = ("gemm", SME2, 2, "init_pf32_gemm_config", "src/configs/gemm-config.c:97")
+OTHERS = f"Note (XNNPACK): XNNPACK is ready\nI/OTHER ( 1): {OLD}\nsaid: {OLD}\nUsing threads\nend\n"
 
 
-def test_the_older_line_does_not():
-    """With and without the full stop."""
-    for line in (OLD, OLD.removesuffix(".")):
-        (entry,) = parse_kernel_log(line.encode()).entries
-        assert (entry.kernel.whole, entry.function, entry.source) == (SME2, None, None)
+@pytest.mark.parametrize(
+    ("text", "entries", "incomplete"),
+    [
+        (f"loading\n{NEW}\n", [WRITTEN], ()),
+        (f"loading\n{NEW}\r\n", [WRITTEN], ()),
+        (OLD, [("gemm", SME2, 1, None, None)], ()),
+        (OLD.removesuffix("."), [("gemm", SME2, 1, None, None)], ()),
+        (f"loading\n{NEW}\n{NEW[:60]}", [WRITTEN], (3,)),
+        (OTHERS, [], ()),
+    ],
+    ids=["newer", "of Windows", "older", "without full stop", "cut off", "no registration"],
+)
+def test_a_line_tells_a_kernel(text, entries, incomplete):
+    """The newer one where it was written, too; half a kernel's name is counted and not read."""
+    log = parse_kernel_log(text.encode())
+    found = [(one.category, one.kernel.whole, one.line, one.function, one.source) for one in log.entries]
+    assert (found, log.incomplete) == (entries, incomplete)
 
 
 @pytest.mark.parametrize(
@@ -104,25 +112,7 @@ def test_logcat_lines_are_read(prefix):
     """Brief, tag, time, threadtime and process; the tag may take the place of the library's own words."""
     bare = NEW.removeprefix("Note (XNNPACK): ")
     tail = "  (XNNPACK)" if prefix.startswith("I(") else ""
-    assert names(f"{prefix}{NEW}\n{prefix}{bare}{tail}\r\n") == [SME2, SME2]
-
-
-def test_line_ends_of_windows_are_taken_off():
-    """A carriage return is not a part of a line."""
-    (entry,) = parse_kernel_log(f"{NEW}\r\n".encode()).entries
-    assert entry.source == "src/configs/gemm-config.c:97"
-
-
-def test_a_line_that_was_cut_off_is_counted_but_not_read():
-    """Half a kernel's name is not a kernel."""
-    log = parse_kernel_log(f"{NEW}\n{NEW[:60]}".encode())
-    assert (len(log.entries), log.incomplete) == (1, (2,))
-
-
-def test_what_is_no_registration_is_passed_over():
-    """Other lines of the library, of other tags, and mentions in the middle of a line."""
-    text = f"Note (XNNPACK): XNNPACK is ready\nI/OTHER ( 1): {OLD}\nsaid: {OLD}\nUsing threads\nend\n"
-    assert parse_kernel_log(text.encode()) == KernelLog(())
+    assert _kernel_names(f"{prefix}{NEW}\n{prefix}{bare}{tail}\r\n") == [SME2, SME2]
 
 
 def test_a_log_says_that_it_is_no_evidence_of_execution():

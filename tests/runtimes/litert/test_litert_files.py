@@ -12,15 +12,15 @@ from opscope.api import preflight
 from opscope.core.errors import EmptyTraceError, TraceFormatError, UsageError
 from opscope.core.table import EventTable
 from opscope.program.structure.plan import Dynamism
-from opscope.runtimes.litert.signatures import check_callable, decode_callable, read_callable
+from opscope.runtimes.litert.signatures import check_callable, read_callable
+from opscope.runtimes.litert.tflite import decode_tflite
 from opscope.runtimes.litert.trace import INTERPRETER, SCHEMA, EventRow, LitertInference, LitertTrace, LitertTraceReader
 
 MODELS = Path(__file__).parents[2] / "data" / "litert"
 WHERE = Path("run.litert.json")
 
 
-def read(*inferences: LitertInference) -> EventTable:
-    """The table of some inferences."""
+def _read_table(*inferences: LitertInference) -> EventTable:
     data = msgspec.json.encode(LitertTrace(SCHEMA, "2.3.0", "xnnpack", "serving_default", list(inferences)))
     assert LitertTraceReader().sniff(data[:64])
     return LitertTraceReader().read(data, WHERE)
@@ -72,7 +72,7 @@ def test_a_file_cut_at_any_length_is_described_or_refused(name: str) -> None:
     data = (MODELS / f"{name}.tflite").read_bytes()
     for length in range(0, len(data), 3):
         with contextlib.suppress(TraceFormatError):
-            assert decode_callable(data[:length], "cut").signatures
+            assert decode_tflite(data[:length], "cut").subgraphs
 
 
 def test_operators_of_the_delegate_stand_among_those_of_the_graph() -> None:
@@ -86,7 +86,7 @@ def test_operators_of_the_delegate_stand_among_those_of_the_graph() -> None:
         EventRow("Invoke", 32, 0, 1 << 32, 0, 0, 0),
         EventRow("LiteRT::Run[Buffer sync]", 1, 1_092, 4, 0, 0, 0),
     ]
-    assert rows(read(LitertInference(100_000, events, 999_500))) == [
+    assert rows(_read_table(LitertInference(100_000, events, 999_500))) == [
         ("execute", "LiteRtRunCompiledModel", None, None, None, 6_000, 0),
         ("control", "invoke", None, None, None, 2_000, 1),
         ("control", "Invoke", None, None, None, 23_000, 2),
@@ -138,23 +138,18 @@ def test_units_and_ways_that_are_not_known_are_refused(data: bytes) -> None:
 
 
 @pytest.mark.parametrize(
-    "one",
+    ("inferences", "error"),
     [
-        LitertInference(1_000, [EventRow("Invoke", 1, 0, 90, 0, 0, 0)], 0),
-        LitertInference(-1, []),
-        LitertInference(1_000, [EventRow("Invoke", 1, 0, 1 << 60, 0, 0, 0)], 0),
+        ([LitertInference(1_000, [EventRow("Invoke", 1, 0, 90, 0, 0, 0)], 0)], TraceFormatError),
+        ([LitertInference(-1, [])], TraceFormatError),
+        ([LitertInference(1_000, [EventRow("Invoke", 1, 0, 1 << 60, 0, 0, 0)], 0)], TraceFormatError),
+        ([], EmptyTraceError),
     ],
 )
-def test_times_that_no_run_has_are_refused(one: LitertInference) -> None:
-    """An event cannot be longer than the call that it lies in."""
-    with pytest.raises(TraceFormatError):
-        read(one)
-
-
-def test_a_trace_without_inferences_is_empty() -> None:
-    """Its own kind of error, as for the other formats."""
-    with pytest.raises(EmptyTraceError):
-        read()
+def test_times_that_no_run_has_are_refused(inferences: list[LitertInference], error: type[Exception]) -> None:
+    """An event cannot be longer than the call that it lies in; a trace without inferences is empty."""
+    with pytest.raises(error):
+        _read_table(*inferences)
 
 
 def test_a_trace_cut_at_any_length_is_refused() -> None:

@@ -3,28 +3,27 @@
 from __future__ import annotations
 
 import time
-from importlib.util import find_spec
 from pathlib import Path
 
 import msgspec
 import numpy as np
 import pytest
 
+from installed import needs_litert
 from job_variants import run_as
+from litert_builder import ABSENT, ModelBuilder
+from opscope.analysis.operators.operators import Operator
 from opscope.api import analyze
 from opscope.bundle.bundle import Bundle
-from opscope.bundle.manifest import DelegateName, FailureKind, Measurement, Mechanism, Role
-from opscope.core.errors import FeatureError, MissingDependencyError, UsageError
+from opscope.bundle.manifest import DelegateName, FailureKind, Measurement, Role
+from opscope.core.errors import MissingDependencyError, UsageError
 from opscope.core.install import install_command
 from opscope.core.table import Scope
 from opscope.core.table.places import FIRST_INNER
 from opscope.experiment.planned import Settings
 from opscope.experiment.protocol import AS_IT_IS, Job
-from opscope.machine import isa
-from opscope.machine.switch.switch import fields_here
 from opscope.readers.registry import read_trace
 from opscope.runtimes.litert.c_api import check_events
-from opscope.runtimes.litert.ceilings import ABSENT, ModelBuilder
 from opscope.runtimes.litert.installed import installed_litert
 from opscope.runtimes.litert.lowering import read_tflite_model
 from opscope.runtimes.litert.target import litert_here
@@ -34,12 +33,10 @@ from opscope.workflows.validate.validation import validate
 from texts import ONLY_LITERT
 
 MODELS = Path(__file__).parents[2] / "data" / "litert"
-needs_litert = pytest.mark.skipif(find_spec("ai_edge_litert") is None, reason="ai-edge-litert is not installed")
 CALLS = 6
 
 
-def job(name: str, *, traced: bool = True, delegate: DelegateName | None = None, calls: tuple[str, ...] = ()) -> Job:
-    """A short run of a model."""
+def _job(name: str, *, traced: bool = True, delegate: DelegateName | None = None, calls: tuple[str, ...] = ()) -> Job:
     program = str(MODELS / f"{name}.tflite")
     return Job(program, run_as(delegate=delegate), CALLS, 7, 120.0, traced=traced, warmup=2, calls=calls)
 
@@ -52,88 +49,35 @@ def measured(asked: Job, directory: Path) -> Measurement:
     return outcome.measurement
 
 
-def outputs(directory: Path) -> list[np.ndarray[tuple[int, ...], np.dtype[np.float32]]]:
-    """The outputs of a run."""
-    with np.load(directory / "outputs.npz") as file:
-        return [file[name] for name in file.files]
-
-
 @needs_litert
 @pytest.mark.parametrize("name", ["tiny_fp32", "tiny_int8", "partial"])
 def test_the_delegate_and_the_kernels_of_litert_give_the_same(tmp_path: Path, name: str) -> None:
     """Outputs agree, and each run names its operators as its kernels do."""
+    outputs, names = [], []
     for delegate in ("xnnpack", "none"):
-        measured(job(name, delegate=delegate), tmp_path / delegate)  # type: ignore[arg-type]  # one of two words
-    one, other = (outputs(tmp_path / delegate)[0] for delegate in ("xnnpack", "none"))
-    assert one.shape == other.shape
-    np.testing.assert_allclose(one, other, atol=0.05)
-    names = {}
-    for delegate in ("xnnpack", "none"):
+        measured(_job(name, delegate=delegate), tmp_path / delegate)  # type: ignore[arg-type]  # one of two words
+        with np.load(tmp_path / delegate / "outputs.npz") as file:
+            outputs.append(file["arr_0"])
         frame = read_trace(tmp_path / delegate / TRACE).table.frame
         kept = frame.filter(frame["scope"].is_in([Scope.DELEGATE_OP.value, Scope.KERNEL.value]))
-        names[delegate] = kept["name"].to_list()
-    assert any("Convolution (NHWC" in one for one in names["xnnpack"])
-    assert {"CONV_2D"} <= set(names["none"])
-    assert not any("NHWC" in one for one in names["none"])
+        names.append(set(kept["name"].to_list()))
+    assert outputs[0].shape == outputs[1].shape
+    np.testing.assert_allclose(*outputs, atol=0.05)
+    assert any("Convolution (NHWC" in one for one in names[0])
+    assert "CONV_2D" in names[1]
+    assert not any("NHWC" in one for one in names[1])
 
 
 @needs_litert
 def test_a_traced_inference_is_the_call_as_the_stopwatch_saw_it(tmp_path: Path) -> None:
     """Every inference of the trace has the duration that the answer tells; nested times fit into it."""
-    done = measured(job("partial"), tmp_path)
+    done = measured(_job("partial"), tmp_path)
     table = read_trace(tmp_path / TRACE).table
     assert table.inference_times().duration.tolist() == done.wall_ns
     assert len(done.wall_ns) == CALLS
     frame = table.frame
     total = frame.filter(frame["inference"].is_not_null())["self_time"].sum()
     assert total == sum(done.wall_ns)
-
-
-@needs_litert
-def test_untraced_runs_leave_no_trace_and_the_same_outputs(tmp_path: Path) -> None:
-    """Tracing changes nothing that is computed."""
-    plain = measured(job("tiny_fp32", traced=False), tmp_path / "plain")
-    traced = measured(job("tiny_fp32"), tmp_path / "traced")
-    assert not (tmp_path / "plain" / TRACE).exists()
-    assert plain.output_sha256 == traced.output_sha256
-    assert plain.inputs == traced.inputs
-    assert [one.shape for one in plain.outputs] == [[1, 10]]
-
-
-@needs_litert
-def test_signatures_are_methods(tmp_path: Path) -> None:
-    """Each is called in turn, on inputs of its own."""
-    done = measured(job("two_signatures", calls=("decode", "encode")), tmp_path)
-    assert [one.shape for one in done.inputs] == [[2, 8], [2, 8], [2, 16]]
-    methods = read_trace(tmp_path / TRACE).table.inference_times().method
-    assert [methods[row] for row in range(CALLS)] == ["decode", "encode"] * 3
-
-
-@needs_litert
-def test_features_are_switched_off_with_a_proof(tmp_path: Path) -> None:
-    """The trap clears what is asked for, and the mechanism alone changes no output."""
-    target = litert_here()
-    try:
-        target.offer(Mechanism.TRAP)
-    except (FeatureError, MissingDependencyError) as error:
-        pytest.skip(str(error))
-    arch, fields = fields_here()
-    clear = isa.cleared_fields(arch, [isa.default_ablation(arch, frozenset(fields)).name], frozenset(fields))
-    digests = {}
-    for name, off in (("untouched", None), ("all", []), ("off", clear)):
-        (tmp_path / name).mkdir()
-        base = job("tiny_fp32", traced=False)
-        asked = Job(base.program, run_as(off, switch=Mechanism.TRAP), CALLS, 7, 120.0, traced=False)
-        outcome = target.execute(asked, tmp_path / name)
-        assert outcome.measurement is not None, outcome.failure
-        digests[name] = outcome.measurement.output_sha256
-        mask = outcome.measurement.mask
-        assert (mask is None) == (off is None)
-        if mask is not None:
-            assert mask.mechanism is Mechanism.TRAP
-            assert mask.cleared == off
-            assert bool(mask.masked) == bool(off)
-    assert digests["untouched"] == digests["all"]
 
 
 @pytest.mark.everyday("LiteRT")
@@ -172,6 +116,14 @@ def test_what_cannot_run_is_refused_with_the_reason(tmp_path: Path, name: str, s
     assert not (tmp_path / "out").exists()
 
 
+def _run_built(model: ModelBuilder, directory: Path) -> tuple[Path, list[Operator]]:
+    """Write and run a model: the file, and its operators in the trace."""
+    program = directory / "built.tflite"
+    program.write_bytes(model.content())
+    measured(Job(str(program), AS_IT_IS, CALLS, 7, 120.0, warmup=2), directory / "run")
+    return program, analyze(directory / "run" / TRACE, program=program).operators
+
+
 @needs_litert
 @pytest.mark.parametrize("dtype", ["f32", "qs8"])
 def test_a_reshape_before_a_dense_layer_is_not_joined_with_its_own(tmp_path: Path, dtype: str) -> None:
@@ -184,10 +136,7 @@ def test_a_reshape_before_a_dense_layer_is_not_joined_with_its_own(tmp_path: Pat
     bias = graph.bias(8) if dtype == "qs8" else ABSENT
     values = [row, graph.weights(dtype, (8, 16)), bias]
     graph.leaves(graph.add("FULLY_CONNECTED", values, graph.made(dtype, (1, 8)), "FullyConnectedOptions"))
-    program = tmp_path / "dense.tflite"
-    program.write_bytes(model.content())
-    measured(Job(str(program), AS_IT_IS, CALLS, 7, 120.0, warmup=2), tmp_path / "run")
-    own = [one for one in analyze(tmp_path / "run" / TRACE, program=program).operators if one.backend == "XNNPACK"]
+    own = [one for one in _run_built(model, tmp_path)[1] if one.backend == "XNNPACK"]
     assert [one.name.partition(" (")[0] for one in own] == ["Static Reshape", "Static Reshape", "Fully Connected"]
     assert {one.attribution for one in own} == {"exact"}
 
@@ -203,11 +152,8 @@ def test_integers_are_made_another_type_outside_of_the_delegate(tmp_path: Path) 
     graph.add("QUANTIZE", (given,), row, "QuantizeOptions")
     made = graph.add("ADD", (row, row), graph.made("qs8", (1, 16)), "AddOptions")
     graph.leaves(graph.add("QUANTIZE", (made,), left, "QuantizeOptions"))
-    program = tmp_path / "types.tflite"
-    program.write_bytes(model.content())
-    measured(Job(str(program), AS_IT_IS, CALLS, 7, 120.0, warmup=2), tmp_path / "run")
-    own = [one for one in analyze(tmp_path / "run" / TRACE, program=program).operators if one.instruction is not None]
-    found = [(one.name.partition(" (")[0], one.backend) for one in own]
+    program, operators = _run_built(model, tmp_path)
+    found = [(one.name.partition(" (")[0], one.backend) for one in operators if one.instruction is not None]
     assert found == [("QUANTIZE", "portable"), ("QUANTIZE", "portable"), ("Add", "XNNPACK")]
     reasons = read_tflite_model(program).methods["0"].reasons or {}
     assert [one.evidence for one in reasons.values()] == ["uint8 to int8", "int8 to uint8"]
@@ -249,7 +195,6 @@ def test_a_damaged_model_that_can_be_described_fails_in_its_process(tmp_path: Pa
     broken.write_bytes((MODELS / "tiny_fp32.tflite").read_bytes()[:-40])
     asked = Job(str(broken), AS_IT_IS, CALLS, 7, 120.0)
     outcome = litert_here().execute(asked, tmp_path)
-    assert outcome.failure is not None
     assert outcome.failure.kind in {FailureKind.EXIT, FailureKind.SIGNAL}
 
 
@@ -260,20 +205,22 @@ def test_a_pte_has_no_choice_of_delegate(tmp_path: Path) -> None:
         profile(program, settings=Settings(delegate="none"), out=tmp_path / "out")
 
 
-def test_without_the_extra_the_way_to_it_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    """So it is for a version whose structures are not known."""
-    monkeypatch.setattr("opscope.runtimes.litert.installed.MODULE", "no_such_module")
-    with pytest.raises(MissingDependencyError, match="not installed") as caught:
-        installed_litert()
-    assert caught.value.hint == install_command("litert")
-
-
 @needs_litert
-def test_another_version_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its structures may be others."""
-    monkeypatch.setattr("opscope.runtimes.litert.installed.KNOWN", ("1.0.0",))
-    with pytest.raises(MissingDependencyError, match=r"opscope supports 1\.0\.0"):
+@pytest.mark.parametrize(
+    ("name", "value", "words", "hint"),
+    [
+        ("MODULE", "no_such_module", "not installed", install_command("litert")),
+        ("KNOWN", ("1.0.0",), r"opscope supports 1\.0\.0", ""),
+    ],
+)
+def test_without_a_known_version_the_way_to_it_is_said(
+    name: str, value: object, words: str, hint: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that is absent, or whose structures may be others."""
+    monkeypatch.setattr(f"opscope.runtimes.litert.installed.{name}", value)
+    with pytest.raises(MissingDependencyError, match=words) as caught:
         installed_litert()
+    assert hint in str(caught.value.hint)
 
 
 @pytest.mark.parametrize(
@@ -302,7 +249,7 @@ def test_the_stopwatch_agrees_with_another_one(tmp_path: Path) -> None:
     from ai_edge_litert.interpreter import Interpreter
 
     began = time.perf_counter_ns()
-    done = measured(msgspec.structs.replace(job("tiny_fp32", traced=False), inferences=300), tmp_path)
+    done = measured(msgspec.structs.replace(_job("tiny_fp32", traced=False), inferences=300), tmp_path)
     assert sum(done.wall_ns) < time.perf_counter_ns() - began
     other = Interpreter(str(MODELS / "tiny_fp32.tflite"), num_threads=1)
     other.allocate_tensors()
@@ -321,7 +268,7 @@ def test_graphs_that_operators_run_lie_in_their_time(
     tmp_path: Path, delegate: DelegateName, name: str, calls: float
 ) -> None:
     """A loop and a branch: nothing is counted twice, the body as often as it ran, the outer graph as ever."""
-    measured(job(name, delegate=delegate), tmp_path / "run")
+    measured(_job(name, delegate=delegate), tmp_path / "run")
     program = MODELS / f"{name}.tflite" if delegate == "xnnpack" else None
     found = analyze(tmp_path / "run" / TRACE, program=program)
     assert sum(row.time_ns for row in found.operators) == pytest.approx(found.headline_ns)

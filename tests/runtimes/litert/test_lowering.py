@@ -45,19 +45,14 @@ def _model(name: str) -> ProgramModel:
 
 @pytest.mark.parametrize("name", EVENTS)
 def test_every_event_is_attributed_exactly(name: str) -> None:
-    """The graph that is predicted from the file explains each event that ran, in order and by kind."""
+    """The graph predicted from the file explains each event that ran, in order and by kind, outside too."""
     model, calls = _model(name), _calls(EVENTS[name])
     assert len(model.graphs) == len(calls)
     for graph, names in zip(model.graphs, calls, strict=True):
         match = match_events(graph.graph, names)
         assert match.problem is None
         assert all(event.main is not None for event in match.events)
-
-
-@pytest.mark.parametrize("name", EVENTS)
-def test_what_stays_outside_is_what_ran_outside(name: str) -> None:
-    """By number and name."""
-    plan = _model(name).executable.plans[0]
+    plan = model.executable.plans[0]
     steps = [(plan.called(s), n) for n, s in enumerate(plan.chains[0].steps) if s.kind.value == "kernel"]
     assert steps == [(event[0], event[2]) for event in EVENTS[name] if event[1] == _OUTSIDE]
 
@@ -79,25 +74,7 @@ def test_products_of_sparse_weights_are_convolutions_of_planes_on_arm() -> None:
     assert match_events(graph.graph, told) == match
     told[1] = "Convolution (NCHW, F32) SPMM"  # XNNPACK never runs a depthwise convolution so
     assert match_events(graph.graph, told).problem
-
-
-def test_events_of_another_model_are_refused() -> None:
-    """Convolutions are never added or joined: another number of them is another model."""
-    names = _calls(EVENTS["cnn"])[0]
-    match = match_events(_model("outside").graphs[0].graph, names)
-    assert match.foreign
-
-
-def test_reasons_of_what_stays_outside() -> None:
-    """The rule and what the file shows."""
-    reasons = {}
-    for name in ("outside", "pooled_int8"):
-        method = _model(name).methods[UNSIGNED]
-        reasons[name] = list((method.reasons or {}).values())
-    (rule,), (number_type,) = reasons["outside"], reasons["pooled_int8"]
-    assert (rule.cause, rule.text) == (Cause.NO_RULE, NO_DELEGATE_RULE)
-    assert number_type.cause is Cause.NUMBER_TYPE
-    assert (number_type.evidence or "").endswith(": int8")
+    assert match_events(_model("outside").graphs[0].graph, names).foreign, "another number of them is another model"
 
 
 def _reasons(name: str) -> list[str]:
@@ -106,7 +83,15 @@ def _reasons(name: str) -> list[str]:
 
 
 def test_limits_of_single_operators() -> None:
-    """What a function of the delegate checks, with the figure that breaks its limit."""
+    """What a function of the delegate checks, with the figure that breaks its limit; or that it has no rule.
+
+    Its function for dimensions begins by refusing; a model of bird songs ran all of its own outside.
+    """
+    (rule,) = (_model("outside").methods[UNSIGNED].reasons or {}).values()
+    assert (rule.cause, rule.text) == (Cause.NO_RULE, NO_DELEGATE_RULE)
+    (number_type,) = (_model("pooled_int8").methods[UNSIGNED].reasons or {}).values()
+    assert number_type.cause is Cause.NUMBER_TYPE
+    assert number_type.evidence.endswith(": int8")
     assert _reasons("joined") == ["2 to 5 tensors can be concatenated; 6 tensors"]
     assert _reasons("parts") == ["2 to 4 parts are supported; 5 parts"]
     assert sorted(_reasons("strided")) == [
@@ -115,6 +100,7 @@ def test_limits_of_single_operators() -> None:
     ]
     (scales,) = [reason for reason in _reasons("norm_int8") if reason.startswith("input scales")]
     assert scales.startswith("input scales must be 0.000976562 to 256 times the output scale; ")
+    assert "EXPAND_DIMS" not in DELEGATED
 
 
 def test_sparse_weights_are_made_dense_by_the_delegate() -> None:
@@ -181,8 +167,3 @@ def test_a_model_is_read_whatever_its_costs(monkeypatch: pytest.MonkeyPatch) -> 
     assert own.costs
     with pytest.raises(KeyError, match="planted"):
         next(iter(own.costs.values()))()
-
-
-def test_dimensions_are_never_expanded_in_the_delegate() -> None:
-    """Its function for them begins by refusing; a model of bird songs ran all of its own outside."""
-    assert "EXPAND_DIMS" not in DELEGATED

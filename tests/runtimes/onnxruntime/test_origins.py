@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import math
 from collections import Counter
-from importlib.util import find_spec
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
+from installed import needs_onnxruntime
 from opscope.api import analyze
 from opscope.core.errors import MismatchError
 from opscope.experiment.planned import Settings
@@ -24,22 +24,16 @@ from opscope.runtimes.onnxruntime.origins import SessionOrigins
 from opscope.runtimes.onnxruntime.rows import session_nodes
 from opscope.workflows.measure.profiling import profile
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
 MODELS = Path(__file__).parents[2] / "data" / "onnx"
-needs_onnxruntime = pytest.mark.skipif(find_spec("onnxruntime") is None, reason="onnxruntime is not installed")
 FLOAT = NumberType("float32", 32)
 IMAGE, FILTER = SessionTensor("float", (1, 8, 8, 8)), SessionTensor("float", (8, 4, 3, 3))
 
 
-def node(name: str, op: str, inputs: str, outputs: str) -> OnnxNode:
-    """A node of the model."""
+def _node(name: str, op: str, inputs: str, outputs: str) -> OnnxNode:
     return OnnxNode(name, op, "", tuple(inputs.split()), tuple(outputs.split()), {}, {})
 
 
-def ran(name: str, op: str, inputs: str, outputs: str) -> SessionNode:
-    """A node of the graph that ran."""
+def _ran(name: str, op: str, inputs: str, outputs: str) -> SessionNode:
     return SessionNode(name, op, "", tuple(inputs.split()), tuple(outputs.split()))
 
 
@@ -49,51 +43,84 @@ def model(*nodes: OnnxNode) -> OnnxGraph:
     return OnnxGraph("g", nodes, (OnnxValue("x", FLOAT, (1, 4, 8, 8)),), (), (), weights)
 
 
-def node_origins(given: OnnxGraph, session: Sequence[SessionNode]) -> list[NodeOrigin]:
-    """Where each node of a session's graph comes from."""
+def _node_origins(given: OnnxGraph, session: Sequence[SessionNode]) -> list[NodeOrigin]:
     return SessionOrigins(given, session).nodes
 
 
 CONV_RELU = model(
-    node("/a/Conv", "Conv", "x w", "a"), node("/a/Relu", "Relu", "a", "b"), node("/c/Conv", "Conv", "b v", "c")
+    _node("/a/Conv", "Conv", "x w", "a"),
+    _node("/a/Relu", "Relu", "a", "b"),
+    _node("/c/Conv", "Conv", "b v", "c"),
 )
 
 
-def test_a_fusion_computes_the_nodes_between_its_tensors() -> None:
-    """The activation is in it, and the work is in the convolution."""
-    (first, second) = node_origins(
-        CONV_RELU, [ran("fused", "FusedConv", "x w", "b"), ran("/c/Conv", "Conv", "b v", "c")]
-    )
-    assert first == NodeOrigin((0, 1), 0, Attribution.EXACT)
-    assert second == NodeOrigin((2,), 2, Attribution.EXACT)
+GELU = model(_node("/s/Sigmoid", "Sigmoid", "x", "s"), _node("/m/Mul", "Mul", "x s", "m"))
+SIZES = model(
+    _node("/a/Conv", "Conv", "x w", "a"), _node("/s/Shape", "Shape", "a", "s"), _node("/g/Gather", "Gather", "s v", "g")
+)
+EXACT, ALIGNED, NAME = Attribution.EXACT, Attribution.ALIGNED, Attribution.NAME
 
 
-def test_blocks_of_channels_are_followed_through_new_names() -> None:
-    """Tensors are called anew, the node says which one it makes; what moves data is told with the tensor."""
-    found = node_origins(
-        CONV_RELU,
-        [
-            ran("b_nchwc", "Conv", "x reorder", "reorder_token_0"),
-            ran("c_nchwc", "Conv", "reorder_token_0 reorder_token_1", "reorder_token_2"),
-            ran("ReorderOutput", "ReorderOutput", "reorder_token_2", "c"),
-        ],
-    )
-    assert [(one.nodes, one.main, one.moved) for one in found] == [((0, 1), 0, None), ((2,), 2, None), ((), None, "c")]
-
-
-def test_transposes_around_channels_last_are_added() -> None:
-    """As SME's convolution has them: the same nodes of the model are computed, between two moves."""
-    found = node_origins(
-        CONV_RELU,
-        [
-            ran("to_last", "Transpose", "x", "x_last"),
-            ran("a_nhwc", "NhwcFusedConv", "x_last w", "b_last"),
-            ran("to_first", "Transpose", "b_last", "b"),
-            ran("/c/Conv", "Conv", "b v", "c"),
-        ],
-    )
-    assert [(one.main, one.moved) for one in found] == [(None, "x"), (0, None), (None, "b"), (2, None)]
-    assert found[1].nodes == (0, 1)
+@pytest.mark.parametrize(
+    ("given", "session", "origins"),
+    [
+        (
+            CONV_RELU,
+            [_ran("fused", "FusedConv", "x w", "b"), _ran("/c/Conv", "Conv", "b v", "c")],
+            [((0, 1), 0, EXACT, None), ((2,), 2, EXACT, None)],
+        ),
+        (
+            CONV_RELU,
+            [
+                _ran("b_nchwc", "Conv", "x reorder", "reorder_token_0"),
+                _ran("c_nchwc", "Conv", "reorder_token_0 reorder_token_1", "reorder_token_2"),
+                _ran("ReorderOutput", "ReorderOutput", "reorder_token_2", "c"),
+            ],
+            [((0, 1), 0, EXACT, None), ((2,), 2, EXACT, None), ((), None, EXACT, "c")],
+        ),
+        (
+            CONV_RELU,
+            [
+                _ran("to_last", "Transpose", "x", "x_last"),
+                _ran("a_nhwc", "NhwcFusedConv", "x_last w", "b_last"),
+                _ran("to_first", "Transpose", "b_last", "b"),
+                _ran("/c/Conv", "Conv", "b v", "c"),
+            ],
+            [((), None, EXACT, "x"), ((0, 1), 0, EXACT, None), ((), None, EXACT, "b"), ((2,), 2, EXACT, None)],
+        ),
+        (GELU, [_ran("/m/Mul/QuickGeluFusion/", "QuickGelu", "x", "reorder_token_0")], [((0, 1), 1, EXACT, None)]),
+        (CONV_RELU, [_ran("mystery", "Mystery", "x", "y")], [((), None, NAME, None)]),
+        (
+            SIZES,
+            [
+                _ran("/a/Conv", "Conv", "x w", "a"),
+                _ran("sizes", "Shape", "x", "other"),
+                _ran("/g/Gather", "Gather", "other v", "g"),
+            ],
+            [((0,), 0, EXACT, None), ((1,), 1, ALIGNED, None), ((2,), 2, EXACT, None)],
+        ),
+        (
+            CONV_RELU,
+            [_ran("b_nchwc", "Conv", "", ""), _ran("/c/Conv", "Conv", "", "")],
+            [((0, 1), 0, ALIGNED, None), ((2,), 2, ALIGNED, None)],
+        ),
+    ],
+    ids=[
+        "a fusion computes the nodes between its tensors",
+        "blocks of channels are followed through new names",
+        "transposes around channels last are added",
+        "a fusion bears the name of the node that it replaces",
+        "a node of nobody is known by its name alone",
+        "a tensor in place of another does not make a node compute all before it",
+        "names alone, of a profile from elsewhere, make it likely",
+    ],
+)
+def test_nodes_of_a_session_come_from_nodes_of_the_model(
+    given: OnnxGraph, session: list[SessionNode], origins: list[tuple[object, ...]]
+) -> None:
+    """Which nodes each computes, in which the work is, how that is known, and the tensor that it moves."""
+    found = _node_origins(given, session)
+    assert [(one.nodes, one.main, one.attribution, one.moved) for one in found] == origins
 
 
 def test_sme_brings_another_graph_of_the_same_model() -> None:
@@ -102,7 +129,7 @@ def test_sme_brings_another_graph_of_the_same_model() -> None:
     origins = {}
     for name in ("sme", "no-sme"):
         graph = read_session_graph(MODELS / "graphs" / f"images-arm64-{name}.json")
-        origins[name] = node_origins(given, graph.nodes)
+        origins[name] = _node_origins(given, graph.nodes)
     assert {one.attribution for side in origins.values() for one in side} == {Attribution.EXACT}
     assert [one.moved for one in origins["sme"] if one.moved] == ["x", "stem.act"]
     computed = {name: [(one.nodes, one.main) for one in side if one.moved is None] for name, side in origins.items()}
@@ -110,47 +137,16 @@ def test_sme_brings_another_graph_of_the_same_model() -> None:
     assert sorted(number for nodes, _ in computed["sme"] for number in nodes) == list(range(9))
 
 
-def test_a_fusion_bears_the_name_of_the_node_that_it_replaces() -> None:
-    """Behind a slash, with what it reads closed by its own tensors."""
-    given = model(node("/s/Sigmoid", "Sigmoid", "x", "s"), node("/m/Mul", "Mul", "x s", "m"))
-    (only,) = node_origins(given, [ran("/m/Mul/QuickGeluFusion/", "QuickGelu", "x", "reorder_token_0")])
-    assert only == NodeOrigin((0, 1), 1, Attribution.EXACT)
-
-
-def test_nodes_of_nobody_stay_unknown() -> None:
-    """A name alone is all that is known."""
-    (only,) = node_origins(CONV_RELU, [ran("mystery", "Mystery", "x", "y")])
-    assert only.attribution is Attribution.NAME
-
-
-def test_a_tensor_in_place_of_another_does_not_make_a_node_compute_all_before_it() -> None:
-    """A session takes the size of one tensor for that of another: what a node then reads is none of its own inputs."""
-    given = model(
-        node("/a/Conv", "Conv", "x w", "a"),
-        node("/s/Shape", "Shape", "a", "s"),
-        node("/g/Gather", "Gather", "s v", "g"),
-    )
-    session = [
-        ran("/a/Conv", "Conv", "x w", "a"),
-        ran("sizes", "Shape", "x", "other"),
-        ran("/g/Gather", "Gather", "other v", "g"),
-    ]
-    _, sizes, gather = node_origins(given, session)
-    assert gather == NodeOrigin((2,), 2, Attribution.EXACT)
-    assert sizes == NodeOrigin((1,), 1, Attribution.ALIGNED)
-
-
 @pytest.mark.parametrize("op", ["MaxPool", "Slice", "FusedConv"])
 def test_a_node_is_never_given_the_work_of_what_it_cannot_compute(op: str) -> None:
     """Its tensors would make it compute two convolutions; a node that is none would be told as the fastest of all."""
-    session = [ran("strange", op, "x w v", "c")]
-    (only,) = node_origins(CONV_RELU, session)
+    session = [_ran("strange", op, "x w v", "c")]
+    (only,) = _node_origins(CONV_RELU, session)
     assert only.attribution is not Attribution.EXACT
     assert len(only.nodes) <= 1
     pooled = SessionNode("strange", "MaxPool", "", ("x",), ("b",), (IMAGE,), (IMAGE,))
     shapes = dict.fromkeys(("x", "a", "b"), IMAGE)
     cost = SessionCosts(CONV_RELU, [pooled], SessionOrigins(CONV_RELU, [pooled]), shapes).of(0, {"x", "b"})
-    assert cost is not None
     assert cost.macs == 0
 
 
@@ -163,13 +159,6 @@ def test_a_product_that_two_nodes_leave_is_counted_once() -> None:
     costs = SessionCosts(CONV_RELU, twice, SessionOrigins(CONV_RELU, twice), shapes)
     found = [costs.of(place, {"x", "a"}) for place in range(2)]
     assert [one.macs for one in found if one is not None] == [8 * 8 * 8 * 4 * 9, 0]
-
-
-def test_names_alone_make_it_likely() -> None:
-    """A profile from elsewhere has no tensors; the type tells which of two fused nodes the work is in."""
-    first, second = node_origins(CONV_RELU, [ran("b_nchwc", "Conv", "", ""), ran("/c/Conv", "Conv", "", "")])
-    assert (first.main, first.attribution) == (0, Attribution.ALIGNED)
-    assert second.main == 2
 
 
 def test_work_follows_from_the_given_filters_and_the_shapes_of_a_run() -> None:
@@ -185,7 +174,6 @@ def test_work_follows_from_the_given_filters_and_the_shapes_of_a_run() -> None:
     )
     shapes = {name: SessionTensor("float", shape) for name, shape in (("a", (1, 8, 8, 8)), ("b", (1, 8, 8, 8)))}
     cost = SessionCosts(CONV_RELU, [session], SessionOrigins(CONV_RELU, [session]), shapes).of(0, {"x", "t"})
-    assert cost is not None
     assert cost.macs == 8 * 8 * 8 * 4 * 9
     assert (cost.read_bytes, cost.written_bytes, cost.weight_bytes) == (4 * 256, 4 * 512, 4 * 288)
 
@@ -227,7 +215,7 @@ def test_weights_that_a_kernel_packed_are_put_in_their_places(tmp_path: Path) ->
     """A profile leaves them out; a bias of the same shape as a computed input stays what it is."""
     graph = OnnxGraph(
         "g",
-        (node("g", "Gemm", "x w b", "y"),),
+        (_node("g", "Gemm", "x w b", "y"),),
         (OnnxValue("x", None, None),),
         (),
         (),
@@ -245,7 +233,6 @@ def test_weights_that_a_kernel_packed_are_put_in_their_places(tmp_path: Path) ->
     (only,) = session_nodes(graph, file, graph)
     assert [one.shape for one in only.read] == [(2, 3), (3, 4), (4,)]
     cost = SessionCosts(graph, [only], SessionOrigins(graph, [only]), {}).of(0, {"x", "y"})
-    assert cost is not None
     assert (cost.macs, cost.weight_bytes) == (2 * 3 * 4, 4 * (12 + 4))
 
 

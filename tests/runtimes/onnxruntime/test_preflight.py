@@ -2,30 +2,25 @@
 
 from __future__ import annotations
 
-from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
 from typer.testing import CliRunner
 
 import onnx_models as onnx
+from installed import needs_onnxruntime
 from onnx_counter import counted_macs
+from opscope.analysis.preflight.preflight import MethodPreflight
 from opscope.api import preflight
 from opscope.cli.main import app
 from opscope.core.errors import RunError, UsageError
 from opscope.runtimes.onnxruntime.preflight import onnx_preflight
 
-if TYPE_CHECKING:
-    from opscope.analysis.preflight.preflight import MethodPreflight
-
 MODELS = Path(__file__).parents[2] / "data" / "onnx"
-needs_onnxruntime = pytest.mark.skipif(find_spec("onnxruntime") is None, reason="onnxruntime is not installed")
 
 
-def only(path: Path) -> MethodPreflight:
-    """The one function of a model."""
+def _only_function(path: Path) -> MethodPreflight:
     (method,) = preflight(path).methods
     return method
 
@@ -33,7 +28,7 @@ def only(path: Path) -> MethodPreflight:
 @needs_onnxruntime
 def test_work_is_that_of_the_counter() -> None:
     """Of the model as given, with its convolutions by what SME can run."""
-    found = only(MODELS / "cnn.onnx")
+    found = _only_function(MODELS / "cnn.onnx")
     inputs = {"image": np.zeros((1, 3, 64, 64), np.float32)}
     assert found.matrix.macs == sum(counted_macs(MODELS / "cnn.onnx", inputs).values())
     verdicts = {(group.form, group.verdict.value) for group in found.matrix.groups}
@@ -46,7 +41,7 @@ def test_work_is_that_of_the_counter() -> None:
 @needs_onnxruntime
 def test_integers_are_not_for_sme() -> None:
     """Quantised convolutions are counted, and named as what keeps the model from SME."""
-    found = only(MODELS / "quantised.onnx")
+    found = _only_function(MODELS / "quantised.onnx")
     assert found.matrix.eligible == 0
     assert any(message.rule == "not_eligible" for message in found.findings)
 

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from opscope.analysis.compare.matching import Match, OperatorPair
+    from opscope.analysis.operators.headline import TracedCallers
     from opscope.analysis.operators.operators import OperatorFacts
     from opscope.core.table import EventTable, TraceWarning
 
@@ -44,7 +45,6 @@ if TYPE_CHECKING:
     Labels: TypeAlias = NDArray[np.int64]
     _Facts: TypeAlias = Mapping[OperatorKey, OperatorFacts]
     _Processes: TypeAlias = Sequence[Floats]
-    _Walls: TypeAlias = Sequence[Sequence[int]] | None
 
 
 COMPARISON_SCHEMA = "opscope.comparison/2"
@@ -362,8 +362,8 @@ class RelatedData(NamedTuple):
     # Of paired sides they are of the same rounds
     untraced: tuple[_Processes, _Processes] | None = None
     methods: Mapping[str, tuple[_Processes, _Processes]] = {}  # the same by method, where several were called
-    # durations of all calls of each traced process of a side as their caller saw them; None where not known
-    walls: tuple[_Walls, _Walls] = (None, None)
+    # what is known of the calls of a side's traced processes; None where their durations are not
+    callers: tuple[TracedCallers | None, TracedCallers | None] = (None, None)
     # whether both sides ran one program, so that a place in it is the same operator; that is taken for granted
     # where nothing tells otherwise
     same_program: bool = True
@@ -389,8 +389,8 @@ def compare(
     )
     untraced = beside.untraced or (None, None)
     scales = (
-        headline_scale(baseline, untraced[0], beside.walls[0]),
-        headline_scale(candidate, untraced[1], beside.walls[1]),
+        headline_scale(baseline, untraced[0], beside.callers[0]),
+        headline_scale(candidate, untraced[1], beside.callers[1]),
     )
     rows = [
         known_operators(table, facts, scale)

@@ -69,6 +69,7 @@ class Message(msgspec.Struct, frozen=True, omit_defaults=True):
         subject: which of several things that the rule knows it is about, such as an event of a unit; empty where the
             rule has one alone. Reports show findings of one rule and subject on several tiles once.
         lines: of the model's code that it is about, as ``file:line``; empty where none is known.
+        saving_cycles: most cycles of an NPU's trace that acting on it would save; null where that cannot be said.
     """
 
     kind: MessageKind
@@ -86,6 +87,7 @@ class Message(msgspec.Struct, frozen=True, omit_defaults=True):
     place: str | None = None
     subject: str = ""
     lines: tuple[str, ...] = ()
+    saving_cycles: float | None = None
 
     def about(
         self,
@@ -95,6 +97,7 @@ class Message(msgspec.Struct, frozen=True, omit_defaults=True):
         place: str | None = None,
         subject: str | None = None,
         lines: Sequence[str] = (),
+        saving_cycles: float | None = None,
     ) -> Message:
         """The same message, with what is given here."""
         return msgspec.structs.replace(
@@ -104,6 +107,7 @@ class Message(msgspec.Struct, frozen=True, omit_defaults=True):
             place=place or self.place,
             subject=subject or self.subject,
             lines=tuple(lines) or self.lines,
+            saving_cycles=self.saving_cycles if saving_cycles is None else saving_cycles,
         )
 
 
@@ -291,27 +295,12 @@ class Quality(msgspec.Struct, frozen=True):
 
     @property
     def doubt(self) -> Message | None:
-        """Why times are not to be trusted; None where they are.
-
-        That both sides compute different results says nothing about their times: a retrained model is no slower one.
-        Nor does the load average: what others took from the inferences themselves is a check of its own.
-        """
-        found = (one for one in self.reasons if grade_left(one) is Grade.DO_NOT_TRUST)
-        return next((one for one in found if one.rule not in _NOT_OF_TIMES), None)
-
-    def kept(self) -> list[str]:
-        """What holds although the figures are not to be trusted, a sentence each; empty where times are in doubt."""
-        found = [one.rule for one in self.reasons if grade_left(one) is Grade.DO_NOT_TRUST]
-        return [] if self.doubt else [_NOT_OF_TIMES[rule] for rule in dict.fromkeys(found)]
+        """The first reason why the figures are not to be trusted. None if they are."""
+        return next((reason for reason in self.reasons if grade_left(reason) is Grade.DO_NOT_TRUST), None)
 
 
 _SEVERITIES = {Grade.GOOD: Severity.INFO, Grade.USABLE: Severity.MEDIUM, Grade.DO_NOT_TRUST: Severity.HIGH}
 _ORDER = list(Grade)
-_NOT_OF_TIMES = {
-    "outputs_alike": "The outputs differ; the times are not in doubt",
-    "idle": "What others took from the inferences leaves their times in no doubt",
-}
-"""Checks that limit a grade and say nothing of how the inferences that count were timed, and what that leaves."""
 _GRADES = {severity: grade for grade, severity in _SEVERITIES.items()}
 
 

@@ -184,10 +184,8 @@ def _estimated_within(shown: Slowdown, limit: float, highest: float) -> tuple[Ou
         return Outcome.PASSED, "the whole 95 % interval is within the limit"
     smallest = shown.minimum_detectable
     if smallest is None or smallest > limit:
-        shows = (
-            "cannot detect any change" if smallest is None else f"cannot detect changes below {share_text(smallest)}"
-        )
-        return Outcome.INCONCLUSIVE, f"too noisy: cannot detect {shows}"
+        changes = "any change" if smallest is None else f"changes below {share_text(smallest)}"
+        return Outcome.INCONCLUSIVE, f"too noisy: cannot detect {changes}"
     if shown.verdict is Verdict.SLOWER:
         return Outcome.PASSED, f"slower, but within the limit; the interval reaches {share_text(highest)}"
     return Outcome.PASSED, f"no slowdown detected; minimum detectable change: {share_text(smallest)}"

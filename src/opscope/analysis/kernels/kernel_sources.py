@@ -1,4 +1,4 @@
-"""What one file or run tells of kernels: counts of a counter, samples of a profiler, lines of a log."""
+"""What one file or run tells of kernels: counts of a counter, names in a trace, lines of a log."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 
 from opscope.core.system.usage import ThreadCount
-from opscope.program.kernels.recordings import added
+from opscope.program.kernels.kernel_calls import sum_calls
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from opscope.analysis.operators.operators import Operator
-    from opscope.program.kernels.recordings import KernelCalls, Recording
+    from opscope.program.kernels.kernel_calls import KernelCalls
     from opscope.program.kernels.symbols import KernelLog
 
 
@@ -24,8 +24,6 @@ class EvidenceKind(str, enum.Enum):
 
     COUNTED = "counted"
     """Every call was counted."""
-    SAMPLED = "sampled"
-    """A profiler found the process in them."""
     NAMED = "named"
     """The runtime named the kernel of every operator that ran."""
     REGISTERED = "registered"
@@ -35,12 +33,11 @@ class EvidenceKind(str, enum.Enum):
 class KernelState(str, enum.Enum):
     """What a source says of a kernel.
 
-    ``counted`` comes with the number of calls, which may be 0, ``sampled`` with that of samples; ``present`` and
+    ``counted`` comes with the number of calls, which may be 0, ``present`` and
     ``absent`` are said of logs; ``not known`` where a source could not tell.
     """
 
     COUNTED = "counted"
-    SAMPLED = "sampled"
     PRESENT = "present"
     ABSENT = "absent"
     UNKNOWN = "not known"
@@ -48,7 +45,6 @@ class KernelState(str, enum.Enum):
 
 _STATES = {
     EvidenceKind.COUNTED: KernelState.COUNTED,
-    EvidenceKind.SAMPLED: KernelState.SAMPLED,
     EvidenceKind.NAMED: KernelState.COUNTED,
     EvidenceKind.REGISTERED: KernelState.PRESENT,
 }
@@ -88,16 +84,16 @@ class KernelSource(NamedTuple):
     """What one file or run tells of the kernels of one variant."""
 
     column: KernelColumn  # what it is
-    # of every kernel that it names: calls, samples, or lines of a log; None where it tells no number
+    # of every kernel that it names: calls or lines of a log; None where it tells no number
     amounts: Mapping[str, int | None]
-    # kernels of which it would know; None for all. A recording knows of none that it did not see
+    # kernels of which it would know; None for all
     universe: frozenset[str] | None = None
 
     def of(self, kernel: str) -> tuple[KernelState, int | None]:
         """What it says of a kernel, and the number; a name that is not in it may be one that it cannot know."""
         if kernel in self.amounts:
             return _STATES[self.column.kind], self.amounts[kernel]
-        if self.column.kind is EvidenceKind.SAMPLED or (self.universe is not None and kernel not in self.universe):
+        if self.universe is not None and kernel not in self.universe:
             return KernelState.UNKNOWN, None
         told = self.column.kind in {EvidenceKind.COUNTED, EvidenceKind.NAMED}
         return (KernelState.COUNTED, 0) if told else (KernelState.ABSENT, None)
@@ -121,30 +117,10 @@ def named_source(operators: Sequence[Operator], variant: str, path: str) -> Kern
     return KernelSource(column, amounts) if amounts else None
 
 
-def sampled_source(recording: Recording, variant: str, path: str) -> KernelSource:
-    """What a profiler saw; samples of all threads and events together."""
-    amounts: dict[str, int | None] = {}
-    for row in recording.functions:
-        if row.kernel is not None:
-            known = amounts.get(row.kernel, 0)
-            amounts[row.kernel] = None if known is None or row.samples is None else known + row.samples
-    note = _blind(recording)
-    return KernelSource(KernelColumn(variant, EvidenceKind.SAMPLED, path, None, len(amounts), note), amounts)
-
-
-_MUCH = 0.05
-
-
-def _blind(recording: Recording) -> str | None:
-    if recording.nameless > _MUCH:
-        return f"{recording.nameless:.0%} of the samples fell in unnamed functions"
-    return None
-
-
 def registered_source(lines: Iterable[tuple[str, str, int]], variant: str, path: str) -> KernelSource:
     """What a log lists."""
     listed = list(lines)
-    amounts: dict[str, int | None] = dict(added({name: count} for name, _, count in listed))
+    amounts: dict[str, int | None] = dict(sum_calls({name: count} for name, _, count in listed))
     categories = {name: category for name, category, _ in reversed(listed)}
     column = KernelColumn(variant, EvidenceKind.REGISTERED, path, None, len(amounts), None, categories)
     return KernelSource(column, amounts)

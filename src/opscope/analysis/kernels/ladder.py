@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from opscope.analysis.compare.compare import Comparison, OperatorChange
     from opscope.analysis.kernels.kernel_sources import KernelSource
     from opscope.analysis.operators.operators import Operator
-    from opscope.program.kernels.recordings import OperatorCalls
+    from opscope.program.kernels.kernel_calls import OperatorCalls
     from opscope.program.partition.verdicts import Eligibility
 
 
@@ -93,7 +93,6 @@ class LadderInputs(NamedTuple):
     calls: Mapping[OperatorKey, OperatorCalls] | None = None
     problem: str | None = None  # why calls could not be given to operators; None when they could
     counted: KernelSource | None = None  # everything that was counted in the process
-    sampled: KernelSource | None = None  # what a profiler saw in it
     named: bool = False  # whether the runtime names the kernel of each operator that ran
     registered: KernelSource | None = None  # what the library listed in it
     comparison: Comparison | None = None  # with the baseline, where this variant is the candidate
@@ -198,7 +197,7 @@ def _by_kernel(rung: EvidenceLevel, row: Operator) -> LevelAnswer:
 
 
 def executed(known: LadderInputs, place: OperatorKey) -> LevelAnswer:
-    """Whether one was called, by counts or else by samples."""
+    """Whether one was called, by counts."""
     operator_calls = known.calls.get(place) if known.calls else None
     if operator_calls is not None and known.counted:
         return _counted(operator_calls, known.counted)
@@ -207,8 +206,6 @@ def executed(known: LadderInputs, place: OperatorKey) -> LevelAnswer:
             f"none of {counted_text(len(known.counted.universe or ()), 'counted kernel')} of the SME family was called"
         )
         return LevelAnswer(EvidenceLevel.EXECUTED, Answer.NO, detail, _calls_of(known.counted))
-    if known.sampled:
-        return _by_samples(known, place, known.sampled)
     return _unknown(EvidenceLevel.EXECUTED, _why_not_executed(known))
 
 
@@ -218,8 +215,8 @@ def _why_not_executed(known: LadderInputs) -> str:
     if known.registered:
         return "the log lists registered kernels, not those that ran"
     if known.machine and not known.arm:
-        return f"{_X86}; a profiler can show functions and instructions"
-    return "no calls were counted, and no recording was given"
+        return _X86
+    return "no calls were counted"
 
 
 def _counted(operator_calls: OperatorCalls, source: KernelSource) -> LevelAnswer:
@@ -255,25 +252,6 @@ def _strongest(names: Iterable[str]) -> IsaClass | None:
 
 def _calls_of(source: KernelSource) -> str:
     return f"calls counted, {source.column.path}"
-
-
-def _by_samples(known: LadderInputs, place: OperatorKey, sampled: KernelSource) -> LevelAnswer:
-    """A profiler knows processes and threads, no operators: it speaks for one only where no other could be meant."""
-    rung, names = EvidenceLevel.EXECUTED, set(_names(known, place))
-    seen = sorted(names & set(sampled.amounts))
-    if not names or not known.arm:
-        isas = {symbol.isa for name in sampled.amounts if (symbol := parse_symbol(name))}
-        isa = ", ".join(isa.value for isa in IsaClass if isa in isas and isa is not IsaClass.UNKNOWN)
-        return _unknown(
-            rung, f"the recording names kernels of {isa or 'no known instruction set'}, not their operators"
-        )
-    if not seen:
-        return _unknown(rung, "no samples in its kernels; it may have run between two samples")
-    rivals = sum(1 for other in known.sme if names & set(_names(known, other)))
-    if rivals == 1:
-        text = f"samples in {', '.join(seen)}"
-        return LevelAnswer(rung, Answer.YES, text, f"recording {sampled.column.path}", _strongest(seen))
-    return _unknown(rung, f"{', '.join(seen)} ran, in one of {counted_text(rivals, 'operator')} of these types")
 
 
 def faster(known: LadderInputs, place: OperatorKey) -> LevelAnswer:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 import msgspec
 import numpy as np
 
-from opscope.analysis.operators.headline import counted
+from opscope.analysis.operators.headline import TracedCallers, counted
 from opscope.core.stats.distributions import median_bounds, trimmed_mean
 from opscope.core.stats.effect import interval_of
 from opscope.core.stats.hierarchy import median_effect, median_interval
@@ -216,12 +216,17 @@ class CallTimes(NamedTuple):
     rounds: tuple[int, ...] = ()
     # of each untraced call how much of it was off the CPU; without the rounds where that was not recorded
     off_cpu: Mapping[int, Sequence[int]] = {}
+    traced_off_cpu: Mapping[int, Sequence[int]] = {}  # of each traced call, likewise
 
-    def walls(self) -> list[Sequence[int]] | None:
-        """What the callers of the traced processes saw, warm-up included; None unless that is known of all of them."""
+    def traced_callers(self) -> TracedCallers | None:
+        """Return what is known of the calls of the traced processes; None unless durations are known of all of them."""
         if not self.rounds or any(number not in self.traced for number in self.rounds):
             return None
-        return [self.traced[number] for number in self.rounds]
+        walls = [self.traced[number] for number in self.rounds]
+        off_cpu = [self.traced_off_cpu.get(number, ()) for number in self.rounds]
+        if [len(own) for own in off_cpu] != [len(own) for own in walls]:
+            return TracedCallers(walls)
+        return TracedCallers(walls, [preempted(*call_times) for call_times in zip(walls, off_cpu, strict=True)])
 
     def settled(self, method: str | None = None) -> dict[int, list[int]]:
         """Untraced calls behind the warm-up that nobody preempted, of every process that has any."""

@@ -8,7 +8,7 @@ import msgspec
 
 from opscope.analysis.latency.latency import Latency, Untraced, latency_of
 from opscope.analysis.operators.operators import UNKNOWN_METHOD, CategoryTime, Operator, categories
-from opscope.program.phases import Phase, PhaseKind, phase_of
+from opscope.program.phases import Phase, phase_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -35,8 +35,6 @@ class MethodTime(msgspec.Struct, frozen=True):
         phase: what a call does for a language model, with its tokens; null where it stands for no phase.
         tokens_per_second: tokens by the median of ``latency``; null where they are not known.
         tokens_ci95: 95 % interval of it; null where the median has none.
-        weights_per_s: bytes per second that reading all weights for each token takes, where a report states the size of
-            the model and the call decodes; keys and values come on top, and a mixture of experts reads less.
     """
 
     method: str
@@ -48,7 +46,6 @@ class MethodTime(msgspec.Struct, frozen=True):
     phase: Phase | None
     tokens_per_second: float | None
     tokens_ci95: tuple[float, float] | None
-    weights_per_s: float | None = None
 
 
 def method_times(
@@ -62,19 +59,10 @@ def method_times(
     total = sum(sum(map(sum, own)) for own in measured.values())
     count = sum(len(one) for own in measured.values() for one in own)
     without = _untraced(calls) if calls else {}
-    found = [
+    return [
         _method(name, own, without.get(name), _shares(operators, name, count, own), total, phases[name])
         for name, own in measured.items()
     ]
-    return [_weighed(one, table.work[one.method].weights) if one.method in table.work else one for one in found]
-
-
-def _weighed(method: MethodTime, weights: int | None) -> MethodTime:
-    """The method with the bandwidth that its rate implies."""
-    decodes = method.phase is not None and method.phase.kind is PhaseKind.DECODE
-    if not decodes or not weights or not method.tokens_per_second:
-        return method
-    return msgspec.structs.replace(method, weights_per_s=weights * method.tokens_per_second)
 
 
 def _method(

@@ -186,7 +186,6 @@ class GraphView:
             weights=self._type_of([name for name in node.inputs[1:2] if self._values[name].is_constant]),
             shape=self._shape_of(node.outputs[0]),
             elements=None if None in shapes else max(math.prod(shape or ()) for shape in shapes),
-            taps=self._taps(node),
             sme=self._eligibility(event, node),
         )
 
@@ -232,10 +231,6 @@ class GraphView:
 
     def _origin(self, number: int | None) -> OperatorOrigin | None:
         return None if number is None else node_origin(self._graph, number, self._origins)
-
-    def _taps(self, node: XnnNode) -> int | None:
-        """Positions of a depthwise filter, which has the shape 1, height, width, channels."""
-        return math.prod(self._values[node.inputs[1]].dims[1:3]) if node.kind == "DepthwiseConv2d" else None
 
     def _type_of(self, names: Sequence[int]) -> str | None:
         return self._values[names[0]].dtype.name if names else None

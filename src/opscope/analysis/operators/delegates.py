@@ -151,7 +151,7 @@ def portable_times(rows: Iterable[Operator], reasons: Mapping[tuple[str, int], P
 
 def is_portable(row: Operator) -> bool:
     """Whether the runtime's own kernels computed an operator."""
-    return row.backend == PORTABLE_BACKEND and row.instruction is not None
+    return row.backend == PORTABLE_BACKEND
 
 
 def _portable(row: Operator, reason: PortableReason | None) -> PortableTime:

@@ -8,6 +8,7 @@ Estimator and reasons: ``docs/design/one-scale.md``.
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 import msgspec
@@ -16,7 +17,8 @@ import numpy as np
 from opscope.core.stats.effect import interval_of, paired_effects
 from opscope.core.stats.hierarchy import process_median, typical
 from opscope.core.table import Clock, TraceWarning
-from opscope.core.units import ratio_text, time_text
+from opscope.core.table.places import ChosenSelfTimes
+from opscope.core.units import ratio_text, share_text, time_text
 from opscope.program.operators.kinds import Category
 
 if TYPE_CHECKING:
@@ -29,16 +31,20 @@ if TYPE_CHECKING:
 
     Floats: TypeAlias = NDArray[np.float64]
     Ints: TypeAlias = NDArray[np.int64]
+    Flags: TypeAlias = NDArray[np.bool_]
 
 COPIES, OUTSIDE = "input and output copies", "outside of Method::execute"
 """What the rows are called that join the split to the headline."""
 PROCESS_MEDIANS = "process_medians"
 """The statistic of a headline by which two sides are compared: see :func:`opscope.core.stats.hierarchy.typical`."""
 _EXACT = 1e-9
+_LEAST_FOR_TENTHS = 10
 FEW = 3
 """So few processes all count: a half of them would be one or two."""
 LEAST_TRACED, MOST_TRACED = 0.7, 1.5
 """How many headlines a traced call may take so that its split has times; docs/design/one-scale.md says why."""
+MOST_PREEMPTED = 0.25
+"""Share of traced inferences that may have been preempted so that a split has times; they count in none of them."""
 NOT_TIMED = "not_timed"
 """Code of the warning that says that a split has shares and no times."""
 
@@ -82,6 +88,7 @@ class HeadlineSplit(msgspec.Struct, frozen=True):
             or ``mean``, of a trace alone.
         factor: how many headlines a traced call takes.
         timed: whether times are known; else rows have shares of the traced call, and no times.
+        preempted_share: of the measured traced inferences, from 0 to 1; null if off-CPU time was not recorded.
         framework_scale: what times of the framework were multiplied by: tracing spends its time there.
         scale: what all other times were multiplied by.
         outside: rows beside the operators.
@@ -94,6 +101,7 @@ class HeadlineSplit(msgspec.Struct, frozen=True):
     statistic: str = PROCESS_MEDIANS
     factor: float = 1.0
     timed: bool = True
+    preempted_share: float | None = None
     framework_scale: float = 1.0
     scale: float = 1.0
     outside: list[OutsideTime] = []
@@ -141,17 +149,27 @@ class HeadlineScale(NamedTuple):
     split: HeadlineSplit  # what they add up to
     # of every place; they add up to `split.whole_ns` with the rows outside
     times: Mapping[SelfTimeKey, float]
-    # mean of the typical inferences of each process, in the order of the table; empty for a process without a
-    # measured inference
+    # times of each process, in the order of the table; empty for a process without a measured inference
     by_process: Sequence[Mapping[SelfTimeKey, float]]
+    # 10th and 90th percentile of the inferences that `times` are of, on the same scale; a place is missing that ran in
+    # fewer than ten, or whose mean a few of them dominate
+    spreads: Mapping[SelfTimeKey, tuple[float, float]]
     copies: Sequence[float]  # of inputs and outputs, in the same inferences; 0 where that is not known
 
-    def of(self, place: SelfTimeKey) -> float:
-        """What times of a place were multiplied by."""
-        return self.split.scale if place.framework is None else self.split.framework_scale
+    def of(self, key: SelfTimeKey) -> float:
+        """Return what times of a place were multiplied by."""
+        return self.split.scale if key.framework is None else self.split.framework_scale
 
 
-class _Chosen(NamedTuple):
+class TracedCallers(NamedTuple):
+    """What is known of the calls of the traced processes, warm-up included, in the order of the table."""
+
+    wall_ns: Sequence[Sequence[int]]  # durations as the caller saw them
+    # whether each was preempted; None where off-CPU time was not recorded
+    preempted: Sequence[Sequence[bool]] | None = None
+
+
+class _ChosenInferences(NamedTuple):
     """Weights of all inferences in the mean of their process, and what the processes' calls take by them."""
 
     weights: list[Floats]
@@ -165,35 +183,84 @@ class _Chosen(NamedTuple):
 def headline_scale(
     table: EventTable,
     untraced: Sequence[Floats] | None = None,
-    walls: Sequence[Sequence[int]] | None = None,
+    callers: TracedCallers | None = None,
     *,
     alone: bool = False,
 ) -> HeadlineScale:
-    """The scale of the headline: of a trace alone the mean of its inferences, else what sides are compared by."""
+    """Return the scale of the headline: of a trace alone the mean of its inferences, else what sides are compared by.
+
+    ``untraced``: durations by which each untraced process counts; ``callers``: what is known of the traced calls.
+    """
     if table.clock is not Clock.NS:
         untraced = None  # what the caller saw is in another unit
     mean = alone and not untraced
-    headline = _mean(table) if mean else typical(untraced or measured_durations(table))
-    called = _called(table, walls) if untraced else None
-    chosen = _all(table) if mean else _chosen(table, called, headline)
-    by_process = table.weighted_self_times(chosen.weights)
-    times = _of_all(table) if mean else _means([by_process[number] for number in chosen.processes])
-    own_copies = np.nan_to_num(chosen.calls - chosen.execute)
-    copies = max(0.0, float(own_copies[chosen.processes].mean())) if called is not None else 0.0
-    scaled = _scaled(times, copies, headline, ends=bool(untraced) and called is None)
+    headline = _mean_duration(table) if mean else typical(untraced or measured_durations(table))
+    called = _caller_durations(table, callers.wall_ns) if untraced and callers else None
+    preempted = _preempted_flags(table, callers.preempted) if callers else None
+    chosen = _choose_all(table) if mean else _choose_typical(table, called, preempted, headline)
+    samples = table.chosen_self_times(chosen.weights)
+    by_process = [{key: _place_time(part) for key, part in process.items()} for process in samples]
+    pooled = _pool_processes(samples, chosen.processes)
+    times = _mean_self_times(table) if mean else {key: _place_time(part) for key, part in pooled.items()}
+    process_copies = np.nan_to_num(chosen.calls - chosen.execute)
+    copies = max(0.0, float(process_copies[chosen.processes].mean())) if called is not None else 0.0
+    share = None if preempted is None else _preempted_share(table, preempted)
+    scaled = _scale_split(times, copies, headline, ends=bool(untraced) and called is None, preempted_share=share)
     split = msgspec.structs.replace(
         scaled,
         statistic="mean" if mean else PROCESS_MEDIANS,
-        outside=scaled.outside if called is None else [_copies(chosen, scaled, copies)],
+        preempted_share=share,
+        outside=scaled.outside if called is None else [_copies_row(chosen, scaled, copies)],
         estimate=chosen.estimate,
         split_inferences=chosen.inferences,
         split_processes=chosen.processes,
     )
-    found_scale = HeadlineScale(split, times, by_process, (own_copies * split.scale).tolist())
-    return found_scale._replace(
-        times={place: spent * found_scale.of(place) for place, spent in times.items()},
-        by_process=[{place: spent * found_scale.of(place) for place, spent in own.items()} for own in by_process],
+    unscaled = HeadlineScale(
+        split, times, by_process, _find_spreads(pooled, times), (process_copies * split.scale).tolist()
     )
+    return unscaled._replace(
+        times={key: spent * unscaled.of(key) for key, spent in times.items()},
+        by_process=[{key: spent * unscaled.of(key) for key, spent in process.items()} for process in by_process],
+        spreads={
+            key: (low * unscaled.of(key), high * unscaled.of(key)) for key, (low, high) in unscaled.spreads.items()
+        },
+    )
+
+
+def _pool_processes(
+    samples: Sequence[Mapping[SelfTimeKey, ChosenSelfTimes]], processes: Sequence[int]
+) -> dict[SelfTimeKey, ChosenSelfTimes]:
+    """Join the chosen inferences of processes; their weights together stay 1."""
+    places = dict.fromkeys(key for process in processes for key in samples[process])
+    pooled = {}
+    for key in places:
+        parts = [samples[process][key] for process in processes if key in samples[process]]
+        weight = sum(part.weight for part in parts) / len(processes)
+        pooled[key] = ChosenSelfTimes(np.concatenate([part.samples for part in parts]), weight)
+    return pooled
+
+
+def _place_time(chosen: ChosenSelfTimes) -> float:
+    """Return the self time per inference: the mean without the shortest and longest tenth; the mean of fewer than ten.
+
+    What is left out is a place that was interrupted though its inference as a whole was typical.
+    """
+    samples = np.sort(chosen.samples)
+    cut = math.ceil((len(samples) - 1) / 10) if len(samples) >= _LEAST_FOR_TENTHS else 0
+    return float(samples[cut : len(samples) - cut].mean()) * chosen.weight
+
+
+def _find_spreads(
+    pooled: Mapping[SelfTimeKey, ChosenSelfTimes], times: Mapping[SelfTimeKey, float]
+) -> dict[SelfTimeKey, tuple[float, float]]:
+    """Return the 10th and 90th percentile by place, in which its time lies; without a place whose time does not."""
+    spreads = {}
+    for key, chosen in pooled.items():
+        if len(chosen.samples) >= _LEAST_FOR_TENTHS:
+            low, high = (np.quantile(chosen.samples, (0.1, 0.9)) * chosen.weight).tolist()
+            if low * (1 - _EXACT) <= times[key] <= high * (1 + _EXACT):
+                spreads[key] = (min(low, times[key]), max(high, times[key]))
+    return spreads
 
 
 def measured_durations(table: EventTable) -> list[Floats]:
@@ -220,14 +287,16 @@ def counted(durations: Sequence[int] | Ints, methods: Sequence[int] | Ints, kept
     return np.array([sum(share * process_median(np.sort(own)) for share, own in zip(shares, medians, strict=True))])
 
 
-def _scaled(times: Mapping[SelfTimeKey, float], copies: float, headline: float, *, ends: bool) -> HeadlineSplit:
+def _scale_split(
+    times: Mapping[SelfTimeKey, float], copies: float, headline: float, *, ends: bool, preempted_share: float | None
+) -> HeadlineSplit:
     """What makes the times add up to the headline; ``ends``: the caller's view of traced calls is not known."""
-    framework = sum(spent for place, spent in times.items() if place.framework is not None)
+    framework = sum(spent for key, spent in times.items() if key.framework is not None)
     traced = sum(times.values()) + copies
     if headline <= 0 or traced <= 0:
         return HeadlineSplit(headline, timed=headline > 0 or traced <= 0)
     factor = traced / headline
-    if factor > MOST_TRACED or (factor < LEAST_TRACED and not ends):
+    if factor > MOST_TRACED or (factor < LEAST_TRACED and not ends) or (preempted_share or 0) > MOST_PREEMPTED:
         return HeadlineSplit(headline, factor=factor, timed=False)
     if factor <= 1 and ends:
         text = "latency minus Method::execute of traced runs; the callers' times are unknown"
@@ -249,6 +318,12 @@ def not_timed_warning(split: HeadlineSplit) -> TraceWarning | None:
     """Why a split has shares of the traced call and no times; None when it has times."""
     if split.timed or split.headline_ns <= 0:
         return None
+    if split.preempted_share is not None and split.preempted_share > MOST_PREEMPTED:
+        message = (
+            f"{share_text(split.preempted_share)} of the traced inferences were preempted; "
+            "the split shows shares of the traced call, not times"
+        )
+        return TraceWarning(NOT_TIMED, message, "rerun on a quiet machine")
     message = (
         f"traced inferences take {time_text(split.whole_ns)}, {ratio_text(split.factor)} the untraced latency of "
         f"{time_text(split.headline_ns)}; the split shows shares of the traced call, not times: "
@@ -262,7 +337,7 @@ def not_timed_warning(split: HeadlineSplit) -> TraceWarning | None:
     return TraceWarning(NOT_TIMED, message, hint)
 
 
-def _called(table: EventTable, walls: Sequence[Sequence[int]] | None) -> list[Floats] | None:
+def _caller_durations(table: EventTable, walls: Sequence[Sequence[int]] | None) -> list[Floats] | None:
     """What the caller saw of every inference; None unless that is known of all, in the unit of the trace."""
     inferences = table.inference_times()
     counts = np.bincount(inferences.process, minlength=table.processes).tolist()
@@ -276,37 +351,59 @@ def _called(table: EventTable, walls: Sequence[Sequence[int]] | None) -> list[Fl
     return called
 
 
-def _chosen(table: EventTable, called: Sequence[Floats] | None, headline: float) -> _Chosen:
-    """What was not disturbed: the middle half of each process's inferences, the processes nearest to the headline."""
+def _preempted_flags(table: EventTable, preempted: Sequence[Sequence[bool]] | None) -> list[Flags] | None:
+    """Return of every inference whether it was preempted; None unless that is known of all."""
+    inferences = table.inference_times()
+    counts = np.bincount(inferences.process, minlength=table.processes).tolist()
+    if preempted is None or [len(own) for own in preempted] != counts:
+        return None
+    return [np.asarray(own, np.bool_) for own in preempted]
+
+
+def _preempted_share(table: EventTable, preempted: Sequence[Flags]) -> float:
+    """Return the share of the measured inferences that were preempted."""
+    return float(np.concatenate(preempted)[~table.inference_times().warmup].mean())
+
+
+def _choose_typical(
+    table: EventTable, called: Sequence[Floats] | None, preempted: Sequence[Flags] | None, headline: float
+) -> _ChosenInferences:
+    """Choose the middle half of each process's inferences, of the half of the processes nearest to the headline."""
     inferences = table.inference_times()
     weights, execute, calls = [], np.full(table.processes, np.nan), np.full(table.processes, np.nan)
     counts = [0] * table.processes
     for process in range(table.processes):
-        own = inferences.process == process
-        inside = inferences.duration[own].astype(np.float64)
-        whole = called[process] if called else inside
-        each = _typical(whole, inferences.method.codes[own], ~inferences.warmup[own])
-        weights.append(each)
-        counts[process] = int((each > 0).sum())
+        rows = inferences.process == process
+        execute_ns = inferences.duration[rows].astype(np.float64)
+        call_ns = called[process] if called else execute_ns
+        measured = ~inferences.warmup[rows]
+        if preempted is not None and np.any(measured & ~preempted[process]):
+            measured &= ~preempted[process]
+        process_weights = _typical_weights(call_ns, inferences.method.codes[rows], measured)
+        weights.append(process_weights)
+        counts[process] = int((process_weights > 0).sum())
         if counts[process]:
-            execute[process], calls[process] = each @ inside, each @ whole
-    measured = [process for process in range(table.processes) if counts[process]]
-    kept = measured
-    if len(measured) > FEW:
-        by_distance = sorted(measured, key=lambda process: abs(calls[process] - headline))
-        kept = sorted(by_distance[: (len(measured) + 1) // 2])
-    all_of = "all" if kept == measured else f"{len(kept)} of {len(measured)}"
-    nearest = "" if kept == measured else ", those whose calls are nearest to the headline"
-    estimate = f"mean of the middle half of each process's inferences, of {all_of} traced processes{nearest}"
-    return _Chosen(weights, execute, calls, kept, sum(counts[process] for process in kept), estimate)
+            execute[process], calls[process] = process_weights @ execute_ns, process_weights @ call_ns
+    measured_processes = [process for process in range(table.processes) if counts[process]]
+    chosen = measured_processes
+    if len(chosen) > FEW:
+        by_distance = sorted(chosen, key=lambda process: abs(calls[process] - headline))
+        chosen = sorted(by_distance[: (len(chosen) + 1) // 2])
+    all_of = "all" if chosen == measured_processes else f"{len(chosen)} of {len(measured_processes)}"
+    nearest = "" if chosen == measured_processes else ", those whose calls are nearest to the headline"
+    estimate = (
+        f"mean of the middle half of each process's inferences, of {all_of} traced processes{nearest}, without the "
+        "shortest and longest tenth of each operator"
+    )
+    return _ChosenInferences(weights, execute, calls, chosen, sum(counts[process] for process in chosen), estimate)
 
 
-def _mean(table: EventTable) -> float:
+def _mean_duration(table: EventTable) -> float:
     inferences = table.inference_times()
     return float(inferences.duration[~inferences.warmup].mean())
 
 
-def _all(table: EventTable) -> _Chosen:
+def _choose_all(table: EventTable) -> _ChosenInferences:
     """Every measured inference."""
     inferences = table.inference_times()
     weights, kept, execute = [], [], np.full(table.processes, np.nan)
@@ -316,26 +413,22 @@ def _all(table: EventTable) -> _Chosen:
         if measured.any():
             kept.append(process)
             execute[process] = weights[-1] @ inferences.duration[inferences.process == process]
-    return _Chosen(weights, execute, execute, kept, int((~inferences.warmup).sum()), "mean of all traced inferences")
+    return _ChosenInferences(
+        weights, execute, execute, kept, int((~inferences.warmup).sum()), "mean of all traced inferences"
+    )
 
 
-def _of_all(table: EventTable) -> dict[SelfTimeKey, float]:
+def _mean_self_times(table: EventTable) -> dict[SelfTimeKey, float]:
     """Mean self time of every measured inference by place."""
     count = int((~table.inference_times().warmup).sum())
     spent: dict[SelfTimeKey, int] = {}
     for process in table.self_times:
-        for place, self_times in process.items():
-            spent[place] = spent.get(place, 0) + self_times.self_time
-    return {place: total / count for place, total in spent.items()}
+        for key, self_times in process.items():
+            spent[key] = spent.get(key, 0) + self_times.self_time
+    return {key: total / count for key, total in spent.items()}
 
 
-def _means(processes: Sequence[Mapping[SelfTimeKey, float]]) -> dict[SelfTimeKey, float]:
-    """The mean over processes of each place; one that a process lacks took no time there."""
-    places = dict.fromkeys(place for own in processes for place in own)
-    return {place: sum(own.get(place, 0.0) for own in processes) / len(processes) for place in places}
-
-
-def _typical(durations: Floats, methods: Ints, measured: NDArray[np.bool_]) -> Floats:
+def _typical_weights(durations: Floats, methods: Ints, measured: Flags) -> Floats:
     """Weights of a process's inferences that add up to 1: the middle half of each method's, a method by its calls."""
     weights = np.zeros(len(durations))
     total = int(measured.sum())
@@ -347,7 +440,7 @@ def _typical(durations: Floats, methods: Ints, measured: NDArray[np.bool_]) -> F
     return weights
 
 
-def _copies(chosen: _Chosen, split: HeadlineSplit, copies: float) -> OutsideTime:
+def _copies_row(chosen: _ChosenInferences, split: HeadlineSplit, copies: float) -> OutsideTime:
     """Copies of inputs and outputs as they were measured."""
     each = (chosen.calls - chosen.execute)[chosen.processes]
     effect = paired_effects(each[:, None], np.zeros((len(each), 1)))[0]

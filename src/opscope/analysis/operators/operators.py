@@ -8,7 +8,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 import msgspec
-import numpy as np
 
 from opscope.analysis.operators.headline import TimeShare, headline_scale
 from opscope.core.grouping import grouped
@@ -94,7 +93,6 @@ class OperatorFacts(KnownOperator, frozen=True, kw_only=True):
     operator_class: OperatorClass | None = None  # category and kind by the program; None where only the name tells
     cost: Cost | None = None  # of one call; None when not known, and likewise below
     elements: int | None = None  # of its first input, or of its output when that is larger; of one call
-    taps: int | None = None  # positions of a depthwise filter
     sme: Eligibility | None = None  # whether XNNPACK can run it with SME; None when it is not a product, or not known
     # what it does for an attention as a kernel outside of delegates; None for all others
     attention: AttentionPart | None = None
@@ -141,8 +139,8 @@ class Operator(KnownOperator, frozen=True):
         weight_bytes: the part of ``bytes`` that is weights.
         gmacs: multiply-accumulates per traced ns, as [least, most] of the times that are possible; null without either.
         gbytes: bytes per traced ns, likewise.
-        p10_ns: a tenth of the measured traced inferences in which it ran took less, on the scale of ``time_ns``; null
-            without times, and with fewer than ten inferences.
+        p10_ns: a tenth of the inferences that ``time_ns`` is of took less, on its scale; null without times, with fewer
+            than ten inferences in which it ran, and where a few inferences dominate the mean of a trace alone.
         p90_ns: a tenth took more, likewise.
     """
 
@@ -233,7 +231,6 @@ def _facts(known: Mapping[OperatorKey, OperatorFacts], place: SelfTimeKey) -> Op
 
 
 _NOTHING = OperatorFacts()
-_LEAST_FOR_TENTHS = 10
 
 
 def _operator(place: SelfTimeKey, spent: SelfTimes, count: int, facts: OperatorFacts, scale: HeadlineScale) -> Operator:
@@ -242,7 +239,7 @@ def _operator(place: SelfTimeKey, spent: SelfTimes, count: int, facts: OperatorF
     calls, traced_ns, uncertainty = spent.events / count, spent.self_time / count, spent.unresolved / count
     on_scale = scale.times.get(place, 0.0)  # other inferences than the typical ones may be all that ran it
     macs, flops, moved, weights = _costs(facts, calls)
-    p10_ns, p90_ns = _spread(spent, count, scale.of(place)) if scale.split.timed else (None, None)
+    p10_ns, p90_ns = scale.spreads.get(place, (None, None)) if scale.split.timed else (None, None)
     return Operator(
         method=place.method or UNKNOWN_METHOD,
         instruction=place.instruction,
@@ -266,15 +263,6 @@ def _operator(place: SelfTimeKey, spent: SelfTimes, count: int, facts: OperatorF
         p90_ns=p90_ns,
         **{field: getattr(facts, field) for field in KnownOperator.__struct_fields__},
     )
-
-
-def _spread(spent: SelfTimes, count: int, scale: float) -> tuple[float, float] | tuple[None, None]:
-    """10th and 90th percentile of the inferences in which an operator ran, as it counts in the mean of all."""
-    each = np.concatenate(spent.each)
-    if len(each) < _LEAST_FOR_TENTHS:
-        return None, None
-    low, high = np.quantile(each, (0.1, 0.9)) * (scale * len(each) / count)
-    return float(low), float(high)
 
 
 def _costs(facts: OperatorFacts, calls: float) -> tuple[int | None, int | None, int | None, int | None]:

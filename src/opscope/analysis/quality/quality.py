@@ -56,17 +56,20 @@ class QualityEvidence(NamedTuple):
     # why outputs of variants disagree; empty when they agree, None when they were not compared
     outputs: str | None = None
     tracing: float | None = None  # largest ratio of a traced to an untraced call; None when that is not known
+    same_program: bool = True  # whether all variants ran one program, so that their outputs have to agree
 
 
 def evidence_of(
     variants: Mapping[str, tuple[Latency, Untraced | None]],
     verdicts: Mapping[str, EndToEnd] | None = None,
     outputs: str | None = None,
+    *,
+    same_program: bool = True,
 ) -> QualityEvidence:
-    """What there is to judge by; of each variant the untraced latency where there is one, else the traced."""
+    """Collect what there is to judge by; of each variant the untraced latency if there is one, else the traced."""
     costs = [untraced.tracing.ratio for _, untraced in variants.values() if untraced and untraced.tracing]
     rows = [timed(name, untraced.latency if untraced else traced) for name, (traced, untraced) in variants.items()]
-    return QualityEvidence(rows, verdicts or {}, outputs, max(costs, default=None))
+    return QualityEvidence(rows, verdicts or {}, outputs, max(costs, default=None), same_program)
 
 
 def timed(name: str, latency: Latency) -> Timed:
@@ -272,15 +275,16 @@ def enough_runs(evidence: QualityEvidence) -> Message:
 
 @declare_rule()
 def outputs_alike(evidence: QualityEvidence) -> Message:
-    """Variants that compute different results."""
+    """Variants that compute different results; a difference between two programs may be intended."""
     check = "outputs_alike"
     if evidence.outputs is None:
         return not_checked(check, "outputs were not compared")
     if not evidence.outputs:
         return passed(check, "all variants compute the same results")
-    return concern(
-        check, Grade.DO_NOT_TRUST, evidence.outputs, "compare both with the eager model to find which is wrong"
-    )
+    if not evidence.same_program:
+        return concern(check, Grade.USABLE, evidence.outputs, "compare the accuracy of both programs (--inputs)")
+    advice = "compare both with the eager model to find which is wrong"
+    return concern(check, Grade.DO_NOT_TRUST, evidence.outputs, advice)
 
 
 @declare_rule(TRACING=TRACING)

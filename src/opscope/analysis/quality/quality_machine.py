@@ -43,10 +43,13 @@ class Circumstances(NamedTuple):
     thermal_status: int | None = None
     # lowest and highest limit of the same CPU's clock, of the one whose limit fell most
     limit_mhz: tuple[float, float] | None = None
+    speed_limit: float | None = None  # macOS: lowest share of their speed that the CPUs were held to for heat
+    low_power: bool | None = None  # macOS: whether the low power mode was on at any time
     steal: float | None = None  # part of the time of the CPUs that a hypervisor took, while inferences were measured
     # whether the machine was kept from other runs of opscope, as far as these knew; None where that is not known
     locked: bool | None = None
     beside: tuple[str, ...] = ()  # other runs of opscope that measured there at the same time
+    off_cpu_recorded: bool = False  # whether every process tells how long its calls were kept off the CPU
 
 
 def examine_machine(circumstances: Circumstances) -> list[Message]:
@@ -55,7 +58,13 @@ def examine_machine(circumstances: Circumstances) -> list[Message]:
         return [concern("real_cpu", Grade.DO_NOT_TRUST, EMULATED, ON_THE_DEVICE), *asked([complete], circumstances)]
     if not circumstances.known:
         return [*asked([complete], circumstances), not_checked("machine", "the machine and its load are not known")]
-    own = [not_throttled] if circumstances.thermal_status is not None or circumstances.limit_mhz is not None else []
+    throttling = (
+        circumstances.thermal_status,
+        circumstances.limit_mhz,
+        circumstances.speed_limit,
+        circumstances.low_power,
+    )
+    own = [not_throttled] if any(state is not None for state in throttling) else []
     own += [one_run] if circumstances.locked is not None or circumstances.beside else []
     return asked([*CHECKS, *own], circumstances)
 
@@ -79,13 +88,15 @@ def complete(circumstances: Circumstances) -> Message:
 
 @declare_rule(LOAD=LOAD)
 def idle(circumstances: Circumstances) -> Message:
-    """Other programs that were running."""
+    """Other programs that were running; their effect on the inferences is a check of its own if it was recorded."""
     check = "idle"
     if circumstances.load is None or circumstances.usable_cpus is None:
         return not_checked(check, "the load of the machine cannot be read")
     cpus = circumstances.usable_cpus[0]
     figures = f"the load average reached {circumstances.load:.1f} on {counted_text(cpus, 'CPU')}"
     grade = beyond(circumstances.load / cpus, LOAD)
+    if circumstances.off_cpu_recorded and grade is Grade.DO_NOT_TRUST:
+        grade = Grade.USABLE
     return graded(check, grade, figures, "close other programs and rerun", ": other programs were running")
 
 
@@ -148,7 +159,7 @@ def cool(circumstances: Circumstances) -> Message:
 
 @declare_rule(THROTTLING=THROTTLING)
 def not_throttled(circumstances: Circumstances) -> Message:
-    """Throttling that an Android device reports; checked only on devices that report it."""
+    """Throttling that an Android device or macOS reports; checked only on machines that report it."""
     check = "not_throttled"
     if circumstances.thermal_status is not None and circumstances.thermal_status >= THROTTLING:
         text = f"the device reported thermal status {circumstances.thermal_status}: it throttles"
@@ -157,6 +168,13 @@ def not_throttled(circumstances: Circumstances) -> Message:
         low, high = circumstances.limit_mhz
         text = f"a CPU's clock limit fell from {high:.0f} to {low:.0f} MHz"
         return concern(check, Grade.USABLE, text, "let it cool between rounds, or plug it in")
+    if circumstances.speed_limit is not None and circumstances.speed_limit < 1:
+        text = f"macOS held the CPUs to {share_text(circumstances.speed_limit)} of their speed for heat"
+        return concern(check, Grade.DO_NOT_TRUST, text, "let it cool, and pause between processes")
+    if circumstances.low_power:
+        return concern(
+            check, Grade.USABLE, "the low power mode of macOS was on", "switch it off: pmset -a lowpowermode 0"
+        )
     return passed(check, "the device reported no throttling")
 
 

@@ -16,6 +16,7 @@ from opscope.core.grouping import grouped
 from opscope.core.stats.effect import Verdict
 from opscope.core.table.places import operator_key
 from opscope.core.units import counted_text, interval_text, rate_text, ratio_text, share_text, time_text
+from opscope.program.ceilings import computing_types
 from opscope.program.operators.kinds import Category
 from opscope.program.operators.taxonomy import FRAMEWORK
 from opscope.program.partition.verdicts import SmeSupport as Eligible
@@ -33,39 +34,39 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from opscope.analysis.compare.compare import EndToEnd
-    from opscope.program.ceilings import Ceilings, KernelUse
+    from opscope.program.ceilings import Ceilings
 
 
 HEAVY = (Category.CONVOLUTION, Category.GEMM)
 """Categories that matrix units and wide vectors are made for."""
 LEAST_GAIN = NOT_FASTER
-"""Kernels whose ceiling is not so many times the other one are no faster; where it comes from: docs/design/rules.md."""
+"""A number type whose ceiling is not so many times the other one is no faster; see docs/design/rules.md."""
 _NAMED = 3
 _GIGA = 1e9
 
 
 class KernelGain(NamedTuple):
-    """Ceilings of one class of kernels in both variants."""
+    """Ceilings of one number type in both variants."""
 
-    kernels: str  # number type and class
+    dtype: str  # number type
     baseline_per_s: float  # best rate without what was switched, in multiply-accumulates
     candidate_per_s: float  # with it
-    time_ns: float  # what the candidate's operators that run such kernels take in an inference
+    time_ns: float  # what the candidate's operators of it take in an inference
 
     @property
     def ratio(self) -> float:
-        """How many times as fast the kernels are with it."""
+        """How many times as fast the CPU is with it."""
         return self.candidate_per_s / self.baseline_per_s
 
     @property
     def faster(self) -> bool:
-        """Whether the library has faster kernels with it."""
+        """Whether the CPU computes the type faster with it."""
         return self.ratio >= LEAST_GAIN
 
     def text(self) -> str:
         """Both ceilings in words."""
         without, with_it = (rate_text(rate / _GIGA) for rate in (self.baseline_per_s, self.candidate_per_s))
-        return f"{self.kernels}: {without} GMAC/s without, {with_it} with"
+        return f"{self.dtype}: {without} GMAC/s without, {with_it} with"
 
 
 def switched_text(pair: PairEvidence) -> str:
@@ -96,45 +97,43 @@ def heavy_operators(pair: PairEvidence) -> list[Operator]:
 
 
 def kernel_gains(pair: PairEvidence, operators: Iterable[Operator]) -> list[KernelGain]:
-    """Ceilings of the kernels of these operators in both variants, those that take most first.
+    """Ceilings of the number types of these operators in both variants, those that take most first.
 
-    Empty where the ceilings of one variant were not measured, or none is of these kernels.
+    Empty where the ceilings of one variant were not measured, or there is none of these types.
     """
     baseline, candidate = pair.ceilings
     if baseline is None or candidate is None:
         return []
-    own = {use: rows for use, rows in grouped(operators, delegated_kernels).items() if use is not None}
-    gains = [_gain(use, rows, baseline, candidate) for use, rows in own.items()]
+    own = {dtype: rows for dtype, rows in grouped(operators, _number_type).items() if dtype is not None}
+    gains = [_gain(dtype, time_of(rows), baseline, candidate) for dtype, rows in own.items()]
     return sorted((gain for gain in gains if gain), key=lambda gain: -gain.time_ns)
 
 
-def _gain(use: KernelUse, rows: Sequence[Operator], baseline: Ceilings, candidate: Ceilings) -> KernelGain | None:
-    pair = [ceilings.mac_ceiling(use.dtype, use.kernel) for ceilings in (baseline, candidate)]
-    before, after = (ceiling.rate if ceiling else None for ceiling in pair)
+def _number_type(operator: Operator) -> str | None:
+    use = delegated_kernels(operator)
+    return use.dtype if use else None
+
+
+def _gain(dtype: str, time_ns: float, baseline: Ceilings, candidate: Ceilings) -> KernelGain | None:
+    before, after = (ceilings.mac_ceiling(dtype) for ceilings in (baseline, candidate))
     if before is None or after is None:
         return None
-    time = time_of(rows)
-    return KernelGain(f"{use.dtype} {use.kernel.value}", before.best, after.best, time)
+    return KernelGain(dtype, before.rate.best, after.rate.best, time_ns)
 
 
 def other_gains(pair: PairEvidence, used: Iterable[KernelGain]) -> list[KernelGain]:
-    """Kernels that are faster with what was switched, of types and classes that no operator uses; best first."""
+    """Number types that the CPU computes faster with what was switched, and no operator uses; best first."""
     baseline, candidate = pair.ceilings
     if baseline is None or candidate is None:
         return []
-    known = {gain.kernels for gain in used}
-    before = {(ceiling.dtype, ceiling.kernel, ceiling.taps): ceiling.rate for ceiling in baseline.compute}
-    gains = [
-        KernelGain(f"{ceiling.dtype} {ceiling.kernel.value}", lower.best, ceiling.rate.best, 0.0)
-        for ceiling in candidate.compute
-        if ceiling.rate and (lower := before.get((ceiling.dtype, ceiling.kernel, ceiling.taps)))
-    ]
-    others = [gain for gain in gains if gain.faster and gain.kernels not in known]
-    return sorted(others, key=lambda gain: -gain.ratio)
+    known = {computed for gain in used for computed in computing_types(gain.dtype)}
+    dtypes = dict.fromkeys(ceiling.dtype for ceiling in candidate.compute if ceiling.dtype not in known)
+    gains = [_gain(dtype, 0.0, baseline, candidate) for dtype in dtypes]
+    return sorted((gain for gain in gains if gain and gain.faster), key=lambda gain: -gain.ratio)
 
 
 def gains_text(gains: Sequence[KernelGain]) -> str:
-    """The ceilings of some kernels in words."""
+    """The ceilings of some number types in words."""
     return "; ".join(gain.text() for gain in gains[:_NAMED])
 
 
@@ -313,23 +312,26 @@ def _structural_cause(pair: PairEvidence) -> _Cause | None:
 
 
 def _from_ceilings(pair: PairEvidence, gains: Sequence[KernelGain]) -> _Cause:
-    """What the ceilings of both variants tell: whether the library has faster kernels for what ran."""
+    """What the ceilings of both variants tell: whether this CPU computes these number types faster."""
     what = switched_text(pair)
     if not gains:
-        step = "measure the ceilings of both variants (leave out --no-ceilings): they show whether faster kernels exist"
-        unknown = "unknown whether the library has faster kernels for them: ceilings of both variants were not measured"
+        step = "measure the ceilings of both variants (leave out --no-ceilings): they show what this CPU gains by it"
+        unknown = "unknown whether this CPU could run them faster: ceilings of both variants were not measured"
         return Severity.MEDIUM, f"{what} makes no difference", unknown, step
     if any(gain.faster for gain in gains):
-        title = f"The library has faster kernels with {what}, but this model gains nothing from them"
-        step = "see the roofline for what limits these operators: memory, or too little work per call"
+        title = f"This CPU is faster with {what}, but this model gains nothing from it"
+        step = (
+            f"check that the library has kernels for {what} (`opscope kernels`), and see the roofline for what limits "
+            "these operators: memory, or too little work per call"
+        )
         return Severity.MEDIUM, title, f"ceilings: {gains_text(gains)}", step
     others = other_gains(pair, gains)
-    title = f"The library has no faster kernels with {what} for this model's operators"
+    title = f"This CPU computes the number types of this model no faster with {what}"
     why = f"ceilings: {gains_text(gains)}"
     if others:
-        step = f"compare with another number type; with {what} the same library is faster in {gains_text(others)}"
+        step = f"compare with another number type; with {what} this CPU is faster in {gains_text(others)}"
         return Severity.HIGH, title, why, step
-    step = f"rebuild the library with kernels for {what}: none of its ceilings is higher with it"
+    step = f"choose another accelerator: no ceiling of this CPU is higher with {what}"
     return Severity.HIGH, title, why, step
 
 

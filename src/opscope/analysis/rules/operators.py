@@ -158,7 +158,7 @@ def _limits_text(pair: PairEvidence, members: Sequence[OperatorChange]) -> str:
 
 
 def _unhelped_step(pair: PairEvidence, members: Sequence[OperatorChange]) -> str:
-    """What helps by what limits them: memory, their kernels' own ceiling, or shapes that suit no kernel."""
+    """What helps by what limits them: memory, the ceiling of their number type, or shapes that suit no kernel."""
     placed = pair.evidence.placements() if pair.evidence else {}
     bounds = [placed[place].bound for place in places(members) if place in placed]
     reached = _reached(pair, members)
@@ -168,17 +168,17 @@ def _unhelped_step(pair: PairEvidence, members: Sequence[OperatorChange]) -> str
     less = "fewer channels" if is_quantised(_candidates(pair, members)) else "int8 or fewer channels"
     if gains and not any(gain.faster for gain in gains):
         ceilings = gains_text(gains)
-        return f"the library has no faster kernels for them ({ceilings}): give them less to do, with {less}"
+        return f"this CPU computes them no faster ({ceilings}): give them less to do, with {less}"
     if reached is not None and reached >= NEAR_CEILING:
-        return f"they run near the ceilings of their kernels: give them less to do, with {less}"
+        return f"they run near their ceilings: give them less to do, with {less}"
     if gains:
         return (
-            f"the library has faster kernels ({gains_text(gains)}): small shapes gain least, so use fewer, larger ones"
+            f"this CPU could run them faster ({gains_text(gains)}): small shapes gain least, so use fewer, larger ones"
         )
     if SME & set(pair.switched or ()):
         return "SME can run them: check the kernel log for KleidiAI kernels, and check the shapes"
     types = number_types(_candidates(pair, members)) or "these number types"
-    without = f"unknown whether the library has faster {types} kernels with {switched_text(pair)}"
+    without = f"unknown whether this CPU computes {types} faster with {switched_text(pair)}"
     other = "or export the model in another type and compare"
     return f"{without}: measure the ceilings of both variants (leave out --no-ceilings), {other}"
 

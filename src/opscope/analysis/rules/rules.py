@@ -13,6 +13,7 @@ import msgspec
 
 from opscope.analysis.findings.message import (
     Message,
+    MessageKind,
     Saving,
     Severity,
     finding,
@@ -257,12 +258,17 @@ LATENCY_EXPERIMENT_RULES = (thread_count,)
 """Of each, those that need no split into operators."""
 DECISIVE = ("outputs_agree", "runner_build", "nothing_delegated", "silent_delegate", "acceleration_unused")
 """Rules whose findings make others meaningless: they are told first."""
+STRUCTURAL = (
+    *("portable_operators", "attention_masking", "unrolled_recurrence", "layout_tax", "layout_churn"),
+    *("fragmentation", "quantisation_overhead", "unfused_operators", "sme_number_types"),
+)
+"""Rules whose findings rest on which operators run where: of disturbed times they have shares, and no savings."""
 
 
 def examine(evidence: Evidence) -> tuple[list[Message], list[Message]]:
     """Apply the rules for one variant; findings come most severe first, then by what they would save.
 
-    Of times that other processes disturbed no rule is asked, only whether delegates ran at all.
+    Of times that other processes disturbed only rules on structure are asked.
     """
     rules = RULES if evidence.split else LATENCY_RULES
     others = of_plug_ins(evidence) if evidence.split else []
@@ -289,12 +295,17 @@ def examine_experiment(experiment: ExperimentEvidence) -> tuple[list[Message], l
 def _messages(
     rules: Iterable[Callable[[Subject], Message]], subject: Subject, disturbed: str | None
 ) -> Iterator[Message]:
-    """What rules say; of disturbed times only those whose findings make others meaningless."""
+    """Ask rules. If the times are disturbed, only decisive rules and rules on structure; the latter without savings."""
     for rule in rules:
-        if disturbed and rule_of(rule).name not in DECISIVE:
-            yield not_checked(rule_of(rule).name, disturbed)
-        else:
-            yield from asked([rule], subject)
+        name = rule_of(rule).name
+        if disturbed and name not in {*DECISIVE, *STRUCTURAL}:
+            yield not_checked(name, disturbed)
+            continue
+        (message,) = asked([rule], subject)
+        if disturbed and name in STRUCTURAL and message.kind is MessageKind.FINDING:
+            basis = f"not reported: {disturbed}"
+            message = msgspec.structs.replace(message, saving_ns=None, saving_ci95_ns=None, saving_basis=basis)
+        yield message
 
 
 def merged(

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, TypeAlias
 
 import typer
 
-from opscope.cli.output import STANDARD_OUTPUT, note_unhashed, notice, output_target, say, show, write
+from opscope.cli.output import STANDARD_OUTPUT, notice, output_target, say, show, write
 from opscope.core.printable import shell_command
 
 if TYPE_CHECKING:
@@ -105,16 +105,20 @@ def measured(
                 notify=notice,
             )
     except (KeyboardInterrupt, InterruptedRunError):
-        words = ["opscope", "profile", candidate, "--against", against, "--out", str(out), "--resume"]
+        words = ["opscope", "check", candidate, "--against", against]
         raise InterruptedRunError(
             "interrupted; what was finished is kept", where=out, hint=resume_hint(out, words)
         ) from None
 
 
 def resume_hint(out: Path, words: Sequence[str]) -> str:
-    """How an interrupted run goes on."""
-    begun = (out / "manifest.json").exists()
-    return f"finish it with: {shell_command(words)}" if begun else "nothing was measured yet"
+    """Return the command that finishes an interrupted run, from the words that began it."""
+    from opscope.bundle.bundle import Bundle, is_bundle
+
+    if not is_bundle(out):
+        return "nothing was measured yet"
+    words = [*words, "--out", str(out), *Bundle.open(out).manifest.words_of_target, "--resume"]
+    return f"finish it with: {shell_command(words)}"
 
 
 def refuse(options: Mapping[str, object], problem: str, hint: str) -> None:
@@ -159,7 +163,6 @@ def tell(found: Decision[Any], where: str, how: GateOutputs) -> None:
     _write(decision, text, how)
     if not how.quiet and STANDARD_OUTPUT not in {how.json, how.markdown, how.junit, how.annotations}:
         show(gate_summary(decision, text))
-        note_unhashed(how.sides)
     if error := refusal(decision, where, text.problem):
         raise error
     if decision.outcome is not Outcome.PASSED:

@@ -46,14 +46,25 @@ NOTHING_GIVEN = GivenSettings({})
 
 
 def with_settings(
-    only: Collection[str] | None = None, group: str = ""
+    only: Collection[str] | None = None,
+    *,
+    without: Collection[str] = (),
+    common: Collection[str] | None = None,
+    group: str = "",
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Give a command an option for each setting, in place of its parameter ``asked``, which holds what was given.
 
-    ``only`` names the settings; ``group`` is the one in which the help shows them, where not each in its own.
+    Args:
+        only: settings that get an option; None: all.
+        without: settings that get none.
+        common: settings that ``--help`` shows; None: those that say so themselves.
+        group: heading in the help for all of them; empty: each has its own.
     """
-    names = sorted(OPTIONS if only is None else only, key=lambda name: (name != _FIRST, list(OPTIONS).index(name)))
-    made = [_parameter(name, OPTIONS[name], group) for name in names]
+    options = {name: OPTIONS[name] for name in OPTIONS if name not in without and (only is None or name in only)}
+    if common is not None:
+        options = {name: option._replace(common=name in common) for name, option in options.items()}
+    names = sorted(options, key=lambda name: (name != _FIRST, list(options).index(name)))
+    made = [_parameter(name, options[name], group) for name in names]
 
     def decorated(command: Callable[..., None]) -> Callable[..., None]:
         # Python 3.10's get_type_hints would hide what typer looks for behind an Optional wherever a default is None.

@@ -134,14 +134,6 @@ def unpaired_effects(baseline: Floats, candidate: Floats) -> list[Effect]:
     return _effects(estimate, low, high, p_values, detectable, smallest)
 
 
-def unpaired_interval(baseline: Floats, candidate: Floats) -> tuple[float, float] | None:
-    """The 95 % interval of :func:`unpaired_effects` for one quantity, without its test; None with too few processes."""
-    if min(len(baseline), len(candidate)) < 2:  # noqa: PLR2004 - one number has no spread
-        return None
-    low, high = _unpaired_ends(baseline[:, None], candidate[:, None])
-    return float(low[0]), float(high[0])
-
-
 def adjust_for_many(p_values: list[float]) -> list[float]:
     """P-values corrected so that, of the differences called, at most the stated share is expected to be false.
 

@@ -27,8 +27,6 @@ CONFIRMING = 3
 """Newest runs that may confirm one another: one is judged by itself, two and three by the least of them."""
 SHORTEST = FEWEST + CONFIRMING
 """Runs of a series below which nothing is said of it."""
-FEWEST_IN_COMMON = 3
-"""Series of a group below which they have nothing in common that could be told from each by itself."""
 _FINEST = 0.001
 """Scatter below which no series is taken to be: a clock of whole microseconds can show none at all. Chosen."""
 _MEDIAN_VARIANCE = math.pi / 2
@@ -256,7 +254,7 @@ class JudgedSeries(NamedTuple):
         return [tail.distance(probability / CONFIRMING) * middle for tail in self.tails]
 
 
-def judge_newest(logs: Floats, changed: Flags | None = None) -> JudgedSeries:
+def judge_newest(logs: Floats) -> JudgedSeries:
     """Compare the newest runs of each series with its level, and what they show with what noise alone shows.
 
     Each series is looked at three times: the newest run by itself, and the least of the two and of the three newest
@@ -266,7 +264,7 @@ def judge_newest(logs: Floats, changed: Flags | None = None) -> JudgedSeries:
     """
     series_levels = levels(logs)
     runs, before = newest_runs(logs, series_levels), replay(logs, series_levels)
-    lasting = before.lasting_changes() if changed is None else before.lasting_changes() | changed
+    lasting = before.lasting_changes()
     null = before.noise(lasting)
     counts = range(1, CONFIRMING + 1)
     tails = tuple(noise_tail(null[:, -size:].min(axis=1), size) for size in counts)
@@ -288,42 +286,3 @@ def _looks(runs: NewestRuns, distance: Floats, tails: Sequence[NoiseTail]) -> Fl
     """Probabilities of the least of one, two and three newest runs; 1 where nothing is judged."""
     found = [tail.reached(distance[:, -count:].min(axis=1)) for count, tail in enumerate(tails, start=1)]
     return np.where(runs.judged[:, None], np.stack(found, axis=1), 1.0)
-
-
-class CommonCourses(NamedTuple):
-    """What the series of each group have in common: the median of their residuals in each night."""
-
-    logs: Floats  # as judge_newest takes them, a group a row, all nan where too few series are judged
-    nights: Integers  # numbers of the nights of these; shape of the logarithms
-    newest: Integers  # number of series in the newest night; shape (groups)
-
-    def runs_in(self, chosen: Flags, nights: Integers, groups: Integers) -> Flags:
-        """Which runs of the series lie in chosen nights of their groups."""
-        rows, columns = np.nonzero(chosen)
-        width = int(max(nights.max(initial=0), self.nights.max(initial=0))) + 1
-        found: Flags = np.isin(groups[:, None] * width + nights, rows * width + self.nights[rows, columns])
-        return found
-
-
-def common_courses(series_levels: SeriesLevels, runs: NewestRuns, nights: Integers, groups: Integers) -> CommonCourses:
-    """The courses of the groups of some series."""
-    values = np.concatenate([series_levels.residuals, runs.excess], axis=1)
-    rows = np.broadcast_to(groups[:, None], values.shape)
-    kept = np.isfinite(values) & runs.judged[:, None]
-    order = np.lexsort((values[kept], nights[kept], rows[kept]))
-    value, night, row = values[kept][order], nights[kept][order], rows[kept][order]
-    firsts = np.flatnonzero((np.diff(row, prepend=-1) != 0) | (np.diff(night, prepend=-1) != 0))
-    sizes = np.diff(firsts, append=len(value))
-    middles = (value[firsts + (sizes - 1) // 2] + value[firsts + sizes // 2]) / 2
-    enough = sizes >= FEWEST_IN_COMMON
-    owners, when, middles, sizes = row[firsts][enough], night[firsts][enough], middles[enough], sizes[enough]
-    count = int(groups.max(initial=-1)) + 1
-    lengths = np.bincount(owners, minlength=count)
-    width = max(int(lengths.max(initial=0)), SHORTEST)
-    ends = np.cumsum(lengths)
-    columns = width - ends[owners] + np.arange(len(owners))
-    logs, numbers = np.full((count, width), math.nan), np.full((count, width), -1, np.int64)
-    logs[owners, columns], numbers[owners, columns] = middles, when
-    newest = np.zeros(count, np.int64)
-    newest[lengths > 0] = sizes[ends[lengths > 0] - 1]
-    return CommonCourses(logs, numbers, newest)

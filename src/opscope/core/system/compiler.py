@@ -6,6 +6,7 @@ import os
 import shlex
 import shutil
 import subprocess
+import sys
 from typing import TYPE_CHECKING, NamedTuple
 
 from opscope.core.errors import MissingDependencyError
@@ -50,10 +51,16 @@ def compiler_for(arch: str, here: str | None, consequence: str, hint: str, cross
     named = os.environ.get(variable)
     if named is None and arch == here:
         return usual_compiler(consequence, hint)
-    commands = [shlex.split(named)] if named else [[f"{arch}-linux-gnu-{name}"] for name in cross]
+    # Debian and Homebrew name their cross compilers differently.
+    prefixes = (f"{arch}-linux-gnu", f"{arch}-unknown-linux-gnu")
+    usual = [[f"{prefix}-{name}"] for prefix in prefixes for name in cross]
+    commands = [shlex.split(named)] if named else usual
     compiler = next(filter(None, map(answering_compiler, commands)), None)
     if compiler is None:
         problem = f"there is no C++ compiler for {arch}, {shlex.join(commands[0])}: {consequence}"
-        hint = f"Debian: apt install g++-{arch.replace('_', '-')}-linux-gnu; or set one in {variable}"
+        install = f"Debian: apt install g++-{arch.replace('_', '-')}-linux-gnu"
+        if sys.platform == "darwin":
+            install = f"brew install messense/macos-cross-toolchains/{prefixes[1]}"
+        hint = f"{install}; or set one in {variable}"
         raise MissingDependencyError(problem, hint=hint)
     return compiler

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import msgspec
 import numpy as np
 
 from opscope.core.errors import InvariantError
-from opscope.core.table.places import self_times, weighted_self_times
+from opscope.core.table.places import chosen_self_times, self_times
 from opscope.core.table.scope import Scope
 from opscope.core.table.segment import SCOPES, TEXTS, Coded, Inferences, Segment, coded_from
 
@@ -22,17 +22,10 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from typing_extensions import Self
 
-    from opscope.core.table.places import SelfTimeKey, SelfTimes
+    from opscope.core.table.places import ChosenSelfTimes, SelfTimeKey, SelfTimes
 
     Values: TypeAlias = NDArray[Any] | Coded | pl.Series
     """A column: an array of numbers, coded text, or a Series."""
-
-
-class CallWork(NamedTuple):
-    """What a call of a method is of, where a file tells of phases of a language model and not of operators."""
-
-    weights: int | None = None  # bytes of the model's weights; None where they are not told
-    setting: str = ""  # the model and how it ran, as far as it is told
 
 
 class Allocation(msgspec.Struct, frozen=True):
@@ -104,7 +97,6 @@ class EventTable:
         warnings: what limits the table's meaning.
         warmup: inferences set aside in each process.
         side: what each trace holds besides events with times.
-        work: what a call is of, by method, where the file tells.
     """
 
     traces: tuple[tuple[Segment, ...], ...]
@@ -112,7 +104,6 @@ class EventTable:
     warnings: tuple[TraceWarning, ...] = ()
     warmup: tuple[int, ...] = ()
     side: tuple[SideEvents, ...] = (SideEvents(),)
-    work: Mapping[str, CallWork] = field(default_factory=dict)
 
     @classmethod
     def build(cls, columns: Mapping[str, Values], clock: Clock, warnings: Sequence[TraceWarning] = ()) -> EventTable:
@@ -141,8 +132,7 @@ class EventTable:
         traces = tuple(trace for table in tables for trace in table.traces)
         warmup = tuple(count for table in tables for count in table.warmup)
         side = tuple(own for table in tables for own in table.side)
-        work = {method: own for table in tables for method, own in table.work.items()}
-        return cls(traces, tables[0].clock, tuple(warnings), warmup, side, work)
+        return cls(traces, tables[0].clock, tuple(warnings), warmup, side)
 
     @property
     def processes(self) -> int:
@@ -180,9 +170,9 @@ class EventTable:
         """For each process, what its measured inferences spent at every place."""
         return tuple(self_times(trace, warmup) for trace, warmup in zip(self.traces, self.warmup, strict=True))
 
-    def weighted_self_times(self, weights: Sequence[NDArray[np.float64]]) -> list[dict[SelfTimeKey, float]]:
-        """For each process, what its inferences spent at every place, each counted with a weight."""
-        return [weighted_self_times(trace, own) for trace, own in zip(self.traces, weights, strict=True)]
+    def chosen_self_times(self, weights: Sequence[NDArray[np.float64]]) -> list[dict[SelfTimeKey, ChosenSelfTimes]]:
+        """For each process, return the self times by place, of the inferences whose weight is above 0."""
+        return [chosen_self_times(trace, own) for trace, own in zip(self.traces, weights, strict=True)]
 
     def with_warmup(self, count: int | Sequence[int]) -> Self:
         """Mark the first inferences of every process as warm-up."""
@@ -230,10 +220,6 @@ class EventTable:
     def with_side(self, side: SideEvents) -> EventTable:
         """The same table of one trace with what stands beside its events."""
         return replace(self, side=(side,))
-
-    def with_work(self, work: Mapping[str, CallWork]) -> Self:
-        """The same table with what a call of each method is of."""
-        return replace(self, work=dict(work))
 
     def with_processes(self, kept: Sequence[int]) -> Self:
         """Only the events of some processes, numbered anew in the given order."""

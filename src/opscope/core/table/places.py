@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias, TypeVar
 
 import msgspec
 import numpy as np
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from opscope.core.table.nesting import Ints
     from opscope.core.table.segment import Segment
 
+    Floats: TypeAlias = NDArray[np.float64]
 
 FIRST_INNER = 1 << 20
 """Instructions from here on are of graphs that an operator runs, such as the body of a loop, where a reader numbers
@@ -92,7 +93,6 @@ class SelfTimes(NamedTuple):
     events: int  # number of events
     self_time: int  # their self time
     unresolved: int  # how much longer they may have taken together, for durations that were cut off
-    each: tuple[Ints, ...]  # self time of every inference in which any ran, in parts
 
     def plus(self, other: SelfTimes) -> SelfTimes:
         """Both together, under the first name."""
@@ -102,7 +102,6 @@ class SelfTimes(NamedTuple):
             self.events + other.events,
             self.self_time + other.self_time,
             self.unresolved + other.unresolved,
-            self.each + other.each,
         )
 
 
@@ -116,32 +115,55 @@ def self_times(trace: Sequence[Segment], warmup: int) -> dict[SelfTimeKey, SelfT
     return found
 
 
-def weighted_self_times(trace: Sequence[Segment], weights: NDArray[np.float64]) -> dict[SelfTimeKey, float]:
-    """Self time at every place of one process, each inference with a weight; it sums to that of their durations."""
-    times: dict[SelfTimeKey, float] = {}
+class ChosenSelfTimes(NamedTuple):
+    """Self time at a place of one process in the chosen inferences in which anything ran there."""
+
+    samples: Floats  # one for each of these inferences, in any order
+    weight: float  # of these inferences together; all chosen ones of the process have 1
+
+    def plus(self, other: ChosenSelfTimes) -> ChosenSelfTimes:
+        """Join two parts of a process."""
+        return ChosenSelfTimes(np.concatenate([self.samples, other.samples]), self.weight + other.weight)
+
+
+def chosen_self_times(trace: Sequence[Segment], weights: Floats) -> dict[SelfTimeKey, ChosenSelfTimes]:
+    """Return the self times of one process by place, of the inferences whose weight is above 0.
+
+    ``weights``: one for each inference of the process, in the order of the trace, warm-up included.
+    """
+    by_place: dict[SelfTimeKey, ChosenSelfTimes] = {}
     for segment in trace:
-        own = weights[segment.first_inference : segment.first_inference + segment.inferences]
-        for place, spent in _weighted(segment, own.reshape(segment.repeats, -1)):
-            times[place] = times.get(place, 0.0) + spent
-    return times
+        own_weights = weights[segment.first_inference : segment.first_inference + segment.inferences]
+        for place, chosen in _chosen_of_segment(segment, own_weights.reshape(segment.repeats, -1)):
+            known = by_place.get(place)
+            by_place[place] = chosen if known is None else known.plus(chosen)
+    return by_place
 
 
-def _weighted(segment: Segment, weights: NDArray[np.float64]) -> Iterator[tuple[SelfTimeKey, float]]:
-    """Weighted self time of the places of one segment; weights have the shape (repeats, inferences of the template)."""
+def _chosen_of_segment(segment: Segment, weights: Floats) -> Iterator[tuple[SelfTimeKey, ChosenSelfTimes]]:
+    """Yield the chosen self times of a segment's places; weights are (repeats, inferences of the template)."""
     repeats, roots = np.flatnonzero(weights.any(axis=1)), np.any(weights, axis=0)
     if not len(repeats):
         return
     rows = np.flatnonzero((segment.inference >= 0) & np.take(roots, segment.inference))
-    self_time = nesting.self_times(segment.duration[repeats], segment.parent)
-    used = weights[repeats]
-    if used.min() == used.max():
-        spent = self_time.sum(axis=0)[rows] * used[0, 0]
-    else:
-        spent = (self_time[:, rows] * used[:, segment.inference[rows]]).sum(axis=0)
+    if not len(rows):
+        return
     group, first = _groups(segment, rows)
-    sums = np.bincount(group, spent, len(first)).tolist()
+    # Sums over the rows of a place in one inference of the template: a column for each such pair, by place.
+    pair = group * weights.shape[1] + segment.inference[rows]
+    order = np.argsort(pair, kind="stable")
+    begins = np.flatnonzero(np.diff(pair[order], prepend=-1))
+    self_time = nesting.self_times(segment.duration[repeats], segment.parent)[:, rows[order]]
+    sums = np.add.reduceat(self_time, begins, axis=1)
+    column_place, column_inference = np.divmod(pair[order[begins]], weights.shape[1])
+    column_weights = weights[repeats][:, column_inference]
+    bounds = np.searchsorted(column_place, np.arange(len(first) + 1))
     for number, row in enumerate(rows[first].tolist()):
-        yield _place(segment, row), sums[number]
+        columns = slice(bounds[number], bounds[number + 1])
+        own_weights = column_weights[:, columns]
+        samples = sums[:, columns][own_weights > 0].astype(np.float64)
+        if len(samples):
+            yield _place(segment, row), ChosenSelfTimes(samples, float(own_weights.sum()))
 
 
 def _of_segment(segment: Segment, warmup: int) -> Iterator[tuple[SelfTimeKey, SelfTimes]]:
@@ -160,23 +182,13 @@ def _of_segment(segment: Segment, warmup: int) -> Iterator[tuple[SelfTimeKey, Se
     count = np.bincount(group) * repeats
     unresolved = np.zeros(len(first), np.int64)
     np.add.at(unresolved, group, (segment.columns["resolution"][rows] - 1) * repeats)
-    by_inference = _by_inference(segment.self_time(slice(skipped, None)), rows, group, segment.inference[rows])
+    own_times = segment.self_time(slice(skipped, None))[:, rows].sum(axis=0)
+    totals = np.zeros(len(first), np.int64)
+    np.add.at(totals, group, own_times)
     for number, row in enumerate(rows[first].tolist()):
-        own = by_inference[number]
         name, backend = segment.columns["name"][row], segment.columns["backend"][row]
-        spent = SelfTimes(name, backend, int(count[number]), int(own.sum()), int(unresolved[number]), (own,))
+        spent = SelfTimes(name, backend, int(count[number]), int(totals[number]), int(unresolved[number]))
         yield _place(segment, row), spent
-
-
-def _by_inference(self_time: Ints, rows: Ints, group: Ints, inference: Ints) -> list[Ints]:
-    """Self time of each group in every inference in which it has rows, of all repeats, in any order."""
-    mixed = group * (int(inference.max()) + 1) + inference
-    order = np.argsort(mixed, kind="stable")
-    own = mixed[order]
-    begins = np.flatnonzero(np.diff(own, prepend=-1))
-    sums = np.add.reduceat(self_time[:, rows[order]], begins, axis=1)
-    bounds = np.flatnonzero(np.diff(group[order[begins]])) + 1
-    return [part.ravel() for part in np.split(sums, bounds, axis=1)]
 
 
 def _groups(segment: Segment, rows: Ints) -> tuple[Ints, Ints]:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from opscope.core.errors import EmptyTraceError
 from opscope.core.table.events import Clock, EventTable, TraceWarning
 from opscope.core.table.scope import Scope
 from opscope.core.table.segment import SCOPES, Coded, coded_from
@@ -38,6 +39,25 @@ class Unit(str, enum.Enum):
     """A memory tile."""
     SHIM = "shim"
     """An interface tile."""
+
+
+class TraceMode(str, enum.Enum):
+    """What a trace unit records, by the two bits of its Start command."""
+
+    EVENT_TIME = "event_time"
+    """When each event was active."""
+    EVENT_PC = "event_pc"
+    """At which program address each event occurred, without times."""
+    EXECUTION = "execution"
+    """Which branches the core took, without events."""
+    UNKNOWN = "unknown"
+
+
+class AddressedEvents(NamedTuple):
+    """Events of a unit that records addresses, in the order in which they occurred; arrays of one length."""
+
+    slot: Ints  # number of each event's slot
+    address: Ints  # program counter
 
 
 class Spans(NamedTuple):
@@ -91,6 +111,8 @@ class TileTrace:
     lost: tuple[LostWords, ...] = ()  # where the capture lacks words, ascending; only raw words tell
     # whether the buffer had room left behind the trace, so that it did not fill; None where that is not known
     room: bool | None = None
+    mode: TraceMode = TraceMode.EVENT_TIME  # what it records; there are spans only of times
+    addressed: AddressedEvents | None = None  # events with addresses, where it records these
 
     @property
     def tile(self) -> str:
@@ -104,8 +126,9 @@ class TileTrace:
 
     @property
     def events(self) -> int:
-        """Number of begins and ends of these spans."""
-        return sum(2 * len(slot.spans.start) - int(slot.spans.open.sum()) for slot in self.slots)
+        """Number of begins and ends of these spans, or of events with addresses."""
+        addressed = 0 if self.addressed is None else len(self.addressed.slot)
+        return addressed + sum(2 * len(slot.spans.start) - int(slot.spans.open.sum()) for slot in self.slots)
 
     def slot(self, name: str) -> SlotTrace | None:
         """The first slot with this event; None when it was not traced."""
@@ -142,9 +165,18 @@ class TileTraceSet:
 
         ``block`` is the tile as recorded, ``name`` the event. There is no backend, method or chain. A span without an
         end lasts to the last cycle known. Tiles without spans have no process.
+
+        Raises:
+            EmptyTraceError: no tile has times.
         """
+        if not any(tile.spans for tile in self.tiles):
+            raise EmptyTraceError("the trace has addresses and no times", hint="opscope aie reads what needs no time")
         tables = [_table(tile) for tile in self.tiles if tile.spans]
         return EventTable.concat(tables).with_warnings(*self.all_warnings)
+
+
+NO_SPANS = Spans(*(np.empty(0, kind) for kind in (np.int64, np.int64, bool, np.int64, np.int64)))
+"""The spans of an event that was never active."""
 
 
 def _table(tile: TileTrace) -> EventTable:

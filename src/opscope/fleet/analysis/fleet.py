@@ -1,27 +1,18 @@
-"""Many devices, models and variants side by side: speedups, who is slowest where, what takes the time everywhere."""
+"""Devices, models and variants side by side: what changed, speedups, and what takes the time everywhere."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
+from opscope.analysis.findings.message import Grade
 from opscope.core.grouping import grouped
-from opscope.core.parts import noted
-from opscope.fleet.analysis.nights import FleetLevelChange
-from opscope.fleet.analysis.parts import (
-    DistantPair,
-    FleetPart,
-    FleetRun,
-    Widespread,
-    distant_pairs,
-    parts_by,
-    widespread,
-    with_times_best,
-)
+from opscope.fleet.analysis.causes import SharedCause
+from opscope.fleet.analysis.series import LevelChange, Subject
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Sequence
 
 
 class SortTime(NamedTuple):
@@ -35,23 +26,7 @@ class SortTime(NamedTuple):
     share: float
 
 
-class Ranking(msgspec.Struct, frozen=True):
-    """Devices by latency of one model in one variant, slowest first; only those that were timed in one way.
-
-    Attributes:
-        model: the model.
-        variant: the variant.
-        devices: names with latencies in ns, slowest first.
-        ratio: slowest over fastest.
-    """
-
-    model: str
-    variant: str
-    devices: list[tuple[str, float]]
-    ratio: float
-
-
-class Dominant(msgspec.Struct, frozen=True):
+class DominantOperators(msgspec.Struct, frozen=True):
     """Operators of one kind over the whole fleet.
 
     Attributes:
@@ -75,26 +50,81 @@ class Dominant(msgspec.Struct, frozen=True):
     first: int
 
 
-class Fleet(msgspec.Struct, frozen=True, tag_field="schema", tag="opscope.fleet/1"):
+class FleetRun(msgspec.Struct, frozen=True):
+    """The newest run of a configuration.
+
+    Attributes:
+        model: name of the model, with its number type.
+        device: name of the device, with the kind of target or the threads where several are in use.
+        variant: its name, with the method where a run calls several.
+        bundle: its hash.
+        role: accelerated, baseline, intermediate or candidate; null where it is not known.
+        created: when it began, ISO 8601.
+        placed: its place in histories, ISO 8601.
+        runs: of this configuration in the store.
+        latency_ns: as the report states it; null when nothing was measured.
+        arm: whether latency is of untraced or traced runs.
+        speedup: over its baseline; null without one.
+        ci95: its 95 % interval; null without a baseline, or with too few processes.
+        verdict: faster, slower, no_difference, undecidable or withheld; null without a baseline.
+        grade: how far it can be trusted; null where it was not judged.
+        times_best: of the fastest variant of its model on its device: latency over that of the fastest device, timed in
+            the same way; null for the others, and where one device ran the model.
+    """
+
+    model: str
+    device: str
+    variant: str
+    bundle: str
+    role: str | None
+    created: str
+    placed: str
+    runs: int
+    latency_ns: float | None
+    arm: str | None
+    speedup: float | None
+    ci95: tuple[float, float] | None
+    verdict: str | None
+    grade: str | None
+    times_best: float | None = None
+
+    @property
+    def is_trusted(self) -> bool:
+        """Whether its speedup may lead a page; one that was not judged may."""
+        return self.grade != Grade.DO_NOT_TRUST.value
+
+
+class FleetChange(msgspec.Struct, frozen=True):
+    """A series whose level changed lately.
+
+    Attributes:
+        subject: what it is a series of.
+        change: the change.
+        placed: when the first run of the new level began, or the last run of a drift, ISO 8601.
+        latencies_ns: of its newest runs, oldest first.
+    """
+
+    subject: Subject
+    change: LevelChange
+    placed: str
+    latencies_ns: list[float]
+
+
+class Fleet(msgspec.Struct, frozen=True, tag_field="schema", tag="opscope.fleet/2"):
     """Devices, models and variants of a store.
 
     Attributes:
         store: where they are.
         models: in order of their names.
-        devices: likewise.
-        variants: that have a baseline, likewise.
+        devices: in order of their names.
+        variants: that have a baseline, in order of their names.
         runs: the newest one of each configuration.
-        rankings: of every model in every variant that more than one device ran.
+        series: whose latency was searched for changes.
+        since: changes that were seen then or later are told, ISO 8601; empty where no time is known.
+        changes: confirmed changes of level of latency, the newest first.
+        causes: what series have in common that changed.
         dominant: sorts of operators by their share over the fleet, largest first.
-        counted: configurations that `dominant` counts: those of accelerated variants, else all but baselines. They are
-            those that are followed from night to night.
-        night: begin of the newest night, ISO 8601: 24 hours before the newest run; empty where no time is known.
-        level_changes: since two weeks before the newest run, the newest first.
-        by_device: of the configurations that are counted, in the order of reports: most that got worse first.
-        by_model: likewise.
-        distant: pairs that are further from the best device than is usual for their device, the furthest first.
-        widespread: devices and models of which many configurations changed in the same direction.
-        failed: fields that a bug in opscope leaves empty, and ``changes`` for those of runs: what is not known and why.
+        counted: configurations that `dominant` counts: those of accelerated variants, else all but baselines.
     """
 
     store: str
@@ -102,68 +132,16 @@ class Fleet(msgspec.Struct, frozen=True, tag_field="schema", tag="opscope.fleet/
     devices: list[str]
     variants: list[str]
     runs: list[FleetRun]
-    rankings: list[Ranking]
-    dominant: list[Dominant]
+    series: int
+    since: str
+    changes: list[FleetChange]
+    causes: list[SharedCause]
+    dominant: list[DominantOperators]
     counted: int
-    night: str = ""
-    level_changes: list[FleetLevelChange] = []
-    by_device: list[FleetPart] = []
-    by_model: list[FleetPart] = []
-    distant: list[DistantPair] = []
-    widespread: list[Widespread] = []
-    failed: dict[str, str] = {}
-
-    def run(self, device: str, model: str, variant: str) -> FleetRun | None:
-        """The run of a configuration; None when there is none."""
-        wanted = (device, model, variant)
-        return next((run for run in self.runs if (run.device, run.model, run.variant) == wanted), None)
-
-
-def fleet(
-    store: str,
-    given: Sequence[FleetRun],
-    sorts: Iterable[SortTime],
-    level_changes: Sequence[FleetLevelChange] = (),
-    night: str = "",
-    failed: Mapping[str, str] | None = None,
-) -> Fleet:
-    """What the newest runs say together."""
-    lost = dict(failed or {})
-    runs = with_times_best(given, counted_runs(given))
-    counted = counted_runs(runs)
-    return Fleet(
-        store=store,
-        models=sorted({run.model for run in runs}),
-        devices=sorted({run.device for run in runs}),
-        variants=sorted({run.variant for run in runs if run.speedup is not None}),
-        runs=sorted(runs, key=lambda run: (run.device, run.model, run.variant)),
-        rankings=noted(lost, "rankings", "the rankings of devices", lambda: rankings(runs), []),
-        dominant=noted(lost, "dominant", "the operators that dominate", lambda: dominant(counted, sorts), []),
-        counted=len(counted),
-        night=night,
-        level_changes=list(level_changes),
-        by_device=_parts("device", counted, level_changes, lost),
-        by_model=_parts("model", counted, level_changes, lost),
-        distant=noted(lost, "distant", "pairs far from the best device", lambda: distant_pairs(counted), []),
-        widespread=noted(lost, "widespread", "common changes", lambda: widespread(counted, level_changes), []),
-        failed=lost,
-    )
-
-
-def _parts(
-    key: Literal["device", "model"],
-    runs: Sequence[FleetRun],
-    changes: Sequence[FleetLevelChange],
-    lost: dict[str, str],
-) -> list[FleetPart]:
-    """Devices or models; they count changes of level, so that without these they are not known either."""
-    if "level_changes" in lost:
-        return []
-    return noted(lost, f"by_{key}", f"the table of {key}s", lambda: parts_by(key, runs, changes), [])
 
 
 def counted_runs(runs: Sequence[FleetRun]) -> list[FleetRun]:
-    """Runs whose operators are counted: a model that has several variants counts with its accelerated ones."""
+    """Return the runs whose operators are counted: a model that has several variants counts with accelerated ones."""
     measured = [run for run in runs if run.latency_ns is not None]
     accelerated = {(run.device, run.model) for run in measured if run.role == "accelerated"}
     return [
@@ -173,52 +151,47 @@ def counted_runs(runs: Sequence[FleetRun]) -> list[FleetRun]:
     ]
 
 
-def rankings(runs: Iterable[FleetRun]) -> list[Ranking]:
-    """Devices of every model and variant, slowest first; latencies with and without tracing are never mixed."""
-    measured = [run for run in runs if run.latency_ns is not None]
-    groups = grouped(measured, lambda run: (run.model, run.variant, run.arm or ""))
-    found = []
-    for (model, variant, _), fleet_runs in sorted(groups.items()):
-        ordered = sorted(
-            ((run.device, run.latency_ns or 0.0) for run in fleet_runs), key=lambda pair: (-pair[1], pair[0])
-        )
-        if len(ordered) > 1:
-            found.append(Ranking(model, variant, ordered, ordered[0][1] / ordered[-1][1]))
-    return found
+def with_times_best(runs: Sequence[FleetRun]) -> list[FleetRun]:
+    """Return the runs; the fastest one of each model and device with its distance from the fastest device.
+
+    Where a pair was timed in two ways, the run without tracing counts.
+    """
+    kept: dict[tuple[str, str], FleetRun] = {}
+    for run in sorted(counted_runs(runs), key=lambda one: (one.arm == "untraced", -(one.latency_ns or 0.0))):
+        kept[run.model, run.device] = run
+    times: dict[int, float] = {}
+    for group in grouped(list(kept.values()), lambda run: (run.model, run.arm)).values():
+        best = min(run.latency_ns or 0.0 for run in group)
+        if len(group) > 1 and best > 0:
+            times |= {id(run): (run.latency_ns or 0.0) / best for run in group}
+    return [msgspec.structs.replace(run, times_best=times.get(id(run))) for run in runs]
 
 
-def dominant(runs: Sequence[FleetRun], sorts: Iterable[SortTime]) -> list[Dominant]:
-    """Sorts of operators by their mean share over configurations, largest first."""
+def find_dominant(runs: Sequence[FleetRun], sorts: Iterable[SortTime]) -> list[DominantOperators]:
+    """Return sorts of operators by their mean share over configurations, largest first."""
     known = {(run.bundle, run.variant): run for run in runs}
-    groups: dict[tuple[str, str, str], dict[tuple[str, str], float]] = {}
+    shares: dict[tuple[str, str, str], dict[tuple[str, str], float]] = {}
     for one in sorts:
         place = one.bundle, one.variant
         if place in known:
-            own = groups.setdefault((one.operator, one.category, one.backend), {})
+            own = shares.setdefault((one.operator, one.category, one.backend), {})
             own[place] = own.get(place, 0.0) + one.share
     largest: dict[tuple[str, str], float] = {}
-    for own in groups.values():
+    for own in shares.values():
         for place, share in own.items():
             largest[place] = max(largest.get(place, 0.0), share)
-    dominants = [_dominant(sort, own, largest, known) for sort, own in groups.items()]
-    return sorted(dominants, key=lambda one: (-one.share, one.operator, one.backend))
-
-
-def _dominant(
-    sort: tuple[str, str, str],
-    shares: Mapping[tuple[str, str], float],
-    largest: Mapping[tuple[str, str], float],
-    known: Mapping[tuple[str, str], FleetRun],
-) -> Dominant:
-    place = max(shares, key=lambda at: (shares[at], at))
-    run = known[place]
-    return Dominant(
-        operator=sort[0],
-        category=sort[1],
-        backend=sort[2],
-        share=sum(shares.values()) / len(known),
-        highest=shares[place],
-        where=f"{run.model} on {run.device}, {run.variant}",
-        present=len(shares),
-        first=sum(1 for at, share in shares.items() if share >= largest[at]),
-    )
+    dominant = []
+    for sort, own in shares.items():
+        highest = max(own, key=lambda place: (own[place], place))
+        run = known[highest]
+        dominant.append(
+            DominantOperators(
+                *sort,
+                share=sum(own.values()) / len(known),
+                highest=own[highest],
+                where=f"{run.model} on {run.device}, {run.variant}",
+                present=len(own),
+                first=sum(1 for place, share in own.items() if share >= largest[place]),
+            )
+        )
+    return sorted(dominant, key=lambda one: (-one.share, one.operator, one.backend))

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
     from opscope.analysis.analysis import Analysis
     from opscope.analysis.gate.decision import Decision
-    from opscope.analysis.latency.latency import Latency
     from opscope.analysis.operators.operators import Operator
     from opscope.core.stats.effect import PredictionInterval
 
@@ -67,7 +66,7 @@ def history_gate(
         model: name of its model.
     """
     judged = {
-        method: _judged(candidate, method, own, processes=processes, threshold=threshold)
+        method: _judge_method(candidate, method, own, processes=processes, threshold=threshold)
         for method, own in predecessors.items()
     }
     ends = [one.end_to_end for one in judged.values()]
@@ -84,16 +83,16 @@ def history_gate(
             ci95=None,
             outcome=Outcome.INCONCLUSIVE,
             reason="no stored run calls it",
-            candidate_ns=latency.median_ns,
+            candidate_ns=candidate.headline_of(method),
             method=method,
         )
-        for method, (latency, _) in candidate.by_method.items()
+        for method in candidate.by_method
         if method not in predecessors
     ]
     if lacking and outcome is Outcome.PASSED:
         advice: str | None = "add runs that call the same methods to the store"
     else:
-        advice = _advice(outcome, deciding.slowdown, slower)
+        advice = _give_advice(outcome, deciding.slowdown, slower)
     return decided(
         [*(one.criterion for one in judged.values()), *lacking],
         ComparisonEvidence(model, *sides, ends[0], slower, methods=methods),
@@ -102,7 +101,7 @@ def history_gate(
     )
 
 
-class _Judged(NamedTuple):
+class _MethodJudgement(NamedTuple):
     """The decision on a run, or on one of several methods."""
 
     criterion: Criterion
@@ -112,14 +111,15 @@ class _Judged(NamedTuple):
     notes: list[str]
 
 
-def _judged(
+def _judge_method(
     candidate: Analysis, method: str, predecessors: Predecessors, *, processes: int, threshold: float
-) -> _Judged:
-    latency = candidate.by_method[method][0]
+) -> _MethodJudgement:
+    latency, _ = candidate.by_method[method]
     first = current_level(predecessors.latencies_ns)
     kept = predecessors.latencies_ns[first:]
-    interval = predict(np.log(kept), math.log(latency.median_ns))
-    end, shown = _end_to_end(latency, processes, interval), _slowdown(interval)
+    headline_ns = candidate.headline_of(method)
+    interval = predict(np.log(kept), math.log(headline_ns))
+    end, shown = _make_end_to_end(latency.source, headline_ns, processes, interval), _make_slowdown(interval)
     criterion = slowdown_criterion(method, end, shown, threshold, "the stored history")
     if doubt(candidate.quality) and criterion.outcome is not Outcome.INCONCLUSIVE:
         criterion = msgspec.structs.replace(criterion, outcome=Outcome.UNTRUSTED, reason=doubt(candidate.quality))
@@ -127,18 +127,18 @@ def _judged(
         reason = f"{counted_text(len(kept), 'run')} in the history; a verdict needs at least {FEWEST}"
         criterion = msgspec.structs.replace(criterion, reason=reason)
     rows = [one for one in candidate.operators if not method or one.method == method]
-    changes = _operators(rows, predecessors, predecessors.bundles[first:], candidate.calls_share(method))
-    return _Judged(criterion, end, shown, changes, _notes(predecessors, first))
+    changes = _compare_operators(rows, predecessors, predecessors.bundles[first:], candidate.calls_share(method))
+    return _MethodJudgement(criterion, end, shown, changes, _make_notes(predecessors, first))
 
 
-def _end_to_end(candidate: Latency, processes: int, prediction_interval: PredictionInterval) -> EndToEnd:
+def _make_end_to_end(arm: str, headline_ns: float, processes: int, prediction_interval: PredictionInterval) -> EndToEnd:
     interval, verdict = (
         interval_of(prediction_interval, lambda excess: math.exp(-excess)),
         prediction_interval.verdict(),
     )
     return EndToEnd(
         baseline_ns=math.exp(prediction_interval.level),
-        candidate_ns=candidate.median_ns,
+        candidate_ns=headline_ns,
         speedup=math.exp(-prediction_interval.excess),
         ci95=interval,
         verdict=verdict,
@@ -149,12 +149,12 @@ def _end_to_end(candidate: Latency, processes: int, prediction_interval: Predict
         design=DESIGN,
         baseline_processes=prediction_interval.predecessors,
         candidate_processes=processes,
-        arm=candidate.source,
+        arm=arm,
         excluded_beyond=excluded_beyond(verdict, interval),
     )
 
 
-def _slowdown(interval: PredictionInterval) -> Slowdown:
+def _make_slowdown(interval: PredictionInterval) -> Slowdown:
     smallest = None if interval.minimum_detectable is None else math.expm1(interval.minimum_detectable)
     verdict = interval.verdict()
     return Slowdown(
@@ -166,7 +166,7 @@ def _slowdown(interval: PredictionInterval) -> Slowdown:
     )
 
 
-def _operators(
+def _compare_operators(
     candidate: Sequence[Operator], predecessors: Predecessors, bundles: Sequence[str], calls_share: float
 ) -> list[OperatorChange]:
     """Operators that all these runs have and that take time in each, judged together (false discovery rate of 5 %).
@@ -182,10 +182,10 @@ def _operators(
             time_ns = operator.shown_ns / calls_share
             pairs.append((operator, time_ns, predict(np.log(times), math.log(time_ns))))
     corrected = adjust_for_many([interval.p_value or 0.0 for _, _, interval in pairs]) if pairs else []
-    return [_change(*pair, p) for pair, p in zip(pairs, corrected, strict=True)]
+    return [_make_change(*pair, p) for pair, p in zip(pairs, corrected, strict=True)]
 
 
-def _change(operator: Operator, time_ns: float, interval: PredictionInterval, corrected: float) -> OperatorChange:
+def _make_change(operator: Operator, time_ns: float, interval: PredictionInterval, corrected: float) -> OperatorChange:
     level = math.exp(interval.level)
     return OperatorChange(
         method=operator.method,
@@ -209,7 +209,7 @@ def _change(operator: Operator, time_ns: float, interval: PredictionInterval, co
     )
 
 
-def _notes(predecessors: Predecessors, first: int) -> list[str]:
+def _make_notes(predecessors: Predecessors, first: int) -> list[str]:
     kept = len(predecessors.latencies_ns) - first
     runs = counted_text(kept, "run")
     interval = "the interval is for one more run at the same level"
@@ -221,7 +221,7 @@ def _notes(predecessors: Predecessors, first: int) -> list[str]:
     return notes
 
 
-def _advice(outcome: Outcome, shown: Slowdown, slower: Sequence[OperatorChange]) -> str | None:
+def _give_advice(outcome: Outcome, shown: Slowdown, slower: Sequence[OperatorChange]) -> str | None:
     if outcome is Outcome.PASSED:
         return None
     if outcome is Outcome.UNTRUSTED:

@@ -1,4 +1,7 @@
-"""The answer to a query: on a terminal, as CSV, JSON and Parquet. Cells may hold whatever a trace holds."""
+"""Answers of a store: of a query on a terminal, as CSV, JSON and Parquet, and lists of bundles for a notebook.
+
+Cells may hold whatever a trace holds.
+"""
 
 from __future__ import annotations
 
@@ -7,22 +10,28 @@ import io
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from opscope.core.json import array_parts
+from opscope.core.units import counted_text
 from opscope.fleet.reports.frames import answer_frame
+from opscope.reports.document.blocks import NOTEBOOK_ROWS, Bullets, Document, rest_sentence, words_table
 from opscope.reports.document.console import Text, TextConsole, TextTable
 from opscope.reports.document.text import csv_cell, distinct, plain
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
+    from opscope.fleet.store.entries import StoreEntry
+    from opscope.fleet.store.sql import QueryAnswer
+
     Rows: TypeAlias = Sequence[tuple[Any, ...]]
 
 _LARGE = 1e5
 """Numbers from here on are shown whole."""
+_HASH_LENGTH, _MINUTE_LENGTH = 12, 16
 _NUMBERS = ("INT", "DOUBLE", "FLOAT", "DECIMAL", "REAL")
 
 
 def answer_table(columns: Sequence[str], types: Sequence[str], rows: Rows) -> TextTable:
-    """The answer for a terminal; numbers are to the right, what is not known is empty."""
+    """Return the answer for a terminal; numbers are to the right, what is not known is empty."""
     table = TextTable(box=None, pad_edge=False, header_style="bold")
     for name, kind in zip(columns, types, strict=True):
         table.add_column(Text(plain(name)), justify="right" if _is_number(kind) else "left", overflow="fold")
@@ -32,52 +41,47 @@ def answer_table(columns: Sequence[str], types: Sequence[str], rows: Rows) -> Te
 
 
 def cell_texts(row: Sequence[Any]) -> list[str]:
-    """The cells of a row as text; what is not known is empty."""
-    return [_cell(value) for value in row]
-
-
-def number_columns(types: Iterable[str]) -> list[bool]:
-    """Whether columns hold numbers, by their types in SQL."""
-    return [_is_number(kind) for kind in types]
+    """Return the cells of a row as text; what is not known is empty."""
+    return [_cell_text(value) for value in row]
 
 
 def answer_parts(columns: Sequence[str], types: Sequence[str], parts: Iterable[Rows], form: str) -> Iterator[bytes]:
-    """The answer as the content of a file, piece by piece: CSV and JSON hold no more than one part at a time."""
+    """Yield the answer as the content of a file, piece by piece: CSV and JSON hold no more than one part at a time."""
     if form == "json":
         names = distinct(columns)
         yield from array_parts(dict(zip(names, row, strict=True)) for part in parts for row in part)
     elif form == "csv":
-        yield from _csv(columns, parts)
+        yield from _csv_parts(columns, parts)
     else:
         rows = [row for part in parts for row in part]
-        yield _parquet(columns, types, rows) if form == "parquet" else _table(columns, types, rows)
+        yield _parquet_file(columns, types, rows) if form == "parquet" else _table_lines(columns, types, rows)
 
 
-def _table(columns: Sequence[str], types: Sequence[str], rows: Rows) -> bytes:
+def _table_lines(columns: Sequence[str], types: Sequence[str], rows: Rows) -> bytes:
     console = TextConsole(io.StringIO(), width=10_000)
     console.print(answer_table(columns, types, rows))
     return "".join(f"{line.rstrip()}\n" for line in console.file.getvalue().splitlines()).encode()  # type: ignore[attr-defined] # it is the StringIO above
 
 
-def _csv(columns: Sequence[str], parts: Iterable[Rows]) -> Iterator[bytes]:
-    yield _lines([[csv_cell(name) for name in columns]])
+def _csv_parts(columns: Sequence[str], parts: Iterable[Rows]) -> Iterator[bytes]:
+    yield _csv_lines([[csv_cell(name) for name in columns]])
     for part in parts:
-        yield _lines([csv_cell(value) if isinstance(value, str) else value for value in row] for row in part)
+        yield _csv_lines([csv_cell(value) if isinstance(value, str) else value for value in row] for row in part)
 
 
-def _lines(rows: Iterable[Sequence[Any]]) -> bytes:
+def _csv_lines(rows: Iterable[Sequence[Any]]) -> bytes:
     out = io.StringIO()
     csv.writer(out, lineterminator="\n").writerows(rows)
     return out.getvalue().encode(errors="replace")
 
 
-def _parquet(columns: Sequence[str], types: Sequence[str], rows: Rows) -> bytes:
+def _parquet_file(columns: Sequence[str], types: Sequence[str], rows: Rows) -> bytes:
     buffer = io.BytesIO()
     answer_frame(columns, types, rows).write_parquet(buffer)
     return buffer.getvalue()
 
 
-def _cell(value: object) -> str:
+def _cell_text(value: object) -> str:
     if value is None:
         return ""
     if isinstance(value, float):
@@ -87,3 +91,24 @@ def _cell(value: object) -> str:
 
 def _is_number(kind: str) -> bool:
     return "[" not in kind and any(word in kind for word in _NUMBERS)
+
+
+def entries_document(entries: Sequence[StoreEntry], store: str, answer: str, problems: Sequence[str] = ()) -> Document:
+    """Return the newest bundles of a store, or those that were added or removed, in a line each."""
+    rows = [
+        [
+            *(entry.bundle[:_HASH_LENGTH], entry.created[:_MINUTE_LENGTH].replace("T", " ")),
+            *(entry.model, entry.device, ", ".join(entry.variants)),
+        ]
+        for entry in entries[-NOTEBOOK_ROWS:]
+    ]
+    shown = words_table(("bundle", "created", "model", "device", "variants"), rows, texts=5)
+    return Document(store, answer, [shown, rest_sentence(len(rows), len(entries)), Bullets(problems)], [])
+
+
+def query_document(query_answer: QueryAnswer, store: str) -> Document:
+    """Return the first rows of the answer to a query."""
+    rows = [cell_texts(row) for row in query_answer.rows[:NOTEBOOK_ROWS]]
+    answer = f"{counted_text(len(query_answer.rows), 'row')} of {counted_text(len(query_answer.columns), 'column')}"
+    shown = words_table(query_answer.columns, rows, len(query_answer.columns))
+    return Document(store, answer, [shown, rest_sentence(len(rows), len(query_answer.rows))], [])

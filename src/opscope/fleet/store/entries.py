@@ -10,17 +10,19 @@ import msgspec
 
 from opscope.core.errors import NotFoundError
 from opscope.core.json import from_json
-from opscope.fleet.store.querying import ask_snapshot, streamed
-from opscope.fleet.store.rows import moment
+from opscope.fleet.store.rows import parse_moment
 from opscope.fleet.store.schema import BUNDLES
+from opscope.fleet.store.sql import ask_snapshot, stream_answer
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Collection, Iterable, Iterator, Sequence
 
     import polars as pl
 
-    from opscope.fleet.store.log import Snapshot
-    from opscope.fleet.store.place import StoreLocation
+    from opscope.fleet.store.table import Snapshot
+
+RUN_ORDER = "placed, created, bundle"
+"""Order of histories in SQL: oldest first."""
 
 
 class StoreEntry(msgspec.Struct, frozen=True):
@@ -34,10 +36,11 @@ class StoreEntry(msgspec.Struct, frozen=True):
         device: its name.
         variants: their names.
         created: when the run began, ISO 8601; empty where that is not known.
-        added: when it was added, likewise.
+        added: when it was added, ISO 8601.
         source: where it was.
         kind: ``bundle`` or ``tiles``.
-        placed: its place in a history, ISO 8601; null before it is stored.
+        placed: its place in a history, ISO 8601: when it began, or was added where that is not known.
+        checked: whether its figures were compared with its traces, or computed from them, when it was added.
     """
 
     bundle: str
@@ -51,91 +54,81 @@ class StoreEntry(msgspec.Struct, frozen=True):
     source: str
     kind: str = "bundle"
     placed: str | None = None
-
-    @property
-    def month(self) -> str:
-        """Month of the place in history, by which its files are kept apart."""
-        found = moment(self.placed) or moment(self.added)
-        return f"{found:%Y-%m}" if found else "unknown"
-
-
-_COLUMNS = ", ".join(StoreEntry.__struct_fields__)
+    checked: bool = False
 
 
 class EntryStream(NamedTuple):
-    """Bundles of a store, a part at a time."""
+    """Bundles of a store, some at a time."""
 
     total: int  # how many count
     entries: Iterator[StoreEntry]  # those that were asked for, in the order of histories
 
 
+_COLUMNS = ", ".join(StoreEntry.__struct_fields__)
+
+
 @contextlib.contextmanager
-def listed(place: StoreLocation, now: Snapshot, last: int | None = None) -> Iterator[EntryStream]:
-    """The bundles that count, or the last so many of them in the order of histories."""
-    ((total,),) = ask_snapshot(place, now, "SELECT count(*) FROM bundles").rows
-    order = "placed, created, bundle"
+def stream_entries(snapshot: Snapshot, last: int | None = None) -> Iterator[EntryStream]:
+    """Give the bundles that count, or the last so many of them, in the order of histories."""
+    ((total,),) = ask_snapshot(snapshot, "SELECT count(*) FROM bundles")
     chosen = "bundles"
     if last is not None:
-        backwards = ", ".join(f"{name} DESC NULLS FIRST" for name in order.split(", "))
+        backwards = ", ".join(f"{name} DESC NULLS FIRST" for name in RUN_ORDER.split(", "))
         chosen = f"(SELECT * FROM bundles ORDER BY {backwards} LIMIT {last:d})"  # noqa: S608 - names of ours, a number
-    sql = f"SELECT {_COLUMNS} FROM {chosen} ORDER BY {order}"  # noqa: S608 - likewise
-    with streamed(place, now, sql) as stream:
-        yield EntryStream(total, (_entry(row) for part in stream.parts() for row in part))
+    sql = f"SELECT {_COLUMNS} FROM {chosen} ORDER BY {RUN_ORDER}"  # noqa: S608 - as above
+    with stream_answer(snapshot, sql) as stream:
+        yield EntryStream(total, (_entry_of_row(row) for part in stream.parts() for row in part))
 
 
-def relatives(place: StoreLocation, now: Snapshot, entries: Iterable[StoreEntry]) -> dict[str, StoreEntry]:
-    """The bundles of a store that are of the same run as one of some bundles, by their origin."""
-    sql = f"SELECT {_COLUMNS} FROM bundles WHERE origin IN (SELECT unnest(?))"  # noqa: S608 - columns of ours
-    found = (_entry(row) for row in ask_snapshot(place, now, sql, [[one.origin for one in entries]]).rows)
-    return {one.origin: one for one in found}
+def find_same_runs(snapshot: Snapshot, origins: Iterable[str]) -> dict[str, StoreEntry]:
+    """Return the bundles of a store whose runs began as some others did, by their origin."""
+    return {one.origin: one for one in _ask_entries(snapshot, "origin IN (SELECT unnest(?))", list(origins))}
 
 
-def known(place: StoreLocation, now: Snapshot, bundles: list[str]) -> set[str]:
-    """Those of some hashes that a store has seen, those of bundles that were replaced since too."""
+def find_known(snapshot: Snapshot, bundles: Collection[str]) -> set[str]:
+    """Return those of some hashes that a store has seen, also of bundles that were replaced since."""
     seen = "SELECT bundle FROM bundles UNION ALL SELECT bundle FROM replaced"
     sql = f"SELECT bundle FROM ({seen}) WHERE bundle IN (SELECT unnest(?))"  # noqa: S608 - a text of ours
-    return {row[0] for row in ask_snapshot(place, now, sql, [bundles]).rows}
+    return {row[0] for row in ask_snapshot(snapshot, sql, [list(bundles)])}
 
 
-def chosen(place: StoreLocation, now: Snapshot, word: str) -> StoreEntry:
-    """The bundle whose hash begins with a word."""
-    sql = f"SELECT {_COLUMNS} FROM bundles WHERE starts_with(bundle, ?) LIMIT 2"  # noqa: S608 - columns of ours
-    found = ask_snapshot(place, now, sql, [word]).rows if word else []
-    if len(found) != 1:
-        problem = "several bundles start with this" if found else "the store has no such bundle"
-        raise NotFoundError(problem, where=word, hint="`opscope store list` shows all of them")
-    return _entry(found[0])
+def find_entries(snapshot: Snapshot, beginnings: Sequence[str], older_than: int | None) -> list[StoreEntry]:
+    """Return the bundles whose hashes begin so, and those that were added more than so many days ago.
+
+    Raises NotFoundError where not exactly one hash begins like one of these texts.
+    """
+    found = {}
+    for text in beginnings:
+        matches = _ask_entries(snapshot, "starts_with(bundle, ?)", text) if text else []
+        if len(matches) != 1:
+            problem = "several bundles start with this" if matches else "the store has no such bundle"
+            raise NotFoundError(problem, where=text, hint="`opscope store list` shows all of them")
+        found[matches[0].bundle] = matches[0]
+    if older_than is not None:
+        before = datetime.now(timezone.utc).replace(tzinfo=None) - timedelta(days=older_than)
+        found |= {one.bundle: one for one in _ask_entries(snapshot, "added < ?", before)}
+    return list(found.values())
 
 
-def older(place: StoreLocation, now: Snapshot, days: int) -> list[StoreEntry]:
-    """The bundles that stand in histories more than some days ago."""
-    before = datetime.now(timezone.utc).replace(tzinfo=None) - timedelta(days=days)
-    sql = f"SELECT {_COLUMNS} FROM bundles WHERE placed < ? ORDER BY placed, created, bundle"  # noqa: S608 - ours
-    return [_entry(row) for row in ask_snapshot(place, now, sql, [before]).rows]
-
-
-def next_place(place: StoreLocation, now: Snapshot) -> str:
-    """Where bundles stand that are added now: behind all others, whatever the clock says. ISO 8601."""
-    ((last,),) = ask_snapshot(place, now, "SELECT max(placed) FROM bundles").rows
-    clock = datetime.now(timezone.utc).replace(tzinfo=None)
-    return _text(clock if last is None else max(clock, last + timedelta(microseconds=1)))
-
-
-def entry_rows(entries: Iterable[StoreEntry]) -> pl.DataFrame:
-    """Bundles as rows of the store's table of them."""
+def entries_frame(entries: Iterable[StoreEntry]) -> pl.DataFrame:
+    """Return bundles as rows of the store's table of them; times in UTC."""
     rows = []
     for one in entries:
-        variants = msgspec.json.encode(one.variants).decode()
-        about = one.bundle, one.model, one.device, one.kind, one.origin, one.repetitions, variants
-        rows.append((*about, moment(one.created), moment(one.added), moment(one.placed), one.source))
-    return BUNDLES.frame(rows)
+        fields = msgspec.structs.asdict(one) | {"variants": msgspec.json.encode(one.variants).decode()}
+        fields |= {name: parse_moment(fields[name]) for name in ("created", "added", "placed")}
+        rows.append(tuple(fields[name] for name in BUNDLES.names))
+    return BUNDLES.make_frame(rows)
 
 
-def _entry(row: tuple[Any, ...]) -> StoreEntry:
-    found = dict(zip(StoreEntry.__struct_fields__, row, strict=True))
-    times = {name: _text(found[name]) for name in ("created", "added", "placed")}
-    return StoreEntry(**found | times | {"variants": from_json(found["variants"], tuple[str, ...])})
+def _ask_entries(snapshot: Snapshot, condition: str, value: object) -> list[StoreEntry]:
+    sql = f"SELECT {_COLUMNS} FROM bundles WHERE {condition} ORDER BY {RUN_ORDER}"  # noqa: S608 - texts of ours
+    return [_entry_of_row(row) for row in ask_snapshot(snapshot, sql, [value])]
 
 
-def _text(found: datetime | None) -> str:
-    return found.replace(tzinfo=timezone.utc).isoformat() if found is not None else ""
+def _entry_of_row(row: tuple[Any, ...]) -> StoreEntry:
+    fields = dict(zip(StoreEntry.__struct_fields__, row, strict=True))
+    for name in ("created", "added", "placed"):
+        moment = fields[name]
+        fields[name] = moment.replace(tzinfo=timezone.utc).isoformat() if moment else ""
+    fields |= {"variants": from_json(fields["variants"], tuple[str, ...]), "checked": bool(fields["checked"])}
+    return StoreEntry(**fields)

@@ -32,41 +32,38 @@ _NUMBER = re.compile(r" #\d+\Z")
 _FRAMEWORK = "framework"
 
 
-def _fields(table: str, *computed: str) -> Callable[[object], Row]:
+def _field_getter(table: str, *computed: str) -> Callable[[object], Row]:
     """What gives the cells of a row that are fields of the same names as the columns: all that are not computed."""
     return attrgetter(*(name for name in TABLES[table].names[len(KEYS) :] if name not in computed))
 
 
-_PROCESS, _OPERATOR = _fields("latency", "arm"), _fields("operators", "shape")
-_MODULE, _FINDING = _fields("modules"), _fields("findings")
+_PROCESS, _OPERATOR = _field_getter("latency", "arm"), _field_getter("operators", "shape")
+_MODULE, _FINDING = _field_getter("modules"), _field_getter("findings")
 _SHAPE = TABLES["operators"].names.index("shape") - len(KEYS)
 _SPLIT = ("vector", "memory_stall", "stream_stall", "cascade_stall", "lock_stall", "other")
 
 
 class BundleLabels(NamedTuple):
-    """What the person who adds a bundle says about it.
+    """Names that the person who adds a bundle gives it.
 
     Attributes:
         device: name of the machine in the store; None: CPU, system and address of the manifest, or ``names``.
-        commit: of the program or of what made it; None: not said.
-        backfill: it is an old run, which stands in histories where it began. Otherwise it stands behind all others,
-            since clocks of devices may be wrong; runs that are added together, by the times when they began.
-        names: what machines are called in the store already, see :func:`machine_of`: a machine without a name keeps
+        commit: of the program or of what made it; None if unknown.
+        names: what machines are called in the store already, see :func:`machine_key`: a machine without a name keeps
             the one that it has, though its system or its address is another one now.
     """
 
     device: str | None = None
     commit: str | None = None
-    backfill: bool = False
     names: Mapping[tuple[str | None, ...], str] = {}
 
     def device_of(self, manifest: Manifest) -> str:
-        """Name of the machine of a bundle."""
-        return self.device or manifest.device or self.names.get(machine_of(manifest)) or device_text(manifest)
+        """Return the name of the machine of a bundle."""
+        return self.device or manifest.device or self.names.get(machine_key(manifest)) or device_text(manifest)
 
 
-def machine_of(manifest: Manifest) -> tuple[str | None, ...]:
-    """What stays the same of a machine, as the columns ``host``, ``cpu`` and ``machine`` hold it."""
+def machine_key(manifest: Manifest) -> tuple[str | None, ...]:
+    """Return what stays the same of a machine, as the columns ``host``, ``cpu`` and ``machine`` hold it."""
     environment = manifest.environment
     return environment.host, environment.cpu, environment.machine
 
@@ -91,34 +88,39 @@ class AnalysedBundle(NamedTuple):
     comparisons: Sequence[StoredComparison]  # that it holds
 
     def processes(self, variant: str) -> int:
-        """Repetitions of a variant that its latency rests on."""
+        """Return how many repetitions of a variant its latency rests on."""
         analysis = self.analyses.get(variant)
         arm = TracingMode.TIMED if analysis and analysis.traced else TracingMode.TRACED
         return len(self.manifest.completed(variant, arm))
 
 
-def bundle_rows(bundle: AnalysedBundle, given: BundleLabels) -> dict[str, list[Row]]:
-    """Rows of every table, of all variants that have a result; variants without one have a row in ``runs`` only."""
+def bundle_rows(bundle: AnalysedBundle, labels: BundleLabels, placed: str) -> dict[str, list[Row]]:
+    """Return the rows of every table; variants without a result have a row in ``runs`` only.
+
+    ``placed``: where the bundle stands in histories, ISO 8601.
+    """
     rows: dict[str, list[Row]] = {
         name: [] for name in ("runs", "methods", "latency", "operators", "modules", "findings", "kernels")
     }
     manifest = bundle.manifest
     for variant in manifest.variants:
-        key = (bundle.bundle, manifest.model_of(variant.name).name, given.device_of(manifest), variant.name)
+        key = (bundle.bundle, manifest.model_of(variant.name).name, labels.device_of(manifest), variant.name)
         analysis = bundle.analyses.get(variant.name)
-        rows["runs"].append(key + _run(bundle, variant, given))
+        rows["runs"].append(key + _run_cells(bundle, variant, labels, placed))
         if analysis is not None:
-            rows["methods"] += [key + cells for cells in _methods(analysis, _own(bundle.comparisons, variant))]
-            rows["latency"] += [key + cells for cells in _latency(analysis)]
-            rows["operators"] += [key + _operator(row) for row in analysis.operators]
+            rows["methods"] += [
+                key + cells for cells in _method_rows(analysis, _find_comparison(bundle.comparisons, variant))
+            ]
+            rows["latency"] += [key + cells for cells in _latency_rows(analysis)]
+            rows["operators"] += [key + _operator_cells(row) for row in analysis.operators]
             rows["modules"] += [key + _MODULE(one) for one in analysis.modules]
             rows["findings"] += [key + _FINDING(one) for one in analysis.findings]
-            rows["kernels"] += [key + cells for cells in _kernels(analysis.operators)]
+            rows["kernels"] += [key + cells for cells in _kernel_rows(analysis.operators)]
     return rows
 
 
-def moment(text: str | None) -> datetime | None:
-    """A time in ISO 8601 as one in UTC without a zone, as tables hold it; None for none, or what is not a time."""
+def parse_moment(text: str | None) -> datetime | None:
+    """Return a time in ISO 8601 as one in UTC without a zone, as tables hold it; None for what is no time."""
     try:
         found = datetime.fromisoformat(text.replace("Z", "+00:00")) if text else None
     except ValueError:
@@ -126,15 +128,15 @@ def moment(text: str | None) -> datetime | None:
     return found.astimezone(timezone.utc).replace(tzinfo=None) if found and found.tzinfo else found
 
 
-def _run(bundle: AnalysedBundle, variant: Variant, given: BundleLabels) -> Row:
+def _run_cells(bundle: AnalysedBundle, variant: Variant, labels: BundleLabels, placed: str) -> Row:
     manifest, environment = bundle.manifest, bundle.manifest.environment
     analysis, model = bundle.analyses.get(variant.name), manifest.model_of(variant.name)
     return (
         "bundle",
-        moment(manifest.created),
-        given.commit,
+        parse_moment(manifest.created),
+        labels.commit,
         manifest.opscope,
-        _object(environment.versions),
+        _encode_object(environment.versions),
         variant.role.value if variant.role else None,
         model.dtype,
         variant.threads,
@@ -157,61 +159,63 @@ def _run(bundle: AnalysedBundle, variant: Variant, given: BundleLabels) -> Row:
         environment.host,
         environment.firmware,
         variant.delegate,
-        _object(variant.options),
-        _object(environment.variables),
+        _encode_object(variant.options),
+        _encode_object(environment.variables),
         model.sha256,
         bundle.source,
         manifest.status.value,
         bundle.processes(variant.name),
         sum(1 for repetition in manifest.failures() if repetition.variant == variant.name),
-        *_figures(analysis, [*manifest.completed(variant.name), *manifest.completed(variant.name, TracingMode.TIMED)]),
-        *_comparison(bundle.comparisons, variant),
-        _grade(analysis, bundle.comparisons, variant),
+        *_figure_cells(
+            analysis, [*manifest.completed(variant.name), *manifest.completed(variant.name, TracingMode.TIMED)]
+        ),
+        *_comparison_cells(bundle.comparisons, variant),
+        _worst_grade(analysis, bundle.comparisons, variant),
         analysis.quality.grade.value if analysis and analysis.quality else None,
-        None,  # its place in histories is said when it is stored
+        parse_moment(placed),
     )
 
 
-def _object(values: Mapping[str, str] | None) -> str | None:
+def _encode_object(values: Mapping[str, str] | None) -> str | None:
     return None if values is None else msgspec.json.encode(values, order="sorted").decode()
 
 
-def _figures(analysis: Analysis | None, done: Sequence[Repetition]) -> Row:
+def _figure_cells(analysis: Analysis | None, done: Sequence[Repetition]) -> Row:
     measured = [repetition.measurement for repetition in done if repetition.measurement]
     loads = [one.load_ns for one in measured if one.load_ns is not None]
     memory = [one.peak_rss_bytes for one in measured if one.peak_rss_bytes is not None]
     machine = float(np.median(loads)) if loads else None, max(memory, default=None)
     if analysis is None:
         return (None,) * 9 + machine
-    return (*_times(analysis.latency), *machine)
+    return (*_time_cells(analysis.latency, analysis.headline_of()), *machine)
 
 
-def _times(shown: Latency) -> Row:
-    ends = shown.ci95_median_ns or (None, None)
-    quantiles = shown.p90_ns, shown.p95_ns, shown.p99_ns
-    return (shown.source, shown.median_ns, shown.mean_ns, *quantiles, *ends, shown.cv)
+def _time_cells(latency: Latency, headline_ns: float) -> Row:
+    ends = latency.ci95_median_ns or (None, None)
+    quantiles = latency.p90_ns, latency.p95_ns, latency.p99_ns
+    return (latency.source, headline_ns, latency.mean_ns, *quantiles, *ends, latency.cv)
 
 
-def _own(comparisons: Sequence[StoredComparison], variant: Variant) -> StoredComparison | None:
+def _find_comparison(comparisons: Sequence[StoredComparison], variant: Variant) -> StoredComparison | None:
     return next((one for one in comparisons if one.candidate.label == variant.name), None)
 
 
-def _comparison(comparisons: Sequence[StoredComparison], variant: Variant) -> Row:
-    comparison = _own(comparisons, variant)
+def _comparison_cells(comparisons: Sequence[StoredComparison], variant: Variant) -> Row:
+    comparison = _find_comparison(comparisons, variant)
     if comparison is None:
         return (None,) * 6
     agreed = comparison.outputs
-    return comparison.baseline.label, *_verdict(comparison.end_to_end), agreed.agree if agreed else None
+    return comparison.baseline.label, *_verdict_cells(comparison.end_to_end), agreed.agree if agreed else None
 
 
-def _verdict(end: EndToEnd | None) -> Row:
+def _verdict_cells(end: EndToEnd | None) -> Row:
     if end is None:
         return (None,) * 4
     low, high = end.ci95 or (None, None)
     return end.speedup, low, high, end.verdict.value
 
 
-def _methods(analysis: Analysis, comparison: StoredComparison | None) -> Iterator[Row]:
+def _method_rows(analysis: Analysis, comparison: StoredComparison | None) -> Iterator[Row]:
     """Several methods one by one; one alone is the run itself."""
     if len(analysis.methods) < 2:  # noqa: PLR2004 - one method is the whole
         return
@@ -224,13 +228,13 @@ def _methods(analysis: Analysis, comparison: StoredComparison | None) -> Iterato
             one.method,
             *about,
             *shares,
-            *_times(one.latency),
-            *_verdict(ends.get(one.method)),
+            *_time_cells(one.latency, analysis.headline_of(one.method)),
+            *_verdict_cells(ends.get(one.method)),
             one.tokens_per_second,
         )
 
 
-def _grade(analysis: Analysis | None, comparisons: Sequence[StoredComparison], variant: Variant) -> str | None:
+def _worst_grade(analysis: Analysis | None, comparisons: Sequence[StoredComparison], variant: Variant) -> str | None:
     """How far its figures can be trusted: its own, and the comparison's with its baseline, whichever is worse."""
     grades = [one.end_to_end.grade for one in comparisons if one.candidate.label == variant.name]
     grades += [analysis.quality.grade] if analysis and analysis.quality else []
@@ -238,25 +242,25 @@ def _grade(analysis: Analysis | None, comparisons: Sequence[StoredComparison], v
     return next((grade.value for grade in worst_first if grade in grades), None)
 
 
-def _latency(analysis: Analysis) -> Iterator[Row]:
+def _latency_rows(analysis: Analysis) -> Iterator[Row]:
     for latency in filter(None, (analysis.latency, analysis.traced)):
         yield from ((latency.source, *_PROCESS(one)) for one in latency.processes)
 
 
-def _operator(row: Operator) -> Row:
+def _operator_cells(row: Operator) -> Row:
     cells = _OPERATOR(row)
     shape = None if row.shape is None else "x".join(map(str, row.shape))
     return (*cells[:_SHAPE], shape, *cells[_SHAPE:])
 
 
-def _kernels(operators: Sequence[Operator]) -> Iterator[Row]:
+def _kernel_rows(operators: Sequence[Operator]) -> Iterator[Row]:
     """Operators by sort and microkernel, longest first; the framework's own time is in none."""
     groups: dict[tuple[tuple[str | None, ...], str], list[Operator]] = {}
     for row in operators:
         if row.kind != _FRAMEWORK:
             name = _NUMBER.sub("", row.name).removeprefix("native_call_")
-            own_sort = (name, row.kernel, row.category.value, row.kind, row.backend)
-            groups.setdefault((own_sort, row.method), []).append(row)
+            columns = (name, row.kernel, row.category.value, row.kind, row.backend)
+            groups.setdefault((columns, row.method), []).append(row)
     for (sort, method), own in sorted(groups.items(), key=lambda group: -sum(row.share for row in group[1])):
         macs = None if any(row.macs is None for row in own) else sum(row.macs or 0 for row in own)
         together = sums(own)
@@ -264,17 +268,18 @@ def _kernels(operators: Sequence[Operator]) -> Iterator[Row]:
 
 
 def tile_rows(
-    analysis: TilesAnalysis, bundle: str, source: str, given: BundleLabels, created: str
+    analysis: TilesAnalysis, bundle: str, source: str, labels: BundleLabels, created: str
 ) -> dict[str, list[Row]]:
-    """Rows of ``runs`` and ``tiles``."""
-    device = given.device or (analysis.given.device.name if analysis.given.device else "unknown AI Engine")
+    """Return the rows of ``runs`` and ``tiles``; ``created``: when the result was written, ISO 8601."""
+    device = labels.device or (analysis.given.device.name if analysis.given.device else "unknown AI Engine")
     model = PurePath(analysis.trace.path).name.partition(".")[0] or "trace"
     key = bundle, model, device, analysis.given.dtype or "tiles"
     said = {
         **dict(zip(("bundle", "model", "device", "variant"), key, strict=True)),
         "kind": "tiles",
-        "created": moment(created),
-        "commit": given.commit,
+        "created": parse_moment(created),
+        "placed": parse_moment(created),
+        "commit": labels.commit,
         "versions": "{}",
         "dtype": analysis.given.dtype,
         "source": source,
@@ -282,11 +287,11 @@ def tile_rows(
     }
     return {
         "runs": [tuple(map(said.get, TABLES["runs"].names))],
-        "tiles": [key + _tile(tile) for tile in analysis.tiles],
+        "tiles": [key + _tile_cells(tile) for tile in analysis.tiles],
     }
 
 
-def _tile(tile: TileRow) -> Row:
+def _tile_cells(tile: TileRow) -> Row:
     return (
         tile.tile,
         tile.unit,

@@ -1,4 +1,4 @@
-"""The columns of a store: every table, every column, its type and its meaning. Said here and nowhere else."""
+"""Columns of a store: every table, every column, its type and its meaning."""
 
 from __future__ import annotations
 
@@ -7,20 +7,17 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import polars as pl
 
-from opscope.core.errors import TraceFormatError
-
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     Row: TypeAlias = tuple[Any, ...]
-    Rows: TypeAlias = Mapping[str, Sequence[Row]]
-    """Rows of each table by its name; cells in the order of the table's columns."""
+    """Cells in the order of a table's columns."""
 
-SCHEMA = "opscope.store/3"
-"""Of the whole store: its layout and these columns. Columns may be added to a store that is there, which then has null
-in the rows that are there; any other change is a new version."""
-PARTITION = ("table_name", "month")
-"""What files are kept apart by: the table, and the month in which its bundles were placed, such as ``2026-11``."""
+SCHEMA = "opscope.store/4"
+"""Of the whole store: its layout and these columns. Columns may be added to a store that is there, whose older rows
+then have null in them; any other change is a new version."""
+PARTITION = "table_name"
+"""Column by which the files of the one Delta table are kept apart: each holds rows of one table."""
 
 
 class Type(enum.Enum):
@@ -58,21 +55,13 @@ class Table(NamedTuple):
 
     @property
     def polars(self) -> dict[str, Any]:
-        """Names and types as Polars takes them."""
+        """Names and types of the columns for Polars."""
         return {column.name: column.type.polars for column in self.columns}
 
-    def frame(self, rows: Sequence[Row]) -> pl.DataFrame:
-        """Rows as a data frame of exactly these columns."""
+    def make_frame(self, rows: Sequence[Row]) -> pl.DataFrame:
+        """Return rows as a data frame of exactly these columns."""
         cells = zip(*rows, strict=True) if rows else ((),) * len(self.columns)
         return pl.DataFrame([pl.Series(c.name, own, c.type.polars) for c, own in zip(self.columns, cells, strict=True)])
-
-
-def framed(rows: Rows, where: str) -> dict[str, pl.DataFrame]:
-    """Rows as data frames, by the names of their tables; tables without rows are left out."""
-    try:
-        return {name: TABLES[name].frame(own) for name, own in rows.items() if own}
-    except (TypeError, ValueError, OverflowError, pl.exceptions.PolarsError) as error:
-        raise TraceFormatError(f"it holds a value that no table can hold: {error}", where=where) from error
 
 
 KEYS = ("bundle", "model", "device", "variant")
@@ -128,7 +117,7 @@ _RUNS = (
     StoreColumn("processes", _I, "repetitions that count, in the arm of `latency_ns`"),
     StoreColumn("failed", _I, "repetitions that failed"),
     StoreColumn("arm", _T, "`untraced` when latency is of runs without event tracing, else `traced`"),
-    StoreColumn("latency_ns", _N, "median latency of an inference"),
+    StoreColumn("latency_ns", _N, "latency of an inference, as the report states it"),
     StoreColumn("mean_ns", _N, "mean latency"),
     StoreColumn("p90_ns", _N, "90th percentile of latency"),
     StoreColumn("p95_ns", _N, "95th percentile"),
@@ -145,8 +134,8 @@ _RUNS = (
     StoreColumn("verdict", _T, "faster, slower, no_difference, undecidable or withheld"),
     StoreColumn("outputs_agree", _B, "whether its outputs match the baseline's within the tolerance"),
     StoreColumn("grade", _T, "measurement quality of its latency and speedup: good, usable or do_not_trust"),
-    StoreColumn("latency_grade", _T, "likewise its latency alone, which needs fewer processes than a comparison"),
-    StoreColumn("placed", _M, "its place in a history, UTC: when it was added; with `--backfill`, `created`"),
+    StoreColumn("latency_grade", _T, "measurement quality of its latency alone, which needs fewer processes"),
+    StoreColumn("placed", _M, "its place in a history, UTC: `created`; when it was added where that is not known"),
 )
 _LATENCY = (
     StoreColumn("arm", _T, "`untraced` or `traced`"),
@@ -264,8 +253,9 @@ BUNDLES = Table(
         StoreColumn("variants", _T, "JSON array: names of its variants"),
         StoreColumn("created", _M, "when the run began, UTC"),
         StoreColumn("added", _M, "when it was added, UTC"),
-        StoreColumn("placed", _M, "as in `runs`"),
+        StoreColumn("placed", _M, "see `runs`"),
         StoreColumn("source", _T, "where the bundle was when it was added"),
+        StoreColumn("checked", _B, "whether its figures were compared with its traces, or computed from them"),
     ),
 )
 REPLACED = Table(
@@ -275,8 +265,8 @@ EVERY = {**TABLES, BUNDLES.name: BUNDLES, REPLACED.name: REPLACED}
 """The tables that have views, and those by which the store knows what it holds."""
 
 
-def _stored_types() -> dict[str, Type]:
-    """Types of the columns of all tables in one: of a name with two numeric types the wider one."""
+def _find_stored_types() -> dict[str, Type]:
+    """Return the types of the columns of all tables together; of a name with two numeric types the wider one."""
     types: dict[str, Type] = {}
     for column in (column for table in EVERY.values() for column in table.columns):
         if types.setdefault(column.name, column.type) is not column.type:
@@ -284,32 +274,30 @@ def _stored_types() -> dict[str, Type]:
     return types
 
 
-STORED = _stored_types()
+STORED = _find_stored_types()
 """Columns as the files hold them. The tables are parts of one Delta table, where a name has one type."""
 
 
-def as_stored(table: Table, frame: pl.DataFrame) -> pl.DataFrame:
-    """Rows of a table with the types that its files have."""
-    there = frame.columns
-    return frame.select(_stored(one.name, STORED[one.name], there=one.name in there) for one in table.columns)
+def make_stored_frame(frames: Mapping[str, pl.DataFrame]) -> pl.DataFrame:
+    """Return rows of several tables, by the tables' names, as rows of the one Delta table."""
+    parts = [
+        frame.select(pl.lit(name).alias(PARTITION), *(_stored_column(frame, *column) for column in STORED.items()))
+        for name, frame in frames.items()
+    ]
+    return pl.concat(parts)
 
 
-def stored_types(table: Table) -> dict[str, Any]:
-    """Names and types of the columns of a table's files, as Polars reads them."""
-    return dict(as_stored(table, pl.DataFrame(schema=table.polars)).schema)
+def _stored_column(frame: pl.DataFrame, name: str, kind: Type) -> pl.Expr:
+    column = pl.col(name).cast(kind.polars) if name in frame.columns else pl.lit(None, kind.polars).alias(name)
+    return column.dt.replace_time_zone("UTC") if kind is Type.MOMENT else column
 
 
-def _stored(name: str, kind: Type, *, there: bool) -> pl.Expr:
-    column = pl.col(name) if there else pl.lit(None, kind.polars).alias(name)
-    return column.dt.replace_time_zone("UTC") if kind is Type.MOMENT else column.cast(kind.polars)
+def columns_as_sql(table: Table) -> str:
+    """Return the columns of a table's files as SQL selects them, with the types of the table."""
+    return ", ".join(_column_as_sql(column) for column in table.columns)
 
 
-def read_as(table: Table) -> str:
-    """The columns of a table's files as SQL selects them, with the types of the table."""
-    return ", ".join(_read(column) for column in table.columns)
-
-
-def _read(column: StoreColumn) -> str:
+def _column_as_sql(column: StoreColumn) -> str:
     if column.type is Type.MOMENT:  # without a time zone, for which DuckDB would need an extension
         return f'make_timestamp(epoch_us("{column.name}")) AS "{column.name}"'
     if STORED[column.name] is not column.type:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 
 from opscope.core.errors import NotFoundError, StorageError, TraceFormatError
+from opscope.core.files import leads_out
 from opscope.core.system.memory import file_bytes
 from opscope.core.table import TraceWarning
 from opscope.core.units import share_text, time_text
@@ -206,7 +207,6 @@ def read_kit(directory: Path, compared: tuple[str | None, str | None] | None = N
         pairs = asked_pairs(
             [*fields, *(PairFields(baseline, candidate) for baseline, candidate in made.values())],
             list(keys),
-            directory,
         )
     run = _RunParts(directory, files, sources, config, found, made, pairs)
     experiments = [_experiment(run, key, stands_for) for key, stands_for in keys.items()]
@@ -221,7 +221,6 @@ def read_kit(directory: Path, compared: tuple[str | None, str | None] | None = N
         executorch=next((source.executorch for source in sources.values() if source.executorch), None),
         experiments=tuple(experiments),
         comparisons=pairs.found,
-        offered=pairs.offered,
         warnings=(*warnings, *pairs.warnings),
     )
 
@@ -291,8 +290,13 @@ def record_beside(program: Path) -> Path | None:
 
 
 def _up_from(directory: Path, named: str) -> Path | None:
-    """A file named relative to one of the directories above, since the kit runs in the root of its checkout."""
-    if len(named) > _LONGEST_PATH or "\0" in named:
+    """Return the file that a run names relative to the root of the kit's checkout, which is a directory above the run.
+
+    None if there is none, or if the name leads elsewhere: the run may come from somebody else, so absolute paths, paths
+    with ``..`` and files of other kinds than the kit's are never opened.
+    """
+    is_kind_of_kit = named.endswith((".json", ".pte", ".etrecord"))
+    if len(named) > _LONGEST_PATH or leads_out(named) or not is_kind_of_kit:
         return None
     resolved = directory.resolve()
     for place in (resolved, *list(resolved.parents)[:_ANCESTORS]):

@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
 from opscope.bundle.manifest import Role
 from opscope.core.errors import NotFoundError, UsageError, did_you_mean
-from opscope.core.printable import shell_command
 from opscope.core.table import TraceWarning
 from opscope.kit.readers.csv import KitKernelRow, StatsRow
 from opscope.kit.readers.json import Executorch, ExperimentKey, PairFields
+from opscope.machine.pair_names import accelerated_name
 from opscope.program.kernels.symbols import KernelLog
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from pathlib import Path
+
+ROLES_HINT = "name others with --baseline NAME --candidate NAME"
+_MOST_NAMED = 4
 
 
 def named_key(name: str, keys: Sequence[ExperimentKey], directory: Path | str) -> ExperimentKey:
@@ -103,7 +105,6 @@ class KitRun(msgspec.Struct, frozen=True):
     executorch: Executorch | None  # the checkout that the kit recorded
     experiments: tuple[KitExperiment, ...]  # in the order the kit lists them; those that only files tell of come last
     comparisons: tuple[KitPair, ...]  # those that were asked for and whose experiments are known
-    offered: KitPair | None  # where none was: the first two whose names differ in on and off alone
     warnings: tuple[TraceWarning, ...]  # what is wrong with the run as a whole
 
     def experiment(self, name: str) -> KitExperiment:
@@ -112,15 +113,10 @@ class KitRun(msgspec.Struct, frozen=True):
         return self.experiments[keys.index(named_key(name, keys, self.directory))]
 
 
-_OFF = re.compile(r"(?<![A-Za-z0-9])off(?![A-Za-z0-9])")
-"""How the kit's templates name the experiment without acceleration: ``mac_sme2_off`` beside ``mac_sme2_on``."""
-
-
 class Pairs(NamedTuple):
-    """The comparisons of a run, the one to offer where there is none, and what is wrong with them."""
+    """The comparisons of a run, and what is wrong with them."""
 
     found: tuple[KitPair, ...]
-    offered: KitPair | None
     warnings: list[TraceWarning]
 
     def role(self, key: str) -> Role | None:
@@ -148,11 +144,11 @@ def named_pairs(
         raise UsageError(f"{there} needs {lacking}", where=lacking, hint=f"name one of {texts[:400]}")
     if baseline == candidate:
         raise UsageError("an experiment cannot be compared with itself", where="--candidate", hint="name two")
-    return Pairs((KitPair(baseline.text, candidate.text, None),), None, _thread_counts(baseline, candidate))
+    return Pairs((KitPair(baseline.text, candidate.text, None),), _thread_counts(baseline, candidate))
 
 
-def asked_pairs(fields: Iterable[PairFields], keys: Sequence[ExperimentKey], directory: Path) -> Pairs:
-    """The comparisons that the files of a run ask for or hold."""
+def asked_pairs(fields: Iterable[PairFields], keys: Sequence[ExperimentKey]) -> Pairs:
+    """Find the comparisons that the files of a run ask for or hold; without any, those that its names propose."""
     pairs: dict[tuple[str, str], KitPair] = {}
     warnings = []
     for pair in dict.fromkeys(fields):
@@ -167,32 +163,28 @@ def asked_pairs(fields: Iterable[PairFields], keys: Sequence[ExperimentKey], dir
             warnings += _thread_counts(baseline, candidate)
         pairs.setdefault(texts, KitPair(*texts, pair.label or None))
     if pairs:
-        return Pairs(tuple(pairs.values()), None, warnings)
-    offered = _offered(keys)
-    return Pairs((), offered, warnings or [_no_roles(offered, directory)])
+        return Pairs(tuple(pairs.values()), warnings)
+    proposed = propose_pairs(keys)
+    by_name = tuple(KitPair(baseline.text, candidate.text, None) for baseline, candidate in proposed)
+    if warnings or not by_name:
+        hint = "name it: --baseline NAME --candidate NAME"
+        message = "no comparison was requested: the baseline experiment is unknown"
+        return Pairs((), warnings or [TraceWarning("kit_no_roles", message, hint)])
+    return Pairs(by_name, [TraceWarning("kit_roles_by_name", roles_note(proposed), ROLES_HINT)])
 
 
-def _offered(keys: Sequence[ExperimentKey]) -> KitPair | None:
-    """The first two of one thread count whose names differ in on and off alone."""
-    for key in keys:
-        on = ExperimentKey(_OFF.sub("on", key.experiment), threads=key.threads)
-        if on != key and on in keys:
-            return KitPair(key.text, on.text, None)
-    return None
+def propose_pairs(keys: Sequence[ExperimentKey]) -> list[tuple[ExperimentKey, ExperimentKey]]:
+    """Pair experiments of one thread count whose names differ in ``off`` and ``on`` alone: ``off`` is the baseline."""
+    renamed = [(key, accelerated_name(key.experiment)) for key in keys]
+    pairs = [(key, ExperimentKey(on, threads=key.threads)) for key, on in renamed if on]
+    return [(off, on) for off, on in pairs if on in keys]
 
 
-def _no_roles(offered: KitPair | None, directory: Path) -> TraceWarning:
-    message = "no comparison was requested: the baseline experiment is unknown"
-    if offered is None:
-        hint = "name it: opscope report DIR --baseline NAME --candidate NAME"
-        return TraceWarning("kit_no_roles", f"{message}, whatever their names are", hint)
-    return TraceWarning("kit_no_roles", message, f"compare with: {comparing_command(directory, offered)}")
-
-
-def comparing_command(directory: Path | str, pair: KitPair) -> str:
-    """The command that compares two experiments of a run."""
-    words = ("opscope", "report", str(directory), "--baseline", pair.baseline, "--candidate", pair.candidate)
-    return shell_command(words)
+def roles_note(pairs: Sequence[tuple[ExperimentKey, ExperimentKey]]) -> str:
+    """Say which experiment is taken as the baseline of which, and why."""
+    texts = ", ".join(f"{off.text} as the baseline of {on.text}" for off, on in pairs[:_MOST_NAMED])
+    more = f" and {len(pairs) - _MOST_NAMED} more" if len(pairs) > _MOST_NAMED else ""
+    return f"no comparison was requested; by their names, which differ in off and on: {texts}{more}"
 
 
 def fitting(side: ExperimentKey, keys: Sequence[ExperimentKey]) -> ExperimentKey | None:

@@ -28,13 +28,14 @@ import msgspec
 
 from opscope.bundle.manifest import MaskProof, Mechanism
 from opscope.core.errors import FeatureError, MissingDependencyError, StorageError
-from opscope.core.files import storage_errors, text_of, write_atomically
+from opscope.core.files import storage_errors, text_of
 from opscope.core.json import from_json
 from opscope.core.system.c_library import other_c_library
 from opscope.core.system.cache import VARIABLE, cache_directory, is_whole, made_in_place
 from opscope.core.system.compiler import compiler_for
 from opscope.core.system.elf import read_symbols
 from opscope.core.units import counted_text
+from opscope.core.writing import write_atomically
 from opscope.machine import isa
 from opscope.machine.cpu_reading import CPUID_BITS, expected_fields, hwcap_bits
 from opscope.machine.isa import WITHOUT_SWITCH

@@ -63,11 +63,11 @@ def levels(tile: TileTrace) -> Levels:
 def traffic(seen: Levels, without: frozenset[int] = frozenset()) -> tuple[int, int]:
     """Commands of a trace unit for a whole trace, and their bytes; estimated where :attr:`Levels.share` is below 1."""
     kept = sum(1 << number for number in range(SLOTS) if number not in without)
-    start, end, mask = _segments(seen, kept)
+    start, end, mask = _level_segments(seen, kept)
     if not len(start):
         return 0, 0
     idle = start - np.concatenate([[1], end[:-1]])
-    slots, waits, times = _frames(mask, idle % _SYNC_CYCLES, end - start)
+    slots, waits, times = _level_frames(mask, idle % _SYNC_CYCLES, end - start)
     syncs = int((idle // _SYNC_CYCLES).sum())
     repeats = times - 1
     rest = repeats % _MOST_REPEATS
@@ -76,7 +76,7 @@ def traffic(seen: Levels, without: frozenset[int] = frozenset()) -> tuple[int, i
     return round((commands + syncs) / seen.share), round((int(size.sum()) + syncs) / seen.share)
 
 
-def _segments(seen: Levels, kept: int) -> tuple[Ints, Ints, Ints]:
+def _level_segments(seen: Levels, kept: int) -> tuple[Ints, Ints, Ints]:
     """Stretches in which the same slots are active: start, end and slots; those without any are left out."""
     mask = seen.mask & kept
     first = np.flatnonzero(np.concatenate([[True], mask[1:] != mask[:-1]])) if len(mask) else np.empty(0, np.int64)
@@ -86,8 +86,8 @@ def _segments(seen: Levels, kept: int) -> tuple[Ints, Ints, Ints]:
     return start[used], end[used], mask[used]
 
 
-def _frames(mask: Ints, idle: Ints, length: Ints) -> tuple[Ints, Ints, Ints]:
-    """Each stretch as its first frame, and those that hold its level: slots, idle cycles before, and how many.
+def _level_frames(mask: Ints, idle: Ints, length: Ints) -> tuple[Ints, Ints, Ints]:
+    """Divide each stretch into its first frame, and those that hold its level: slots, idle cycles, number.
 
     Equal frames in a row are one.
     """
@@ -199,10 +199,10 @@ def advise(
     seen = levels(tile)
     commands, size = traffic(seen)
     coverage = rate.coverage if rate else None
-    cut, why = _end(work, rate, missing_calls, lost=lost, alone=alone)
-    used = [_cost(slot, seen, commands, size) for slot in tile.slots if len(slot.spans.start)]
+    cut, why = _is_cut(work, rate, missing_calls, lost=lost, alone=alone)
+    used = [_slot_cost(slot, seen, commands, size) for slot in tile.slots if len(slot.spans.start)]
     costs = tuple(sorted(used, key=lambda cost: -cost.bytes))
-    steps = () if cut is False or (cut and tile.room) else _steps(seen, size, costs, coverage)
+    steps = () if cut is False or (cut and tile.room) else _reduction_steps(seen, size, costs, coverage)
     return TraceAdvice(
         cut=cut,
         why=why,
@@ -212,14 +212,14 @@ def advise(
         buffer_bytes=round(size * _PACKET / coverage) if coverage else None,
         slots=costs,
         steps=steps,
-        findings=(_cut(tile, why, steps, costs),) if cut else (),
+        findings=(_report_cut_trace(tile, why, steps, costs),) if cut else (),
     )
 
 
-def _end(
+def _is_cut(
     work: MacCalls | None, rate: MacRate | None, before: int, *, lost: bool, alone: int
 ) -> tuple[bool | None, str]:
-    """Whether a trace ends too early, and what says so; calls that are missing before the end do not."""
+    """Return whether a trace ends too early, and what says so; calls that are missing before the end do not."""
     coverage = rate.coverage if rate else None
     missing = 0 if rate is None or not coverage else (rate.calls_needed or 0) - rate.calls - before
     if alone and work is not None and work.begun and missing <= 1 + alone:
@@ -227,7 +227,7 @@ def _end(
     if rate is not None and coverage is not None and coverage < 1:
         seen = f"{rate.calls:,} of {rate.calls_needed:,} calls in the trace ({share_text(coverage)})"
         missing = (rate.calls_needed or 0) - rate.calls
-        return _missing(seen, missing, before, unsure=lost and not (work and work.begun))
+        return _is_cut_with_missing(seen, missing, before, unsure=lost and not (work and work.begun))
     if work is not None and work.begun:
         return True, "the trace ends within a call"
     if coverage is not None:
@@ -235,8 +235,7 @@ def _end(
     return None, "the expected number of calls is unknown: give M, K, N, m, k, n, row and col"
 
 
-def _missing(seen: str, missing: int, before: int, *, unsure: bool) -> tuple[bool | None, str]:
-    """The same where calls are missing."""
+def _is_cut_with_missing(seen: str, missing: int, before: int, *, unsure: bool) -> tuple[bool | None, str]:
     if before >= missing:
         return False, f"{seen}; the others are missing before its end"
     if before:
@@ -246,8 +245,7 @@ def _missing(seen: str, missing: int, before: int, *, unsure: bool) -> tuple[boo
     return True, seen
 
 
-def _cost(slot: SlotTrace, seen: Levels, commands: int, size: int) -> SlotCost:
-    """What a slot takes of all commands and bytes of a tile."""
+def _slot_cost(slot: SlotTrace, seen: Levels, commands: int, size: int) -> SlotCost:
     left, left_size = traffic(seen, frozenset({slot.number}))
     return SlotCost(
         slot=slot.number,
@@ -256,11 +254,11 @@ def _cost(slot: SlotTrace, seen: Levels, commands: int, size: int) -> SlotCost:
         bytes=size - left_size,
         share=(size - left_size) / size if size else 0.0,
         reach=size / max(1, left_size),
-        loses=_loses(slot.name),
+        loses=_what_is_lost(slot.name),
     )
 
 
-def _loses(event: str) -> str | None:
+def _what_is_lost(event: str) -> str | None:
     if event in {START, END}:
         return None
     if event.startswith(PORT):
@@ -268,13 +266,15 @@ def _loses(event: str) -> str | None:
     return _LOST.get(event, "this event is not seen")
 
 
-def _steps(seen: Levels, size: int, costs: tuple[SlotCost, ...], coverage: float | None) -> tuple[Unslot, ...]:
+def _reduction_steps(
+    seen: Levels, size: int, costs: tuple[SlotCost, ...], coverage: float | None
+) -> tuple[Unslot, ...]:
     """Leave out one after the other, each time the slot that helps most, until the whole run fits."""
     left = {cost.slot: cost.event for cost in costs if cost.loses is not None}
     reaches = {cost.slot: cost.reach for cost in costs}
     gone: dict[int, str] = {}
     steps: list[Unslot] = []
-    while left and not (steps and _enough(steps[-1])):
+    while left and not (steps and _is_enough(steps[-1])):
         if gone:
             reaches = {slot: size / max(1, traffic(seen, frozenset({*gone, slot}))[1]) for slot in left}
         best = max(left, key=lambda slot: reaches[slot])
@@ -286,22 +286,32 @@ def _steps(seen: Levels, size: int, costs: tuple[SlotCost, ...], coverage: float
     return tuple(steps)
 
 
-def _enough(step: Unslot) -> bool:
+def _is_enough(step: Unslot) -> bool:
     return step.reach >= _FAR if step.coverage is None else step.coverage == 1
 
 
-def _cut(tile: TileTrace, why: str, steps: tuple[Unslot, ...], costs: tuple[SlotCost, ...]) -> Message:
+def _report_cut_trace(tile: TileTrace, why: str, steps: tuple[Unslot, ...], costs: tuple[SlotCost, ...]) -> Message:
     if tile.room:
-        title = "the trace ends before the work, although its buffer had room"
-        step = "tracing was stopped before the end, or the last packets were not flushed: look at the stop event"
-        return tile_finding("trace_cut", Severity.MEDIUM, title, why, place(tile), step)
-    title = "the trace ends before the work: the buffer was probably full"
+        return tile_finding(
+            "trace_cut",
+            Severity.MEDIUM,
+            title="the trace ends before the work, although its buffer had room",
+            evidence=why,
+            where=place(tile),
+            step="tracing was stopped before the end, or the last packets were not flushed: look at the stop event",
+        )
     dearest = ", ".join(f"{cost.event} {share_text(cost.share)}" for cost in costs[:3])
-    evidence = f"{why}; share of its bytes saved by dropping each event: {dearest}"
-    return tile_finding("trace_cut", Severity.MEDIUM, title, evidence, place(tile), _next(steps))
+    return tile_finding(
+        "trace_cut",
+        Severity.MEDIUM,
+        title="the trace ends before the work: the buffer was probably full",
+        evidence=f"{why}; share of its bytes saved by dropping each event: {dearest}",
+        where=place(tile),
+        step=_tracing_step(steps),
+    )
 
 
-def _next(steps: tuple[Unslot, ...]) -> str:
+def _tracing_step(steps: tuple[Unslot, ...]) -> str:
     if not steps:
         return "give the trace a larger buffer, or trace fewer tiles or iterations"
     best = next((step for step in steps if step.coverage == 1), steps[0])

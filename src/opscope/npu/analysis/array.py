@@ -87,21 +87,23 @@ def align(tiles: Sequence[TileTrace], at: AlignAt = "auto") -> TimeAlignment:
 
 
 def _by_broadcast(tiles: Sequence[TileTrace]) -> TimeAlignment | None:
-    firsts = [_firsts(tile) for tile in tiles]
+    firsts = [_first_cycles(tile) for tile in tiles]
     common = set(firsts[0]).intersection(*firsts[1:]) if firsts else set()
     at_once = [name for name in common if name.startswith(_BROADCAST)]
     if not at_once:
         return None
     event = min(at_once, key=lambda name: (firsts[0][name], name))
-    reason = f"{event} is in the traces of {_every(tiles)}, and reaches them within a few cycles per hop"
+    reason = f"{event} is in the traces of {_all_tiles_text(tiles)}, and reaches them within a few cycles per hop"
     return _at_event(tiles, firsts, event, reason, "broadcast")
 
 
 def _by_first_call(tiles: Sequence[TileTrace]) -> TimeAlignment | None:
-    firsts = [_firsts(tile) for tile in tiles]
+    firsts = [_first_cycles(tile) for tile in tiles]
     if not firsts or any(START not in own for own in firsts):
         return None
-    reason = f"the first {START} of {_every(tiles)} count as one moment, as requested: later starts are not visible"
+    reason = (
+        f"the first {START} of {_all_tiles_text(tiles)} count as one moment, as requested: later starts are not visible"
+    )
     return _at_event(tiles, firsts, START, reason, "first_call")
 
 
@@ -114,16 +116,16 @@ def _at_event(
 
 
 def _by_timer(tiles: Sequence[TileTrace], spread: int | None) -> TimeAlignment | None:
-    """By the timers, unless the traces would then not overlap: those timers were not started together."""
-    if spread is None or _unrelated(tiles, spread):
+    """Align by the timers. None if the traces would then not overlap, as the timers were not started together."""
+    if spread is None or _are_unrelated(tiles, spread):
         return None
     first = min(tile.start_timer or 0 for tile in tiles)
     shifts = tuple(TimerOffset(tile.tile, (tile.start_timer or 0) - first) for tile in tiles)
-    reason = f"the timers of {_every(tiles)} align them: their traces start {spread:,} cycles apart"
+    reason = f"the timers of {_all_tiles_text(tiles)} align them: their traces start {spread:,} cycles apart"
     return TimeAlignment(None, shifts, reason, "timer")
 
 
-def _unrelated(tiles: Sequence[TileTrace], spread: int) -> bool:
+def _are_unrelated(tiles: Sequence[TileTrace], spread: int) -> bool:
     return spread > min(tile.last for tile in tiles)
 
 
@@ -132,18 +134,17 @@ def _by_start(tiles: Sequence[TileTrace], spread: int | None) -> TimeAlignment:
     why = "the trace has no timers (JSON has none), so a late start is not visible"
     if spread is not None:
         why = f"their timers differ by {spread:,} cycles"
-        if _unrelated(tiles, spread):
+        if _are_unrelated(tiles, spread):
             why += ", more than a trace lasts, so they do not run together"
     shifts = tuple(TimerOffset(tile.tile, 0) for tile in tiles)
     return TimeAlignment(None, shifts, f"{assumed}; {why}" if len(tiles) > 1 else "a single tile needs no alignment")
 
 
-def _every(tiles: Sequence[TileTrace]) -> str:
+def _all_tiles_text(tiles: Sequence[TileTrace]) -> str:
     return f"{'all ' if len(tiles) > 1 else ''}{counted_text(len(tiles), 'tile')}"
 
 
-def _firsts(tile: TileTrace) -> dict[str, int]:
-    """First cycle of each event that occurs."""
+def _first_cycles(tile: TileTrace) -> dict[str, int]:
     used = [slot for slot in tile.slots if len(slot.spans.start)]
     return {slot.name: int(slot.spans.start.min()) for slot in reversed(used)}
 
@@ -186,22 +187,21 @@ def slowest(each: Sequence[_Common]) -> Slowest | None:
     usual = median(spent[tile] for tile in others)
     if spent[name] <= usual * (1 + ALIKE):
         return None
-    cycles = {tile: _categories(core, own) for tile, (core, own) in seen.items()}
+    cycles = {tile: _mean_cycles_by_category(core, own) for tile, (core, own) in seen.items()}
     growth = {key: own - median(cycles[tile][key] for tile in others) for key, own in cycles[name].items()}
     category = max(growth, key=lambda key: growth[key])
     excess = spent[name] - usual
     calls = {tile: sum(one.calls for one in own) / len(own) for tile, (_, own) in seen.items()}
-    why = _why(category, growth[category], excess, calls[name] - median(calls[tile] for tile in others))
+    why = _slowness_text(category, growth[category], excess, calls[name] - median(calls[tile] for tile in others))
     return Slowest(name, spent[name], usual, excess, category, growth[category], why)
 
 
-def _categories(core: TracedCore, iterations: Sequence[Iteration]) -> dict[str, float]:
-    """Cycles of an iteration by category, means."""
+def _mean_cycles_by_category(core: TracedCore, iterations: Sequence[Iteration]) -> dict[str, float]:
     split = split_by(core.known, np.array([one.start for one in iterations]), np.array([one.end for one in iterations]))
     return {category: float(cycles.mean()) for category, cycles in split.items()}
 
 
-def _why(category: str, growth: float, excess: float, calls: float) -> str:
+def _slowness_text(category: str, growth: float, excess: float, calls: float) -> str:
     more = f"{growth:,.0f} more cycles per iteration in {_WORDS.get(category, category_name(category))}"
     share = f", {share_text(min(1.0, growth / excess))} of the difference" if excess > 0 else ""
     work = f"; it makes {calls:g} more calls per iteration" if calls > 0 else ""
@@ -312,29 +312,33 @@ class ArrayView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def array_view(cores: Sequence[TracedCore], said: RunSpecification, at: AlignAt = "auto") -> ArrayView:
-    """All cores together."""
-    left_out = tuple(_left_out(core) for core in cores if core.lost) if len(cores) > 1 else ()
-    sure = [core for core in cores if not core.lost] if left_out else list(cores)
+    """View all cores together."""
+    left_out = tuple(_left_out(core) for core in cores if not _has_sure_times(core)) if len(cores) > 1 else ()
+    sure = list(filter(_has_sure_times, cores)) if left_out else list(cores)
     alignment = align([core.tile for core in sure], at)
-    numbers, reason = _common(sure) if len(sure) > 1 or not left_out else ([], _nothing_to_compare(sure))
+    numbers, reason = _common_iterations(sure) if len(sure) > 1 or not left_out else ([], _nothing_to_compare(sure))
     common = set(numbers)
     each = [(core, [one for one in core.iterations.iterations if one.number in common]) for core in sure if common]
     shifts = [shift.cycles for shift in alignment.shifts]
-    system = tuple(_system(place, number, each, shifts, said) for place, number in enumerate(numbers))
+    system = tuple(_system_iteration(place, number, each, shifts, said) for place, number in enumerate(numbers))
     last = Counter(one.last_tile for one in system)
-    times = tuple(_times(core.tile.tile, own, last[core.tile.tile]) for core, own in each)
-    window = _window(sure, shifts) if len(sure) > 1 or not left_out else None
-    rate, used = _whole_rate(sure, window)
+    times = tuple(_tile_times(core.tile.tile, own, last[core.tile.tile]) for core, own in each)
+    window = _common_window(sure, shifts) if len(sure) > 1 or not left_out else None
+    rate, used = _rate_of_all_cores(sure, window)
     return ArrayView(
         alignment=alignment,
         iterations=system,
         median_runtime_cycles=median(one.runtime_cycles for one in system) if system else None,
-        balance=_balance([own.median_cycles for own in times]) if times else None,
+        balance=_balance_of([own.median_cycles for own in times]) if times else None,
         tiles=times,
         slowest=slowest(each),
         heat_map=heat_map(cores, {own.tile: own.median_cycles for own in times}),
         reason=reason,
-        findings=(*_findings(cores, said), *_apart(system, alignment), *_unsure(left_out)),
+        findings=(
+            *_report_core_count(cores, said),
+            *_report_start_skew(system, alignment),
+            *_report_left_out_cores(left_out),
+        ),
         median_start_skew_cycles=median(one.start_skew_cycles for one in system) if system else None,
         window_cycles=window,
         mac_per_cycle=rate,
@@ -344,9 +348,14 @@ def array_view(cores: Sequence[TracedCore], said: RunSpecification, at: AlignAt 
     )
 
 
+def _has_sure_times(core: TracedCore) -> bool:
+    return all(packets.times_kept for packets in core.lost)
+
+
 def _left_out(core: TracedCore) -> LeftOutCore:
-    more = f" and in {counted_text(len(core.lost) - 1, 'more place')}" if len(core.lost) > 1 else ""
-    return LeftOutCore(core.tile.tile, f"its packets were lost or damaged {where_text(core.lost[0])}{more}")
+    unsure = [packets for packets in core.lost if not packets.times_kept]
+    more = f" and in {counted_text(len(unsure) - 1, 'more place')}" if len(unsure) > 1 else ""
+    return LeftOutCore(core.tile.tile, f"its packets were lost or damaged {where_text(unsure[0])}{more}")
 
 
 def _nothing_to_compare(sure: Sequence[TracedCore]) -> str:
@@ -354,23 +363,22 @@ def _nothing_to_compare(sure: Sequence[TracedCore]) -> str:
     return f"packets of the other cores were lost, so their times are unreliable; {left}"
 
 
-def _unsure(left_out: Sequence[LeftOutCore]) -> list[Message]:
-    """That cores are not in the figures of all cores together."""
+def _report_left_out_cores(left_out: Sequence[LeftOutCore]) -> list[Message]:
     return [
         tile_finding(
             "core_left_out",
             Severity.MEDIUM,
-            f"tile {core.tile} is excluded from the figures of all cores",
-            f"{core.reason}: its later times are unreliable",
-            f"tile {core.tile}",
-            "capture again without dropping packets",
+            title=f"tile {core.tile} is excluded from the figures of all cores",
+            evidence=f"{core.reason}: its later times are unreliable",
+            where=f"tile {core.tile}",
+            step="capture again without dropping packets",
         )
         for core in left_out
     ]
 
 
-def _window(cores: Sequence[TracedCore], shifts: Sequence[int]) -> int | None:
-    """From the first start of a call to the last end on all cores, in the common time; None without calls."""
+def _common_window(cores: Sequence[TracedCore], shifts: Sequence[int]) -> int | None:
+    """Return the cycles from the first start of a call to the last end on all cores. None without calls."""
     spans = [
         (int(core.pairing.calls.start[0]) + shift, int(core.pairing.calls.end[-1]) + shift)
         for core, shift in zip(cores, shifts, strict=True)
@@ -379,7 +387,7 @@ def _window(cores: Sequence[TracedCore], shifts: Sequence[int]) -> int | None:
     return max(end for _, end in spans) - min(start for start, _ in spans) if spans else None
 
 
-def _whole_rate(cores: Sequence[TracedCore], window: int | None) -> tuple[float | None, float | None]:
+def _rate_of_all_cores(cores: Sequence[TracedCore], window: int | None) -> tuple[float | None, float | None]:
     """Multiply-accumulates a cycle of all cores in a window, and as a fraction of their peaks."""
     macs = [core.rate.macs for core in cores if core.rate.macs is not None]
     if not window or len(macs) < len(cores):
@@ -389,13 +397,10 @@ def _whole_rate(cores: Sequence[TracedCore], window: int | None) -> tuple[float 
     return found, found / sum(peaks) if len(peaks) == len(cores) else None
 
 
-def _common(cores: Sequence[TracedCore]) -> tuple[list[int], str]:
-    """Iterations measured and complete everywhere, and what is to be said about them."""
+def _common_iterations(cores: Sequence[TracedCore]) -> tuple[list[int], str]:
     if not cores:
         return [], "there is no core"
-    each = [
-        {own.number for own in core.iterations.iterations if own.complete and own.phase == "measured"} for core in cores
-    ]
+    each = [{own.number for own in core.iterations.iterations if own.phase == "measured"} for core in cores]
     common = sorted(set.intersection(*each))
     if not common:
         empty = [core.tile.tile for core, own in zip(cores, each, strict=True) if not own]
@@ -406,7 +411,7 @@ def _common(cores: Sequence[TracedCore]) -> tuple[list[int], str]:
     return common, f"{counted_text(len(common), 'iteration')} measured and complete on all cores{aside}"
 
 
-def _system(
+def _system_iteration(
     place: int, number: int, each: Sequence[_Common], shifts: Sequence[int], said: RunSpecification
 ) -> SystemIteration:
     rows = [(core, iterations[place]) for core, iterations in each]
@@ -414,7 +419,9 @@ def _system(
     ends = [one.end + shift for (_, one), shift in zip(rows, shifts, strict=True)]
     runtime, rate = max(ends) - min(starts), None
     if said.tiling is not None and runtime and all(core.rate.mac_per_cycle is not None for core, _ in rows):
-        calls = sum(int(core.work.multiplies[one.first_call : one.last_call + 1].sum()) for core, one in rows)
+        calls = sum(
+            one.lost_calls + int(core.work.multiplies[one.first_call : one.last_call + 1].sum()) for core, one in rows
+        )
         rate = calls * said.tiling.macs_per_call / runtime
     tiles, spans = [core.tile.tile for core, _ in rows], [one.cycles for _, one in rows]
     return SystemIteration(
@@ -426,32 +433,39 @@ def _system(
         start_skew_cycles=max(starts) - min(starts),
         first_tile=tiles[starts.index(min(starts))],
         last_tile=tiles[ends.index(max(ends))],
-        balance=_balance(spans),
+        balance=_balance_of(spans),
         mac_per_cycle=rate,
         starts_last=tiles[starts.index(max(starts))],
     )
 
 
-def _balance(cycles: Sequence[float]) -> float:
+def _balance_of(cycles: Sequence[float]) -> float:
     return sum(cycles) / len(cycles) / max(cycles) if max(cycles) else 1.0
 
 
-def _times(tile: str, iterations: Sequence[Iteration], ends_last: int) -> TileTimes:
+def _tile_times(tile: str, iterations: Sequence[Iteration], ends_last: int) -> TileTimes:
     spans = [one.cycles for one in iterations]
     return TileTimes(tile, float(median(spans)), min(spans), max(spans), ends_last)
 
 
-def _findings(cores: Sequence[TracedCore], said: RunSpecification) -> list[Message]:
-    """That the cores in the trace are not those that were said to compute."""
+def _report_core_count(cores: Sequence[TracedCore], said: RunSpecification) -> list[Message]:
     if said.tiling is None or len(cores) == said.tiling.cores:
         return []
     wanted = f"{said.tiling.rows} x {said.tiling.columns}"
     many = len(cores) > said.tiling.cores
-    title = f"the trace has {'more' if many else 'fewer'} cores than were given"
-    step = "check row and col" if many else "trace the others too to see the whole array; rates cover traced cores only"
-    evidence = f"{counted_text(len(cores), 'core')} traced, {wanted} given"
     severity = Severity.MEDIUM if many else Severity.INFO
-    return [tile_finding("cores_do_not_match", severity, title, evidence, "array", step)]
+    return [
+        tile_finding(
+            "cores_do_not_match",
+            severity,
+            title=f"the trace has {'more' if many else 'fewer'} cores than were given",
+            evidence=f"{counted_text(len(cores), 'core')} traced, {wanted} given",
+            where="array",
+            step="check row and col"
+            if many
+            else "trace the others too to see the whole array; rates cover traced cores only",
+        )
+    ]
 
 
 APART = 0.01
@@ -460,18 +474,24 @@ APART_MUCH = 0.1
 """Share from which it is worth doing something about it."""
 
 
-def _apart(system: Sequence[SystemIteration], alignment: TimeAlignment) -> list[Message]:
-    """That the cores start their iterations at different times."""
+def _report_start_skew(system: Sequence[SystemIteration], alignment: TimeAlignment) -> list[Message]:
     skew = median(one.start_skew_cycles for one in system) if system else 0
     runtime = median(one.runtime_cycles for one in system) if system else 0
     if not runtime or skew <= APART * runtime:
         return []
     first, late = system[0], Counter(one.starts_last for one in system).most_common(1)[0][0]
-    title = f"the cores start an iteration {skew:,.0f} cycles apart: {share_text(skew / runtime)} of its runtime"
-    evidence = f"tile {first.first_tile} starts first, tile {late} last; {alignment.reason}"
-    step = "find out what delays the late core; --align first-call shows them as if they started together"
     severity = Severity.MEDIUM if skew >= APART_MUCH * runtime else Severity.INFO
-    return [tile_finding("cores_start_apart", severity, title, evidence, "array", step)]
+    saved = sum(one.start_skew_cycles for one in system)
+    return [
+        tile_finding(
+            "cores_start_apart",
+            severity,
+            title=f"the cores start an iteration {skew:,.0f} cycles apart: {share_text(skew / runtime)} of its runtime",
+            evidence=f"tile {first.first_tile} starts first, tile {late} last; {alignment.reason}",
+            where="array",
+            step="find out what delays the late core; --align first-call shows them as if they started together",
+        ).about(saving_cycles=saved)
+    ]
 
 
 _WIDEST = 64
@@ -498,8 +518,8 @@ class HeatMap(msgspec.Struct, frozen=True):
 
 def heat_map(cores: Sequence[TracedCore], medians: Mapping[str, float]) -> HeatMap:
     """The map of all cores; of one that was traced twice, the last. Without rows where it is not a map."""
-    at = {(core.tile.row, core.tile.column): _figures(core, medians.get(core.tile.tile)) for core in cores}
-    rows, columns = (_all(place[axis] for place in at) for axis in (0, 1))
+    at = {(core.tile.row, core.tile.column): _core_figures(core, medians.get(core.tile.tile)) for core in cores}
+    rows, columns = (_all_places(place[axis] for place in at) for axis in (0, 1))
     names = next(iter(at.values()), {})
     if len(rows) * len(columns) > _MOST_PLACES:
         return HeatMap((), (), {})
@@ -509,13 +529,13 @@ def heat_map(cores: Sequence[TracedCore], medians: Mapping[str, float]) -> HeatM
     return HeatMap(rows, columns, figures)
 
 
-def _all(places: Iterable[int]) -> tuple[int, ...]:
+def _all_places(places: Iterable[int]) -> tuple[int, ...]:
     listed = sorted(set(places))
     wide = bool(listed) and listed[-1] - listed[0] >= _WIDEST
     return tuple(listed if wide or not listed else range(listed[0], listed[-1] + 1))
 
 
-def _figures(core: TracedCore, iteration: float | None) -> dict[str, float | None]:
+def _core_figures(core: TracedCore, iteration: float | None) -> dict[str, float | None]:
     cycles, window = core.cycles, core.cycles.window
 
     def share(spent: int) -> float | None:

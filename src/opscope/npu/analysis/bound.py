@@ -107,12 +107,12 @@ class TileBound(msgspec.Struct, frozen=True):
 
     @property
     def is_known(self) -> bool:
-        """Whether something is known to set the pace."""
+        """Return whether something is known to set the pace."""
         return self.by != NOTHING_TRACED
 
     @property
     def is_call(self) -> bool:
-        """Whether it is the call, or what the call waits for."""
+        """Return whether it is the call, or what the call waits for."""
         return self.is_known and self.port is None
 
 
@@ -146,7 +146,7 @@ def bound(
 
     There is no verdict with fewer than two calls that multiply; then the reason is why.
     """
-    call, measured = work.median_cycles, _period(work.start)
+    call, measured = work.median_cycles, _describe_periods(work.start)
     if call is None or measured is None:
         why = work.reason if call is None else "only one call multiplies, so there is no period to measure"
         return None, why, ()
@@ -161,11 +161,11 @@ def bound(
         known=known,
         measured=measured,
     )
-    tile_bound, doubts = _verdict(tile, calls, paced, moved, around)
+    tile_bound, doubts = _find_verdict(tile, calls, paced, moved, around)
     return tile_bound, tile_bound.reason, doubts
 
 
-def _period(start: Ints) -> Period | None:
+def _describe_periods(start: Ints) -> Period | None:
     periods = np.diff(start)
     if not len(periods):
         return None
@@ -174,7 +174,7 @@ def _period(start: Ints) -> Period | None:
     return Period(len(periods), median, p10, p90, int(periods.min()), int(periods.max()), interval)
 
 
-def _verdict(
+def _find_verdict(
     tile: TileTrace, calls: CallSpans, paced: _Paced, moved: tuple[Port, ...], around: Sequence[TileTrace]
 ) -> tuple[TileBound, tuple[Message, ...]]:
     slowest = max(moved, key=lambda port: port.cycles_per_call or 0.0, default=None)
@@ -189,21 +189,21 @@ def _verdict(
         port=None,
         period=measured,
         ports=moved,
-        reason=_reason(paced.call, slowest if needed > paced.call else None, moved),
+        reason=_reason_text(paced.call, slowest if needed > paced.call else None, moved),
     )
     doubt = None
-    if slowest is not None and needed > paced.call - paced.waits and _explains(needed, measured):
-        doubt = _doubt(tile, slowest, needed, paced, around)
+    if slowest is not None and needed > paced.call - paced.waits and _is_explained(needed, measured):
+        doubt = _doubt_port(tile, slowest, needed, paced, around)
         if doubt is None:
             return _by_port(tile_bound, slowest, paced), ()
-    if needed <= paced.call and _explains(paced.call, measured):
+    if needed <= paced.call and _is_explained(paced.call, measured):
         return _by_call(tile_bound, paced), ()
     why = f"{tile_bound.reason}; {doubt.title}" if doubt else tile_bound.reason
-    unexplained = doubt or _residual(tile, calls, tile_bound, paced, around)
+    unexplained = doubt or _report_residual(tile, calls, tile_bound, paced, around)
     return msgspec.structs.replace(tile_bound, reason=why), (unexplained,)
 
 
-def _explains(predicted: float, measured: Period) -> bool:
+def _is_explained(predicted: float, measured: Period) -> bool:
     return abs(measured.median - predicted) <= EXPLAINED * measured.median
 
 
@@ -216,7 +216,7 @@ def _by_port(tile_bound: TileBound, paced: Port, periods: _Paced) -> TileBound:
     if interval is not None:
         interval = min(interval[0], at_most), max(interval[1], at_most)
     gain = Gain(at_most, interval, periods.measured.n)
-    reason = _reason(periods.call, paced, tile_bound.ports)
+    reason = _reason_text(periods.call, paced, tile_bound.ports)
     return msgspec.structs.replace(tile_bound, by=paced.label, port=paced.name, reason=reason, gain=gain)
 
 
@@ -231,29 +231,41 @@ def _by_call(tile_bound: TileBound, paced: _Paced) -> TileBound:
     return msgspec.structs.replace(tile_bound, by=f"{category_name(most)}{IN_CALLS}", reason=reason)
 
 
-def _doubt(tile: TileTrace, port: Port, needed: float, paced: _Paced, around: Sequence[TileTrace]) -> Message | None:
-    """Why a port that takes as long as the period may not set the pace; None without a doubt.
+def _doubt_port(
+    tile: TileTrace, port: Port, needed: float, paced: _Paced, around: Sequence[TileTrace]
+) -> Message | None:
+    """Return why a port that takes as long as the period may not set the pace; None without a doubt.
 
     Too few periods, too wide a spread, or a port that is idle while the core waits.
     """
     measured = paced.measured
-    seen = f"{port.name} needs {needed:,.0f} cycles per call; periods of {_spread(measured)} cycles"
+    seen = f"{port.name} needs {needed:,.0f} cycles per call; periods of {_spread_text(measured)} cycles"
     if measured.n < FEWEST:
-        title = f"no explanation for the call period, n = {measured.n}: too few periods to name a stream"
-        step = f"trace more calls: at least {FEWEST + 1} that multiply"
-        return _doubted(tile, title, seen, step).about(subject="too few periods")
+        return _unexplained_finding(
+            tile,
+            (f"no explanation for the call period, n = {measured.n}: too few periods to name a stream"),
+            seen,
+            (f"trace more calls: at least {FEWEST + 1} that multiply"),
+        ).about(subject="too few periods")
     first, third = np.percentile(paced.end - paced.start, [25, 75]).tolist()
     if max(abs(first - needed), abs(third - needed)) > EXPLAINED * measured.median:
-        title = f"no explanation for the call period, n = {measured.n}: the periods vary too much for one stream"
         middle = f"the middle half ranges from {first:,.0f} to {third:,.0f}"
-        return _doubted(tile, title, f"{seen}, {middle}", _SCATTER).about(subject="scattered periods")
+        return _unexplained_finding(
+            tile,
+            (f"no explanation for the call period, n = {measured.n}: the periods vary too much for one stream"),
+            f"{seen}, {middle}",
+            _SCATTER,
+        ).about(subject="scattered periods")
     idle = _idle_waits(tile, port, paced)
     if idle <= EXPLAINED * measured.median:
         return None
-    title = f"no explanation for the call period, n = {measured.n}: the core waits while {port.name} is idle"
     waited = f"in the median period the core waits {idle:,.0f} of {measured.median:,.0f} cycles for a lock meanwhile"
-    step = stall_step("lock_stall", tile, around)
-    return _doubted(tile, title, f"{seen}; {waited}", step).about(subject="idle port")
+    return _unexplained_finding(
+        tile,
+        (f"no explanation for the call period, n = {measured.n}: the core waits while {port.name} is idle"),
+        f"{seen}; {waited}",
+        (stall_step("lock_stall", tile, around)),
+    ).about(subject="idle port")
 
 
 _SCATTER = "compare short and long periods: the timeline shows which stream or lock the long ones wait for"
@@ -272,15 +284,17 @@ def _idle_waits(tile: TileTrace, port: Port, paced: _Paced) -> float:
     return float(np.median(each))
 
 
-def _spread(measured: Period) -> str:
+def _spread_text(measured: Period) -> str:
     return range_text(f"{measured.min:,}", f"{measured.max:,}")
 
 
-def _doubted(tile: TileTrace, title: str, evidence: str, step: str) -> Message:
-    return tile_finding("period_not_explained", Severity.MEDIUM, title, evidence, place(tile), step)
+def _unexplained_finding(tile: TileTrace, title: str, evidence: str, step: str) -> Message:
+    return tile_finding(
+        "period_not_explained", Severity.MEDIUM, title=title, evidence=evidence, where=place(tile), step=step
+    )
 
 
-def _reason(call: float, paced: Port | None, moved: tuple[Port, ...]) -> str:
+def _reason_text(call: float, paced: Port | None, moved: tuple[Port, ...]) -> str:
     longest = f"a call takes {call:g} cycles"
     if paced is not None:
         how = f"{paced.transfer_cycles} cycles per transfer" if paced.transfer_cycles else "as measured"
@@ -290,13 +304,13 @@ def _reason(call: float, paced: Port | None, moved: tuple[Port, ...]) -> str:
     return f"{longest}, every traced port needs less per call"
 
 
-def _residual(
+def _report_residual(
     tile: TileTrace, calls: CallSpans, tile_bound: TileBound, paced: _Paced, around: Sequence[TileTrace]
 ) -> Message:
     left, measured = tile_bound.residual_cycles, paced.measured
     title = "calls run faster than their data could arrive"
     step = "the size, type or number of ports is wrong: check m, k, n, dtype and arch"
-    spread = f"median of {measured.n}, {_spread(measured) if measured.min < measured.max else 'all equal'}"
+    spread = f"median of {measured.n}, {_spread_text(measured) if measured.min < measured.max else 'all equal'}"
     evidence = (
         f"predicted {tile_bound.predicted_period_cycles:,.0f} cycles, measured {measured.median:,.0f} ({spread}): "
         f"{share_text(abs(left) / max(measured.median, 1.0))} of it is {'left over' if left > 0 else 'missing'}"
@@ -308,7 +322,11 @@ def _residual(
         most = max(shares, key=lambda name: shares[name])
         evidence += f"; of the cycles between calls {share_text(shares[most])} are {category_name(most)}"
         step = stall_step(most, tile, around) if most in STALLS else _CODE
-    return _doubted(tile, title, evidence, step).about(subject="" if left > 0 else "too short")
+    message = _unexplained_finding(tile, title, evidence, step)
+    if left <= 0:
+        return message.about(subject="too short")
+    total = int(paced.end[-1] - paced.start[0])
+    return message.about(saving_cycles=total - tile_bound.predicted_period_cycles * measured.n)
 
 
 _CODE = "the core runs code between the calls: check the loop around the kernel, its locks and its address computation"
@@ -348,7 +366,7 @@ def call_stalls(
 def gain_without(
     calls: CallSpans, work: MacCalls, cycles: Ints, tile_bound: TileBound | None, moved: tuple[Port, ...]
 ) -> Gain | None:
-    """What is to be gained without some cycles of the calls; None when a stream is known to set the pace.
+    """Return what is to be gained without some cycles of the calls; None when a stream is known to set the pace.
 
     The ports' transfers between the first multiplying call and the last stay, so no more is promised than they allow.
     The interval is that of a ratio of sums over the periods from call to call.

@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 
     from opscope.analysis.gate.decision import Decision
     from opscope.core.stats.effect import Effect
-    from opscope.npu.analysis.cycles import CycleSplit
     from opscope.npu.analysis.iterations import Iteration
     from opscope.npu.analysis.tiles_result import TileRow, TilesAnalysis
 
@@ -37,21 +36,18 @@ if TYPE_CHECKING:
 def _cycles_per_iteration(row: TileRow, category: str, *, gaps: bool) -> float | None:
     """Cycles of a stall in a measured, complete iteration of a core, and to the next where these are wanted.
 
-    None where it was not traced, without such an iteration, or where opscope 0.1 wrote the analysis.
+    None where it was not traced, and without such an iteration.
     """
-    if EVENTS[category] in row.not_traced:
+    measured = _measured_iterations(row)
+    if EVENTS[category] in row.not_traced or not measured:
         return None
-    within = mean_known(_cycles(one.split, category) for one in _measured(row))
-    waits = [_cycles(one.gap, category) for one in _measured(row) if gaps and one.gap is not None]
-    return within if within is None else within + (mean_known(waits) or 0.0)
+    waits = [float(getattr(one.gap, category)) for one in measured if gaps and one.gap is not None]
+    within = float(sum(getattr(one.split, category) for one in measured)) / len(measured)
+    return within + (sum(waits) / len(waits) if waits else 0.0)
 
 
-def _measured(row: TileRow) -> list[Iteration]:
-    return [one for one in row.iterations if one.complete and one.phase == "measured"]
-
-
-def _cycles(split: CycleSplit | None, category: str) -> float | None:
-    return None if split is None else float(getattr(split, category))
+def _measured_iterations(row: TileRow) -> list[Iteration]:
+    return [one for one in row.iterations if one.phase == "measured"]
 
 
 def _cycles_per_call(row: TileRow, category: str) -> float | None:
@@ -75,11 +71,6 @@ PER_ITERATION, PER_CALL = "cycles/iteration", "cycles/call"
 """Units of stalls: what a core waits in an iteration, or for each multiplying call where iterations do not compare."""
 _DIFFERENCES = (_SHARE, PER_ITERATION, PER_CALL)
 """Units that are compared by their difference: such figures can be 0 and have no ratio then."""
-
-_NOT_JUDGED = (
-    "stalls have no verdict: opscope 0.1 wrote an analysis without stalls per iteration; rewrite it with opscope "
-    "aie TRACE --out DIR"
-)
 
 
 class TilesSide(msgspec.Struct, frozen=True):
@@ -175,28 +166,27 @@ class ComparedFigure(NamedTuple):
 def compared_tiles(baseline: TilesTraces, candidate: TilesTraces) -> TilesComparison | None:
     """Compare two sides; None when a side has no period of calls, so that nothing can be compared."""
     sides = baseline.analyses, candidate.analyses
-    iteration = _compared_figure(ITERATION, _CYCLES, sides, _iteration) if _iterations_alike(sides) else None
-    period = _compared_figure(PERIOD, _CYCLES, sides, _period)
+    iteration = _compared_figure(ITERATION, _CYCLES, sides, _iteration_cycles) if _are_iterations_alike(sides) else None
+    period = _compared_figure(PERIOD, _CYCLES, sides, _period_cycles)
     main = iteration or period
     if main is None:
         return None
-    kinds, waits = _kinds(sides), _waits(sides, PER_CALL if iteration is None else PER_ITERATION)
+    kinds, waits = _kind_figures(sides), _stall_figures(sides, PER_CALL if iteration is None else PER_ITERATION)
     rate = _compared_figure("MAC/cycle per core", _RATE, sides, lambda one: one.mac_per_cycle)
-    changes = iter(_changes([*kinds, *([period] if period else []), *waits, *([rate] if rate else [])]))
+    changes = iter(_corrected_changes([*kinds, *([period] if period else []), *waits, *([rate] if rate else [])]))
     of_kinds = [next(changes) for _ in kinds]
     of_period = next(changes) if period else None
     stall_cycles = [next(changes) for _ in waits]
-    stalls = _shares(sides, stall_cycles)
-    notes = _notes(baseline, candidate, main)
+    stalls = _share_changes(sides, stall_cycles)
     return TilesComparison(
         baseline=baseline.side,
         candidate=candidate.side,
-        overall=_change(main, _effect(main)),
+        overall=_figure_change(main, _figure_effect(main)),
         kinds=of_kinds,
         period=of_period,
         stalls=stalls,
         rates=list(changes),
-        notes=[*notes, _NOT_JUDGED] if len(stalls) > len(stall_cycles) else notes,
+        notes=_list_notes(baseline, candidate, main),
         stall_cycles=stall_cycles,
     )
 
@@ -212,23 +202,24 @@ def _compared_figure(
     return ComparedFigure(name, unit, known[0], known[1])
 
 
-def _iteration(analysis: TilesAnalysis) -> float | None:
-    """Median cycles of the common iterations of all cores."""
+def _iteration_cycles(analysis: TilesAnalysis) -> float | None:
     return analysis.array.median_runtime_cycles if analysis.array else None
 
 
-def _iterations_alike(sides: _Sides) -> bool:
-    """Whether measured iterations of all traces have as many calls, and were found in the same way."""
+def _are_iterations_alike(sides: _Sides) -> bool:
+    """Return whether measured iterations of all traces have as many calls, and were found in the same way."""
     rows = [row for side in sides for analysis in side for row in analysis.working]
-    return len({(row.iterations_by, one.calls) for row in rows for one in _measured(row)}) == 1
+    return (
+        len({(row.iterations_by, one.calls + one.lost_calls) for row in rows for one in _measured_iterations(row)}) == 1
+    )
 
 
-def _period(analysis: TilesAnalysis) -> float | None:
+def _period_cycles(analysis: TilesAnalysis) -> float | None:
     known = [row.bound.measured_period_cycles for row in analysis.working if row.bound]
     return median(known) if known else None
 
 
-def _kinds(sides: _Sides) -> list[ComparedFigure]:
+def _kind_figures(sides: _Sides) -> list[ComparedFigure]:
     """Median duration of each kind; a trace's is the median over its cores. A kind may be on one side only."""
     each = [[_of_kinds(one) for one in side] for side in sides]
     names = dict.fromkeys(name for side in each for own in side for name in own)
@@ -242,10 +233,10 @@ def _of_kinds(analysis: TilesAnalysis) -> dict[str, float]:
     return {name: median(kind.median_cycles for kind in rows) for name, rows in found.items()}
 
 
-def _waits(sides: _Sides, unit: str) -> list[ComparedFigure]:
+def _stall_figures(sides: _Sides, unit: str) -> list[ComparedFigure]:
     """Cycles of each stall that all traces tell, a mean over the cores; empty where they do not."""
     rows = [row for side in sides for one in side for row in one.working]
-    gaps = all(any(one.gap is not None for one in _measured(row)) for row in rows)
+    gaps = all(any(one.gap is not None for one in _measured_iterations(row)) for row in rows)
 
     def asked(category: str) -> ComparedFigure | None:
         per_iteration = partial(_cycles_per_iteration, category=category, gaps=gaps)
@@ -255,36 +246,39 @@ def _waits(sides: _Sides, unit: str) -> list[ComparedFigure]:
     return [figure for own in STALLS if (figure := asked(own)) is not None]
 
 
-def _shares(sides: _Sides, judged: Sequence[FigureChange]) -> list[FigureChange]:
+def _share_changes(sides: _Sides, judged: Sequence[FigureChange]) -> list[FigureChange]:
     """Parts of the windows of all cores, with the verdicts of the cycles; what some core did not trace is left out."""
     verdicts = {change.name: change.verdict for change in judged}
-    figures = [_compared_figure(category_name(own), _SHARE, sides, partial(_share, category=own)) for own in STALLS]
+    figures = [
+        _compared_figure(category_name(own), _SHARE, sides, partial(_stall_share, category=own)) for own in STALLS
+    ]
     return [
-        msgspec.structs.replace(_change(one, _effect(one)), verdict=verdicts.get(one.name, Verdict.UNDECIDABLE))
+        msgspec.structs.replace(
+            _figure_change(one, _figure_effect(one)), verdict=verdicts.get(one.name, Verdict.UNDECIDABLE)
+        )
         for one in figures
         if one is not None
     ]
 
 
-def _share(analysis: TilesAnalysis, category: str) -> float | None:
+def _stall_share(analysis: TilesAnalysis, category: str) -> float | None:
     rows = analysis.working
     if not rows or any(EVENTS[category] in row.not_traced for row in rows):
         return None
     return sum(row.cycles.of(category) for row in rows) / sum(row.window_cycles for row in rows)
 
 
-def _changes(figures: Sequence[ComparedFigure]) -> list[FigureChange]:
-    """Changes with verdicts that are corrected for the number of figures."""
-    effects = [_effect(one) for one in figures]
+def _corrected_changes(figures: Sequence[ComparedFigure]) -> list[FigureChange]:
+    effects = [_figure_effect(one) for one in figures]
     tested = [effect.p_value for effect in effects if effect and effect.p_value is not None]
     corrected = iter(adjust_for_many(tested))
     return [
-        _change(one, effect, next(corrected) if effect and effect.p_value is not None else None)
+        _figure_change(one, effect, next(corrected) if effect and effect.p_value is not None else None)
         for one, effect in zip(figures, effects, strict=True)
     ]
 
 
-def _effect(figure: ComparedFigure) -> Effect | None:
+def _figure_effect(figure: ComparedFigure) -> Effect | None:
     """Positive when the candidate is better; of logarithms but for shares. None when a side lacks the figure."""
     if not figure.baseline or not figure.candidate:
         return None
@@ -295,8 +289,8 @@ def _effect(figure: ComparedFigure) -> Effect | None:
     return unpaired_effects(*(logs if figure.unit == _CYCLES else [-side for side in logs]))[0]
 
 
-def _change(figure: ComparedFigure, effect: Effect | None, corrected: float | None = None) -> FigureChange:
-    before, after = (_typical(values, figure.unit) for values in (figure.baseline, figure.candidate))
+def _figure_change(figure: ComparedFigure, effect: Effect | None, corrected: float | None = None) -> FigureChange:
+    before, after = (_mean_value(values, figure.unit) for values in (figure.baseline, figure.candidate))
     change = None if before is None or after is None else after - before
     if effect is None:
         return FigureChange(figure.name, figure.unit, before, after, None, change, None, Verdict.UNDECIDABLE, None)
@@ -319,7 +313,7 @@ def _change(figure: ComparedFigure, effect: Effect | None, corrected: float | No
     )
 
 
-def _typical(values: Sequence[float], unit: str) -> float | None:
+def _mean_value(values: Sequence[float], unit: str) -> float | None:
     if not values:
         return None
     if unit in _DIFFERENCES:
@@ -327,7 +321,7 @@ def _typical(values: Sequence[float], unit: str) -> float | None:
     return math.exp(sum(math.log(max(value, 1e-9)) for value in values) / len(values))
 
 
-def _notes(baseline: TilesTraces, candidate: TilesTraces, main: ComparedFigure) -> list[str]:
+def _list_notes(baseline: TilesTraces, candidate: TilesTraces, main: ComparedFigure) -> list[str]:
     sides = baseline.analyses, candidate.analyses
     notes = [
         f"{counted_text(side.copies, 'file')} of {side.label} {'is a copy' if side.copies == 1 else 'are copies'} of "
@@ -338,17 +332,16 @@ def _notes(baseline: TilesTraces, candidate: TilesTraces, main: ComparedFigure) 
     fewest = min(map(len, sides))
     if fewest < FEWEST:
         notes.append(f"{counted_text(fewest, 'trace')} on a side: a verdict needs at least {FEWEST} traces per side")
-    notes += _shared(sides)
+    notes += _note_shared_traces(sides)
     if main.name == PERIOD:
         notes.append("no matching iterations are complete on both sides, so call periods are compared")
-    notes += _other_work(sides)
+    notes += _note_other_work(sides)
     if any(not one.trace.complete for side in sides for one in side):
         notes.append("part of a trace is missing; the rest is compared")
     return notes
 
 
-def _shared(sides: _Sides) -> list[str]:
-    """That a trace is on both sides, which are not independent then."""
+def _note_shared_traces(sides: _Sides) -> list[str]:
     baseline, candidate = ({one.trace.sha256 for one in side} for side in sides)
     if baseline == candidate:
         return ["both sides are the same traces: there is nothing to compare"]
@@ -357,8 +350,7 @@ def _shared(sides: _Sides) -> list[str]:
     return [text] if both else []
 
 
-def _other_work(sides: _Sides) -> list[str]:
-    """Kinds of one name whose calls do other work, and cores of another number."""
+def _note_other_work(sides: _Sides) -> list[str]:
     kinds = [
         {(kind.kind, kind.vector_cycles) for one in side for row in one.working for kind in row.kinds} for side in sides
     ]
@@ -390,7 +382,7 @@ def gate_tiles(
     comparison: TilesComparison, threshold: float, mismatches: Sequence[str] = ()
 ) -> Decision[TilesEvidence]:
     """The decision on a comparison."""
-    change, shown = comparison.overall, _slowdown(comparison.overall)
+    change, shown = comparison.overall, _slowdown_of(comparison.overall)
     outcome, reason = judge(shown, threshold)
     criterion = Criterion(
         name=change.name,
@@ -408,20 +400,20 @@ def gate_tiles(
     return decided(
         [criterion],
         TilesEvidence(comparison.baseline, comparison.candidate, change, slower),
-        advice=_advice(outcome, comparison),
+        advice=_advice_text(outcome, comparison),
         mismatches=mismatches,
         notes=comparison.notes,
     )
 
 
-def _slowdown(change: FigureChange) -> Slowdown:
+def _slowdown_of(change: FigureChange) -> Slowdown:
     ratio = change.ratio or 1.0
     interval = None if change.ci95 is None else (1 / change.ci95[1] - 1, 1 / change.ci95[0] - 1)
     decidable = bool(change.ratio) and change.verdict is not Verdict.UNDECIDABLE
     return Slowdown(1 / ratio - 1, interval, change.verdict, change.minimum_detectable, decidable)
 
 
-def _advice(outcome: Outcome, comparison: TilesComparison) -> str | None:
+def _advice_text(outcome: Outcome, comparison: TilesComparison) -> str | None:
     if outcome is Outcome.PASSED:
         return None
     if outcome is Outcome.REGRESSION:

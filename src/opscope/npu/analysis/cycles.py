@@ -49,9 +49,9 @@ class Cover(NamedTuple):
 
     def within(self, starts: Ints, ends: Ints) -> Ints:
         """Cycles of the set in each of some spans of time."""
-        return self._until(ends) - self._until(starts)
+        return self._cycles_until(ends) - self._cycles_until(starts)
 
-    def _until(self, time: Ints) -> Ints:
+    def _cycles_until(self, time: Ints) -> Ints:
         if not len(self.start):
             return np.zeros(len(time), np.int64)
         place = np.searchsorted(self.start, time)
@@ -97,12 +97,12 @@ def activity(tile: TileTrace) -> Activity:
     """The cycles of each category, made apart."""
     found = {category: event_cover(tile, event) for category, event in EVENTS.items()}
     covers = {category: own for category, own in found.items() if own is not None}
-    if not _overlap(list(covers.values())):
+    if not _do_overlap(list(covers.values())):
         return Activity(covers, {})
-    return _apart(covers)
+    return _make_apart(covers)
 
 
-def _overlap(covers: Sequence[Cover]) -> bool:
+def _do_overlap(covers: Sequence[Cover]) -> bool:
     for number, one in enumerate(covers):
         for other in covers[:number]:
             few, many = sorted((one, other), key=lambda own: len(own.start))
@@ -112,7 +112,7 @@ def _overlap(covers: Sequence[Cover]) -> bool:
     return False
 
 
-def _apart(covers: Mapping[str, Cover]) -> Activity:
+def _make_apart(covers: Mapping[str, Cover]) -> Activity:
     """Sweep over all begins and ends: between two of them the same categories are active."""
     bits = {category: 1 << number for number, category in enumerate(EVENTS)}
     times = np.unique(np.concatenate([part for own in covers.values() for part in (own.start, own.end)]))
@@ -123,15 +123,15 @@ def _apart(covers: Mapping[str, Cover]) -> Activity:
         mask |= np.where(begun > ended, bits[category], 0)
     several = (mask & (mask - 1)) != 0
     first = mask & -mask
-    parts = {category: _stretches(times, first == bits[category]) for category in covers}
+    parts = {category: _cover_where(times, first == bits[category]) for category in covers}
     claims = {
-        tuple(category for category, bit in bits.items() if own & bit): _stretches(times, mask == own)
+        tuple(category for category, bit in bits.items() if own & bit): _cover_where(times, mask == own)
         for own in np.unique(mask[several]).tolist()
     }
     return Activity(parts, claims)
 
 
-def _stretches(times: Ints, kept: NDArray[np.bool_]) -> Cover:
+def _cover_where(times: Ints, kept: NDArray[np.bool_]) -> Cover:
     return cover(times[:-1][kept], times[1:][kept])
 
 
@@ -160,7 +160,7 @@ class CycleSplit(msgspec.Struct, frozen=True):
 
     @property
     def total(self) -> int:
-        """All of them."""
+        """Cycles of every category."""
         return sum(msgspec.structs.astuple(self))
 
 
@@ -177,7 +177,7 @@ class Cycles(msgspec.Struct, frozen=True):
 
     @property
     def window(self) -> int:
-        """All of them, from the start of the first call to the end of the last; 0 without calls."""
+        """Cycles from the start of the first call to the end of the last; 0 without calls."""
         return self.in_call.total + self.between_calls.total
 
     def of(self, category: str) -> int:
@@ -185,13 +185,8 @@ class Cycles(msgspec.Struct, frozen=True):
         return int(getattr(self.in_call, category)) + int(getattr(self.between_calls, category))
 
 
-def split_spans(tile: TileTrace, starts: Ints, ends: Ints) -> dict[str, Ints]:
-    """Cycles of spans of time by category, arrays of shape (spans,); each cycle of a span is counted once."""
-    return split_by(activity(tile), starts, ends)
-
-
 def split_by(known: Activity, starts: Ints, ends: Ints) -> dict[str, Ints]:
-    """The same with the activity of the tile at hand."""
+    """Split the cycles of spans by category, with the activity of the tile at hand; arrays of shape (spans,)."""
     none = np.zeros(len(starts), np.int64)
     found = {
         category: known.covers[category].within(starts, ends) if category in known.covers else none
@@ -205,9 +200,9 @@ def together(spans: Mapping[str, Ints]) -> CycleSplit:
     return CycleSplit(**{category: int(own.sum()) for category, own in spans.items()})
 
 
-def split_each(tile: TileTrace, starts: Sequence[int], ends: Sequence[int]) -> list[CycleSplit]:
+def split_each(known: Activity, starts: Sequence[int], ends: Sequence[int]) -> list[CycleSplit]:
     """Cycles of each span of time by category."""
-    found = split_spans(tile, np.array(starts, np.int64), np.array(ends, np.int64))
+    found = split_by(known, np.array(starts, np.int64), np.array(ends, np.int64))
     cycles = zip(*(own.tolist() for own in found.values()), strict=True)
     return [CycleSplit(**dict(zip(found, own, strict=True))) for own in cycles]
 
@@ -229,26 +224,38 @@ def claimed_twice(calls: CallSpans, known: Activity) -> dict[tuple[str, ...], in
 
 
 def cycle_findings(tile: TileTrace, calls: CallSpans, known: Activity, cycles: Cycles) -> Iterator[Message]:
-    """What limits an account of cycles."""
+    """Report what limits an account of cycles."""
     if known.missing and not unnamed(tile):
-        title = f"{', '.join(known.missing)} not traced: such cycles are counted as other"
         traced = f"traced: {', '.join(slot.name[:40] for slot in tile.slots)}"
-        step = "trace these too if other cycles are frequent"
-        yield tile_finding("cycle_events_missing", Severity.INFO, title, traced, place(tile), step)
+        yield tile_finding(
+            "cycle_events_missing",
+            Severity.INFO,
+            title=f"{', '.join(known.missing)} not traced: such cycles are counted as other",
+            evidence=traced,
+            where=place(tile),
+            step="trace these too if other cycles are frequent",
+        )
     claimed = claimed_twice(calls, known)
     if claimed:
         starts = (own.start[(own.end > calls.start[0]) & (own.start < calls.end[-1])] for own in known.claims.values())
-        where = place(tile, f"cycle {int(np.concatenate(list(starts)).min())}")
-        title = "mutually exclusive events overlap; their cycles count only for the first one"
-        seen = "; ".join(
-            f"{count:,} cycles of {' and '.join(EVENTS[category] for category in categories)}"
-            for categories, count in claimed.items()
+        yield tile_finding(
+            "cycles_claimed_twice",
+            Severity.MEDIUM,
+            title="mutually exclusive events overlap; their cycles count only for the first one",
+            evidence="; ".join(
+                f"{count:,} cycles of {' and '.join(EVENTS[category] for category in categories)}"
+                for categories, count in claimed.items()
+            ),
+            where=place(tile, f"cycle {int(np.concatenate(list(starts)).min())}"),
+            step="decode the raw words again: a lost packet or an event without an end causes this",
         )
-        step = "decode the raw words again: a lost packet or an event without an end causes this"
-        yield tile_finding("cycles_claimed_twice", Severity.MEDIUM, title, seen, where, step)
     outside, vector = cycles.between_calls.vector, cycles.of("vector")
     if outside > _OUTSIDE * vector:
-        title = "vector instructions run between calls: the calls do not cover all the work"
-        seen = f"{outside:,} of {vector:,} vector cycles"
-        step = "call event0() before and event1() after all work of the kernel"
-        yield tile_finding("vector_between_calls", Severity.MEDIUM, title, seen, place(tile), step)
+        yield tile_finding(
+            "vector_between_calls",
+            Severity.MEDIUM,
+            title="vector instructions run between calls: the calls do not cover all the work",
+            evidence=f"{outside:,} of {vector:,} vector cycles",
+            where=place(tile),
+            step="call event0() before and event1() after all work of the kernel",
+        )

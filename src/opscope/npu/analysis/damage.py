@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from opscope.npu.analysis.iterations import CallGap, Iterations
     from opscope.npu.analysis.kinds import Kinds
 
-_SHOWN = 20
-"""Losses that get a finding of their own."""
 _NEAR = 2
 """Median periods within which several signs are of one loss."""
 JUMP = 10
@@ -49,39 +47,70 @@ class LostPackets(msgspec.Struct, frozen=True):
         why: what shows it.
         kind: ``lost`` where calls or words are missing, ``repeated`` where there are more calls than there can be,
             ``damaged`` where it is not known which.
+        times_kept: whether later times are right all the same, as its iteration lasts as long as others.
     """
 
     cycle: int
     last_cycle: int
     why: str
     kind: str
+    times_kept: bool = False
+
+
+def damage_signs(tile: TileTrace, pairing: Pairing, kinds: Kinds) -> list[LostPackets]:
+    """Return single signs of damage, in no order: missing words, unpaired marks, calls that lack vector cycles."""
+    return [
+        *(LostPackets(lost.cycle, lost.cycle, lost.why, "lost") for lost in tile.lost),
+        *(LostPackets(cycle, cycle, why, "damaged") for cycle, why in pairing.broken),
+        *(LostPackets(cycle, cycle, why, "lost") for cycle, why in kinds.lacking),
+    ]
 
 
 def find_damage(
     tile: TileTrace, pairing: Pairing, kinds: Kinds, iterations: Iterations
 ) -> tuple[tuple[LostPackets, ...], tuple[Message, ...]]:
-    """Places where packets were lost, ascending; and a finding for each, and for times that cannot be."""
+    """Return the places where packets were lost, ascending, and findings on them and on times that cannot be."""
     calls = pairing.calls
-    points = [LostPackets(lost.cycle, lost.cycle, lost.why, "lost") for lost in tile.lost]
-    points += [LostPackets(cycle, cycle, why, "damaged") for cycle, why in pairing.broken]
-    points += [LostPackets(at, at, why, "lost") for at, why in kinds.lacking]
     period = int(np.median(np.diff(calls.start))) if len(calls) > 1 else 0
-    lost = _merged(points, iterations.gaps, period)
+    gaps = iterations.gaps if iterations.is_rare else ()
+    extents = _sure_extents(iterations, tile.last)
+    signs = [_with_times_kept(sign, extents, tile) for sign in damage_signs(tile, pairing, kinds)]
+    lost = tuple(_with_times_kept(packets, extents, tile) for packets in _merge_signs(signs, gaps, period))
+    late = () if iterations.iterations and iterations.iterations[0].has_sure_ends else gaps
     return lost, (
-        *_lost(tile, lost, iterations.missing_calls),
-        *_late(tile, iterations.gaps, lost),
-        *_jump(tile, calls),
-        *_unlike(tile, calls, kinds),
-        *_waits(tile, calls),
+        *_report_lost_packets(tile, lost, iterations.missing_calls if gaps else 0),
+        *_report_late_start(tile, late, lost),
+        *_report_time_jump(tile, calls),
+        *_report_unique_vector_cycles(tile, calls, kinds),
+        *_report_single_wait(tile, calls),
     )
 
 
-def _merged(points: Sequence[LostPackets], gaps: Sequence[CallGap], period: int) -> tuple[LostPackets, ...]:
-    """Signs of one loss as one place: those near each other, and iterations that lack calls with what is in them."""
+def _sure_extents(iterations: Iterations, last: int) -> list[tuple[int, int]]:
+    """Return from where to where iterations with losses and sure ends reach: from a start to the next."""
+    rows = iterations.iterations
+    bounds = [0, *(row.start for row in rows[1:]), last]
+    return [
+        (begin, end)
+        for row, begin, end in zip(rows, bounds, bounds[1:], strict=False)
+        if row.has_sure_ends and not row.complete
+    ]
+
+
+def _with_times_kept(lost: LostPackets, extents: Sequence[tuple[int, int]], tile: TileTrace) -> LostPackets:
+    """Tell whether a loss lies in an iteration whose ends are sure, and took no words with it."""
+    is_inside = any(begin <= lost.cycle and lost.last_cycle <= end for begin, end in extents)
+    has_words = any(lost.cycle <= words.cycle <= lost.last_cycle for words in tile.lost)
+    return msgspec.structs.replace(lost, times_kept=is_inside and not has_words)
+
+
+def _merge_signs(points: Sequence[LostPackets], gaps: Sequence[CallGap], period: int) -> tuple[LostPackets, ...]:
+    """Join the signs of one loss: those near each other, and iterations that lack calls with what is in them."""
     packets: list[LostPackets] = []
     for point in sorted(points, key=lambda point: point.cycle):
-        if packets and point.cycle - packets[-1].last_cycle <= _NEAR * period:
-            packets[-1] = _joined(packets[-1], point)
+        near = packets and point.cycle - packets[-1].last_cycle <= _NEAR * period
+        if near and point.times_kept is packets[-1].times_kept:
+            packets[-1] = _join_signs(packets[-1], point)
         else:
             packets.append(point)
     lasts, apart = [lost_packets.last_cycle for lost_packets in packets], []
@@ -95,7 +124,7 @@ def _merged(points: Sequence[LostPackets], gaps: Sequence[CallGap], period: int)
     return tuple(sorted(packets, key=lambda lost_packets: lost_packets.cycle))
 
 
-def _joined(one: LostPackets, other: LostPackets) -> LostPackets:
+def _join_signs(one: LostPackets, other: LostPackets) -> LostPackets:
     kind = "lost" if "lost" in {one.kind, other.kind} else one.kind
     why = one.why if other.why in one.why else f"{one.why}; {other.why}"
     return LostPackets(one.cycle, max(one.last_cycle, other.last_cycle), why, kind)
@@ -104,42 +133,44 @@ def _joined(one: LostPackets, other: LostPackets) -> LostPackets:
 _WHAT = {"lost": "lost", "repeated": "repeated", "damaged": "lost, repeated or swapped"}
 
 
-def _lost(tile: TileTrace, lost: Sequence[LostPackets], missing: int) -> Iterator[Message]:
-    """One finding for each of the first places, one for all others."""
+def _report_lost_packets(tile: TileTrace, lost: Sequence[LostPackets], missing: int) -> Iterator[Message]:
+    unsure = [packets for packets in lost if not packets.times_kept]
+    if not unsure:
+        return
+    first = unsure[0]
+    more = f" and in {counted_text(len(unsure) - 1, 'more place', ',')}" if len(unsure) > 1 else ""
     count = f"; {counted_text(missing, 'working call')} missing before the end" if missing else ""
-    for packets in lost[:_SHOWN]:
-        title = f"packets were {_WHAT[packets.kind]} {where_text(packets)}"
-        evidence = f"{packets.why}{count}; later times are {'too early' if packets.kind == 'lost' else 'unreliable'}"
-        where = place(tile, f"cycle {packets.cycle}")
-        step = f"{_DECODE if packets.kind == 'repeated' else _AGAIN}; {_COMPARE}"
-        yield tile_finding("packets_lost", Severity.HIGH, title, evidence, where, step)
-    if len(lost) > _SHOWN:
-        rest = lost[_SHOWN:]
-        title = f"packets were lost or damaged in {counted_text(len(rest), 'more place', ',')}"
-        where = place(tile, f"cycles {rest[0].cycle} to {rest[-1].last_cycle}")
-        yield tile_finding("packets_lost", Severity.HIGH, title, f"{len(lost):,} in all", where, _AGAIN)
+    yield tile_finding(
+        "packets_lost",
+        Severity.HIGH,
+        title=f"packets were {_WHAT[first.kind]} {where_text(first)}{more}",
+        evidence=f"{first.why}{count}; later times are {'too early' if first.kind == 'lost' else 'unreliable'}",
+        where=place(tile, f"cycle {first.cycle}"),
+        step=f"{_DECODE if first.kind == 'repeated' else _AGAIN}; {_COMPARE}",
+    )
 
 
-def _late(tile: TileTrace, gaps: Sequence[CallGap], lost: Sequence[LostPackets]) -> Iterator[Message]:
-    """That the first iteration lacks calls, and nothing shows that packets were lost in it."""
+def _report_late_start(tile: TileTrace, gaps: Sequence[CallGap], lost: Sequence[LostPackets]) -> Iterator[Message]:
     for gap in gaps:
         if gap.at_start and gap.missing > 0 and not any(packets.cycle <= gap.last_cycle for packets in lost):
-            title = "calls are missing at the start: packets were lost, or tracing began late"
-            evidence = f"{gap.why}; {counted_text(gap.missing, 'working call')} missing"
-            step = "start tracing before the first call; if it was, capture again"
-            where = place(tile, f"cycle {gap.last_cycle}")
-            yield tile_finding("calls_missing_at_start", Severity.MEDIUM, title, evidence, where, step)
+            yield tile_finding(
+                "calls_missing_at_start",
+                Severity.MEDIUM,
+                title="calls are missing at the start: packets were lost, or tracing began late",
+                evidence=f"{gap.why}; {counted_text(gap.missing, 'working call')} missing",
+                where=place(tile, f"cycle {gap.last_cycle}"),
+                step="start tracing before the first call; if it was, capture again",
+            )
 
 
 def where_text(packets: LostPackets) -> str:
-    """At which cycle, or between which."""
+    """Name the cycle of a loss, or the two that it lies between."""
     if packets.cycle == packets.last_cycle:
         return f"at cycle {packets.cycle:,}" if packets.cycle else "at the start of the trace"
     return f"between cycles {packets.cycle:,} and {packets.last_cycle:,}"
 
 
-def _jump(tile: TileTrace, calls: CallSpans) -> Iterator[Message]:
-    """That nothing at all happens for much longer than ever else: a damaged command adds idle cycles."""
+def _report_time_jump(tile: TileTrace, calls: CallSpans) -> Iterator[Message]:
     if len(calls) < _RARE:
         return
     first, last = int(calls.start[0]), int(calls.end[-1])
@@ -152,16 +183,22 @@ def _jump(tile: TileTrace, calls: CallSpans) -> Iterator[Message]:
         return
     at = int(begin[within][np.argmax((end - begin)[within])])
     size = int(idle[-1])
-    title = f"time jumps by {size:,} cycles, {share_text(size / (last - first))} of the window"
     syncs = size // _SYNC
     added = f"; {counted_text(syncs, 'damaged byte')} would add {syncs * _SYNC:,}" if syncs else ""
-    evidence = f"no event in these cycles; the next longest gap is {int(idle[-2]):,}{added}"
-    step = "compare with another capture: if the core was not idle here, a bit flipped and shares and rates are too low"
-    yield tile_finding("time_jumps", Severity.MEDIUM, title, evidence, place(tile, f"cycle {at}"), step)
+    yield tile_finding(
+        "time_jumps",
+        Severity.MEDIUM,
+        title=f"time jumps by {size:,} cycles, {share_text(size / (last - first))} of the window",
+        evidence=f"no event in these cycles; the next longest gap is {int(idle[-2]):,}{added}",
+        where=place(tile, f"cycle {at}"),
+        step=(
+            "compare with another capture: if the core was not idle here, a bit flipped and "
+            "shares and rates are too low"
+        ),
+    )
 
 
-def _waits(tile: TileTrace, calls: CallSpans) -> Iterator[Message]:
-    """Calls that wait for a lock where hardly any other does: two calls that a loss made one have a wait in them."""
+def _report_single_wait(tile: TileTrace, calls: CallSpans) -> Iterator[Message]:
     stalls = event_cover(tile, EVENTS["lock_stall"])
     if stalls is None or len(calls) <= _USUAL:
         return
@@ -169,18 +206,20 @@ def _waits(tile: TileTrace, calls: CallSpans) -> Iterator[Message]:
     own = np.flatnonzero(cycles)
     if not 0 < len(own) <= _RARE:
         return
-    title = "only one call waits for a lock"
-    evidence = (
-        f"{cycles[own[0]]:,} of its {calls.durations[own[0]]:,} cycles; {len(calls) - len(own):,} other calls do not "
-        "wait"
+    yield tile_finding(
+        "call_unlike_others",
+        Severity.MEDIUM,
+        title="only one call waits for a lock",
+        evidence=(
+            f"{cycles[own[0]]:,} of its {calls.durations[own[0]]:,} cycles; "
+            f"{len(calls) - len(own):,} other calls do not wait"
+        ),
+        where=place(tile, f"call {own[0] + 1}", f"cycle {calls.start[own[0]]}"),
+        step="if the kernel takes no lock there, a lost packet had the end of this call and the start of another",
     )
-    step = "if the kernel takes no lock there, a lost packet had the end of this call and the start of another"
-    where = place(tile, f"call {own[0] + 1}", f"cycle {calls.start[own[0]]}")
-    yield tile_finding("call_unlike_others", Severity.MEDIUM, title, evidence, where, step)
 
 
-def _unlike(tile: TileTrace, calls: CallSpans, kinds: Kinds) -> Iterator[Message]:
-    """Calls in the middle that are of no kind with others, beside one whose vector cycles are a constant."""
+def _report_unique_vector_cycles(tile: TileTrace, calls: CallSpans, kinds: Kinds) -> Iterator[Message]:
     main = next((kind for kind in kinds.kinds if kind.vector_cycles and kind.n >= _USUAL), None)
     if main is None:
         return
@@ -188,11 +227,14 @@ def _unlike(tile: TileTrace, calls: CallSpans, kinds: Kinds) -> Iterator[Message
         own = np.flatnonzero(kinds.labels == number)
         if kind.n > _RARE or not kind.vector_cycles or {0, len(calls) - 1} & set(own.tolist()):
             continue
-        title = "a call has unique vector cycles"
-        evidence = (
-            f"{kind.vector_cycles:,} vector cycles in {calls.durations[own[0]]:,} cycles; {main.n:,} others have "
-            f"{main.vector_cycles:,}, a constant of the kernel"
+        yield tile_finding(
+            "call_unlike_others",
+            Severity.MEDIUM,
+            title="a call has unique vector cycles",
+            evidence=(
+                f"{kind.vector_cycles:,} vector cycles in {calls.durations[own[0]]:,} cycles; {main.n:,} others have "
+                f"{main.vector_cycles:,}, a constant of the kernel"
+            ),
+            where=place(tile, f"call {own[0] + 1}", f"cycle {calls.start[own[0]]}"),
+            step="if the kernel is the same there, a packet was lost, repeated or swapped, or a bit flipped",
         )
-        step = "if the kernel is the same there, a packet was lost, repeated or swapped, or a bit flipped"
-        where = place(tile, f"call {own[0] + 1}", f"cycle {calls.start[own[0]]}")
-        yield tile_finding("call_unlike_others", Severity.MEDIUM, title, evidence, where, step)

@@ -11,10 +11,10 @@ if TYPE_CHECKING:
 
 
 def place(tile: TileTrace, *parts: str) -> str:
-    """Where in a trace: the tile, then what narrows it down, such as ``tile 2,4, after call 37, cycle 81234``."""
+    """Name a place in a trace: the tile, and what narrows it down, such as ``tile 2,4, after call 37, cycle 812``."""
     return ", ".join((f"tile {tile.tile}", *parts))
 
 
-def tile_finding(rule: str, severity: Severity, title: str, evidence: str, where: str, next_step: str) -> Message:
+def tile_finding(rule: str, severity: Severity, *, title: str, evidence: str, where: str, step: str) -> Message:
     """A finding at a place of a trace."""
-    return finding(rule, severity, (title, evidence, next_step)).about(place=where)
+    return finding(rule, severity, (title, evidence, step)).about(place=where)

@@ -67,25 +67,24 @@ def find_pattern(kinds: Kinds) -> IterationSplit | None:
     labels = kinds.labels
     first = np.flatnonzero(np.concatenate([np.ones(min(len(labels), 1), bool), labels[1:] != labels[:-1]]))
     runs = Runs(first, labels[first], np.diff(np.append(first, len(labels))))
-    period = _period(runs)
+    period = _find_period(runs)
     if period is None:
         return None
-    usual = np.array([_usual(runs, phase, period) for phase in range(period)])
+    usual = np.array([_usual_run(runs, phase, period) for phase in range(period)])
     phases = Runs(runs.first[:period], usual[:, 0], usual[:, 1])
     if not any(kinds.kinds[kind].multiplies for kind in phases.kind):
         return None
-    opener = _opener(phases, kinds)
+    opener = _opening_phase(phases, kinds)
     ordered = Runs(*(np.roll(column, -opener) for column in phases))
-    return _pattern(runs, ordered, _openings(runs, phases, opener), kinds)
+    return _split_by_period(runs, ordered, _opening_runs(runs, phases, opener), kinds)
 
 
-def _period(runs: Runs) -> int | None:
-    """Number of runs after which they repeat."""
+def _find_period(runs: Runs) -> int | None:
     some = Runs(*(column[:_LOOKED_AT] for column in runs))
     longest = min(_LONGEST, len(some.first) // _PERIODS)
     fits = []
     for period in range(2, longest + 1):
-        fits.append((period, _fit(some, period)))
+        fits.append((period, _share_explained(some, period)))
         unlike = round((1 - fits[-1][1]) * len(some.first))
         if fits[-1][1] >= _AS_GOOD or (len(some.first) >= _OFTEN * period and unlike <= 1):
             return period
@@ -95,29 +94,28 @@ def _period(runs: Runs) -> int | None:
     return next(period for period, fit in fits if fit >= _AS_GOOD * best)
 
 
-def _fit(runs: Runs, period: int) -> float:
+def _share_explained(runs: Runs, period: int) -> float:
     """Share of the runs that are as usual in their place; the first and the last may be parts."""
     fitting = 0
     for phase in range(period):
-        kind, calls = _usual(runs, phase, period)
+        kind, calls = _usual_run(runs, phase, period)
         same = runs.kind[phase::period] == kind
         fitting += int((same & (runs.calls[phase::period] == calls)).sum())
     ends = {0, len(runs.first) - 1}
     for at in ends:
-        kind, calls = _usual(runs, at % period, period)
+        kind, calls = _usual_run(runs, at % period, period)
         fitting += bool(runs.kind[at] == kind and runs.calls[at] < calls)
     return fitting / len(runs.first)
 
 
-def _usual(runs: Runs, phase: int, period: int) -> tuple[int, int]:
-    """Kind and calls of the most frequent run in a place of the period, the longest of equally frequent ones."""
+def _usual_run(runs: Runs, phase: int, period: int) -> tuple[int, int]:
     values, counts = np.unique(runs.kind[phase::period] << _KIND | runs.calls[phase::period], return_counts=True)
     value = int(values[len(counts) - 1 - int(np.argmax(counts[::-1]))])
     return value >> _KIND, value & ((1 << _KIND) - 1)
 
 
-def _opener(phases: Runs, kinds: Kinds) -> int:
-    """Which run opens a period: a zero-fill behind work; else work behind something else; else the trace's first."""
+def _opening_phase(phases: Runs, kinds: Kinds) -> int:
+    """Find the run that opens a period: a zero-fill behind work, else work behind another kind, else the first."""
     works = [kinds.kinds[kind].multiplies for kind in phases.kind]
     fills = [kinds.kinds[kind].fills for kind in phases.kind]
     after_work = [at for at in range(len(fills)) if fills[at] and not fills[at - 1]]
@@ -125,7 +123,7 @@ def _opener(phases: Runs, kinds: Kinds) -> int:
     return (after_work or work or [0])[0]
 
 
-def _openings(runs: Runs, phases: Runs, opener: int) -> Ints:
+def _opening_runs(runs: Runs, phases: Runs, opener: int) -> Ints:
     """Runs that open a period: all of the opener's kind, where it occurs once in a period."""
     kind = phases.kind[opener]
     if (phases.kind == kind).sum() == 1:
@@ -133,12 +131,12 @@ def _openings(runs: Runs, phases: Runs, opener: int) -> Ints:
     return np.arange(opener, len(runs.first), len(phases.kind))
 
 
-def _pattern(runs: Runs, ordered: Runs, openings: Ints, kinds: Kinds) -> IterationSplit:
+def _split_by_period(runs: Runs, ordered: Runs, openings: Ints, kinds: Kinds) -> IterationSplit:
     begins = openings if openings[:1] == [0] else np.concatenate([[0], openings])
     starts = runs.first[begins]
     total = len(kinds.labels)
     calls = np.diff(np.append(starts, total))
-    work = _work(kinds, starts)
+    work = _count_work(kinds, starts)
     period = [(kinds.kinds[kind], int(count)) for kind, count in zip(ordered.kind, ordered.calls, strict=True)]
     whole_work = sum(count for kind, count in period if kind.multiplies)
     count = np.diff(np.append(begins, len(runs.first)))
@@ -170,7 +168,7 @@ def long_gaps(gaps: Ints | None, calls: CallSpans) -> Ints:
 
 
 def support(gaps: Ints | None, starts: Ints) -> str:
-    """Whether waits tell the calls that begin an iteration from the others, in words."""
+    """Return whether waits tell the calls that begin an iteration from the others, in words."""
     if gaps is None:
         return f"{LOCK} was not traced, so it cannot confirm this"
     begins = np.zeros(len(gaps) + 1, bool)
@@ -212,7 +210,7 @@ def by_tiling(
     between = _between_waits(starts, kinds, each, long, expected)
     if between is not None:
         starts, counted = between, f"{counted}, and the lock stalls show where they begin,"
-    work = _work(kinds, starts)
+    work = _count_work(kinds, starts)
     return IterationSplit("tiling", starts, work, each, work == each, f"the tiling gives {counted} per iteration")
 
 
@@ -227,7 +225,7 @@ def _between_waits(starts: Ints, kinds: Kinds, each: int, long: Ints, expected: 
         return None
     behind = np.concatenate([[0], long])
     behind = behind if kinds.work[: long[0]].any() else long
-    work = _work(kinds, behind)
+    work = _count_work(kinds, behind)
     whole = int((work == each).sum())
     units = np.maximum(np.rint(work / each).astype(np.int64), 1)
     most = _HALVES * work > each * units
@@ -248,7 +246,7 @@ def _behind_waits(starts: Ints, kinds: Kinds, long: Ints) -> Ints:
     return np.where((wait > starts) & (wait <= first_work) & (wait < following), wait, starts)
 
 
-def _work(kinds: Kinds, starts: Ints) -> Ints:
+def _count_work(kinds: Kinds, starts: Ints) -> Ints:
     return np.add.reduceat(kinds.work.astype(np.int64), starts)
 
 
@@ -256,13 +254,16 @@ def by_stalls(kinds: Kinds, long: Ints, gaps: Ints | None, expected: int | None)
     """Iterations between long waits; None unless most have equally many working calls, and none has more.
 
     Where there are as many as were expected, the largest is whole: lost events only take calls away. One wait alone can
-    be chance: it divides only equal halves, or as many iterations as were expected.
+    be chance: it divides only equal halves, or as many iterations as were expected. All calls but zero-fills count if
+    more iterations agree then.
     """
     if not len(long) or gaps is None:
         return None
     starts = np.concatenate([[0], long])
     starts = starts if kinds.work[: long[0]].any() else long
-    work = _work(kinds, starts)
+    work, solid = (np.add.reduceat(mask.astype(np.int64), starts) for mask in (kinds.work, ~kinds.fills))
+    if (solid == solid.max()).sum() > (work == work.max()).sum():
+        work = solid  # a call that takes unusually long or short is of a kind of its own, and is there
     inner = work[1:-1] if len(work) > _HALVES else work[:1]
     whole = int(work.max())
     known = len(work) > _HALVES or expected == len(work) or (len(work) == _HALVES and work[0] == work[1])
@@ -277,7 +278,7 @@ def by_stalls(kinds: Kinds, long: Ints, gaps: Ints | None, expected: int | None)
 
 
 def by_pattern(kinds: Kinds, pattern: IterationSplit, long: Ints) -> IterationSplit:
-    """Each repetition of the sequence of kinds."""
+    """Make an iteration of each repetition of the sequence of kinds."""
     reason = (
         f"calls repeat the sequence {pattern.reason}; an iteration of the whole run may contain several of these, as "
         "its tiling would show"

@@ -1,9 +1,15 @@
-"""Iterations of the calls of a core: which are whole, which calls are missing, and how many were expected."""
+"""Iterations of the calls of a core: which are whole, which lack calls, and which are measured all the same.
+
+An iteration that lost calls is measured where its first start and last end are there: where it lasts as long as other
+iterations of this core or of others do, to less than a quarter of a call's period. A lost first or last call would
+shorten it by a whole period, and lost time by what was lost.
+"""
 
 from __future__ import annotations
 
-from collections import Counter
-from typing import TYPE_CHECKING
+from itertools import product
+from statistics import median
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 import numpy as np
@@ -31,7 +37,7 @@ if TYPE_CHECKING:
 
     from opscope.core.table.nesting import Ints
     from opscope.core.table.tiles import SlotTrace, TileTrace
-    from opscope.npu.analysis.calls import CallSpans
+    from opscope.npu.analysis.calls import CallSpans, Pairing
     from opscope.npu.analysis.kinds import Kinds
 
     Mask = NDArray[np.bool_]
@@ -41,8 +47,16 @@ _TWICE = 2
 """Iterations that must end alike for the end of the trace to be recognised as one."""
 _RARE = 3
 """Iterations with the usual number of calls for each without, from which on that one is damage."""
-_SHOWN = 20
-"""Partial iterations that get a finding of their own."""
+_FUSED = 1.5
+"""So many usual calls and more are two iterations whose border was lost, and a call so long is two or an outlier."""
+_AGREES = 0.25
+"""Share of a period by which an iteration that lost calls may differ from others and have sound ends."""
+_ODD_SHARE = 0.1
+"""Calls of unusual length for each usual one, up to which they are outliers and not another kernel."""
+_FEW_CALLS = 3
+"""Calls of a kind below which they may be several that a loss made one."""
+_WITNESSES = 2
+"""Damaged iterations that must last as long for one to be measured where none is whole."""
 
 
 class CallGap(msgspec.Struct, frozen=True):
@@ -57,17 +71,13 @@ class CallGap(msgspec.Struct, frozen=True):
     why: str  # in words
 
 
-_FUSED = 1.5
-"""So many usual calls and more are two iterations whose border was lost."""
-
-
 class Iteration(msgspec.Struct, frozen=True):
     """A repetition of the whole product on one core.
 
     Attributes:
         number: from 1.
         phase: warmup, measured, extra beyond those expected; or partial, when it would be measured but calls of it are
-            missing.
+            missing and its ends are not sure.
         complete: whether all its calls are in the trace.
         calls: in the trace.
         first_call: from 0.
@@ -75,10 +85,12 @@ class Iteration(msgspec.Struct, frozen=True):
         start: first cycle.
         end: of the last call.
         cycles: from start to end.
-        macs: of its calls that multiply; null without a tiling.
+        macs: of its calls that multiply, those that were lost included; null without a tiling.
         mac_per_cycle: from start to end; null likewise, and where it would be above the peak.
-        split: cycles by what the core did in them; null in analyses of opscope 0.1.
+        split: cycles by what the core did in them; null before these are counted.
         gap: cycles from the end to the start of the next iteration, likewise; null for the last one.
+        lost_calls: working calls that the trace lacks, of an iteration whose ends are sure.
+        has_sure_ends: whether its first start and last end are known to be there, so that its cycles are right.
     """
 
     number: int
@@ -94,6 +106,8 @@ class Iteration(msgspec.Struct, frozen=True):
     mac_per_cycle: float | None
     split: CycleSplit | None = None
     gap: CycleSplit | None = None
+    lost_calls: int = 0
+    has_sure_ends: bool = False
 
 
 class Iterations(msgspec.Struct, frozen=True):
@@ -105,9 +119,12 @@ class Iterations(msgspec.Struct, frozen=True):
     reason: str  # why these, or why none, and whether LOCK_STALL supports it, in words
     expected: int | None  # warm-up and measured ones that were asked for; None where that was not said
     pattern: str | None = None  # sequence of kinds that repeats, such as `zero-fill, 12 x kernel 1`; None without one
-    findings: tuple[Message, ...] = ()  # what does not fit
-    # of those before the last that lack working calls, or have too many; empty where most differ
+    whole: int = 0  # working calls of a complete one
+    work: tuple[int, ...] = ()  # working calls of each
+    # of those before the last that lack working calls, or have too many
     gaps: tuple[CallGap, ...] = ()
+    is_rare: bool = True  # whether such are few, so that they are damage; else the work itself is uneven
+    doubts: tuple[Message, ...] = ()  # what contradicts how they were found
 
     @property
     def missing_calls(self) -> int:
@@ -129,6 +146,8 @@ def find_iterations(
     the calls evenly; else each repetition of the sequence of kinds counts as one.
     """
     expected = None if measured is None else warmup + measured
+    if calls_per_iteration is not None:
+        kinds = _with_odd_calls(kinds, calls_per_iteration)
     pattern = find_pattern(kinds)
     stalls = event_cover(tile, LOCK)
     gaps = None if stalls is None else stalls.within(calls.end[:-1], calls.start[1:])
@@ -138,60 +157,160 @@ def find_iterations(
     else:
         split = by_stalls(kinds, long, gaps, expected) or (by_pattern(kinds, pattern, long) if pattern else None)
     if split is None:
-        reason = _nothing(calls, kinds, gaps, long)
-        return Iterations((), None, reason, expected, findings=tuple(_unexpected(tile, (), expected, ())))
-    iterations = _iterations(calls, kinds, split, (warmup, expected))
-    uneven = tuple(_gaps((tile, calls, kinds), iterations, split, expected))
+        return Iterations((), None, _why_no_iterations(calls, kinds, gaps, long), expected)
+    iterations = _list_iterations(calls, kinds, split, (warmup, expected))
+    gaps_found, is_rare = _find_gaps((tile, calls, kinds), iterations, split, expected)
     return Iterations(
         iterations=iterations,
         by=split.by,
-        reason="; ".join(_reasons(calls, iterations, split, gaps)),
+        reason="; ".join(_reason_texts(calls, iterations, split, gaps)),
         expected=expected,
         pattern=pattern.reason if pattern else None,
-        findings=(
-            *_unexpected(tile, iterations, expected, uneven),
-            *_partial(tile, iterations, split),
-            *_against_tiling(tile, split, pattern, long),
-        ),
-        gaps=uneven,
+        whole=split.whole,
+        work=tuple(split.work[split.work > 0].tolist()),
+        gaps=tuple(gaps_found),
+        is_rare=is_rare,
+        doubts=tuple(_report_against_tiling(tile, split, pattern, long)),
     )
 
 
-def without_damaged(iterations: Iterations, cycles: Sequence[int]) -> Iterations:
-    """The same with iterations that a loss of packets lies in as incomplete, so that they are not measured."""
-    return _incomplete(iterations, _inside(iterations, cycles) > 0) if cycles else iterations
+def _with_odd_calls(kinds: Kinds, each: int) -> Kinds:
+    """Let calls of unusual length do the tiling's work too, where they are few and the tiling comes out only so."""
+    solid = kinds.counting([kind.kind for kind in kinds.kinds if not kind.fills])
+    work, every = int(kinds.work.sum()), int(solid.work.sum())
+    return solid if work % each and every % each == 0 and every - work <= _ODD_SHARE * work else kinds
 
 
-def without_lossy(cores: Sequence[tuple[Iterations, Sequence[int], Kinds]]) -> list[Iterations]:
-    """The same without those that lost events, of cores with their starts and ends without partner, and kinds.
+class CoreIterations(NamedTuple):
+    """The iterations of a core before they are judged, and what they are judged by."""
 
-    The fewest such marks in an iteration are the kernel's own; one with more lost events. Once any did, no iteration is
-    whole that has fewer marks than another of these cores, as a call that lost both leaves no other sign.
-    """
-    alone = [_inside(iterations, unpaired) for iterations, unpaired, _ in cores]
-    usual = min((int(own.min()) for own in alone if len(own)), default=0)
-    if not any((own > usual).any() for own in alone):
-        return [iterations for iterations, _, _ in cores]
-    marked = [
-        own - usual + [row.calls for row in iterations.iterations]
-        for (iterations, *_), own in zip(cores, alone, strict=True)
+    iterations: Iterations
+    pairing: Pairing
+    kinds: Kinds
+    damaged: Sequence[int]  # cycles at which something is missing, which no mark of a call need show
+    timeless: Sequence[int]  # cycles at which time was lost
+
+
+def judge_iterations(cores: Sequence[CoreIterations]) -> list[Iterations]:
+    """Tell the iterations of each core that are not whole, and measure those of them whose ends are sure."""
+    judged = [
+        core._replace(
+            iterations=_mark_incomplete(core.iterations, lacking | (_count_inside(core.iterations, core.damaged) > 0))
+        )
+        for core, lacking in zip(cores, _select_lossy(cores), strict=True)
     ]
-    counts = [_counts_calls(iterations, kinds) for iterations, _, kinds in cores]
-    most = max((int(own.max()) for own, counted in zip(marked, counts, strict=True) if counted), default=0)
-    whole = []
-    for (iterations, *_), own, own_marks, counted in zip(cores, alone, marked, counts, strict=True):
-        fewer = own_marks < (most if counted and most < _FUSED * np.median(own_marks) else 0)
-        whole.append(_incomplete(iterations, (own > 0) | fewer))
-    return whole
+    return [_measure_partial(core, before.iterations, judged) for core, before in zip(judged, cores, strict=True)]
+
+
+def _select_lossy(cores: Sequence[CoreIterations]) -> list[Mask]:
+    """Select the iterations of each core that lost marks of calls.
+
+    The fewest unpaired marks in an iteration are the kernel's own; one with more lost events. Once any did, no
+    iteration is whole that has fewer marks than another of these cores, as a call that lost both leaves no other sign.
+    """
+    unpaired = [_count_inside(core.iterations, core.pairing.unpaired) for core in cores]
+    usual = min((int(marks_in.min()) for marks_in in unpaired if len(marks_in)), default=0)
+    marked = [
+        marks_in - usual + [row.calls for row in core.iterations.iterations]
+        for core, marks_in in zip(cores, unpaired, strict=True)
+    ]
+    counts = [_counts_calls(core.iterations, core.kinds) for core in cores]
+    every = [int(marks_in.max()) for marks_in, counted in zip(marked, counts, strict=True) if counted]
+    most = (
+        max(every, default=0)
+        if any((marks_in > usual).any() for marks_in in unpaired) or _have_equal_counts(every)
+        else 0
+    )
+    return [
+        (marks_in > usual) | (marks < (most if counted and most < _FUSED * np.median(marks) else 0))
+        for marks_in, marks, counted in zip(unpaired, marked, counts, strict=True)
+    ]
+
+
+def _have_equal_counts(counts: Sequence[int]) -> bool:
+    """Return whether several cores make equally many calls, so that fewer are a loss and not other work."""
+    return len(counts) > 1 and len(set(counts)) == 1
 
 
 def _counts_calls(iterations: Iterations, kinds: Kinds) -> bool:
-    """Whether all iterations have equally many calls: beside zero-fills, which run ahead, they have not."""
+    """Return whether all iterations have equally many calls: beside zero-fills, which run ahead, they have not."""
     return bool(iterations.iterations) and iterations.by != "tiling" and bool(kinds.work.all())
 
 
-def _inside(iterations: Iterations, cycles: Sequence[int]) -> Ints:
-    """How many of these cycles lie in each iteration; shape (iterations,)."""
+def _measure_partial(core: CoreIterations, before: Iterations, cores: Sequence[CoreIterations]) -> Iterations:
+    """Measure the partial iterations of a core whose ends are there.
+
+    One that lacks no working call must have been whole before marks were looked at.
+    """
+    rows, calls = list(core.iterations.iterations), core.pairing.calls
+    usual_calls = [kind.median_cycles for kind in core.kinds.kinds if kind.n >= _FEW_CALLS]
+    if not usual_calls or all(row.complete for row in rows):
+        return core.iterations
+    tolerance = _AGREES * min(usual_calls)
+    unsure = _count_inside(core.iterations, (*core.timeless, *core.pairing.doubtful)) > 0
+    is_odd = np.append(0, np.cumsum(_odd_calls(core.kinds, calls.durations)))
+    for at, row in enumerate(rows):
+        lost = core.iterations.whole - core.iterations.work[at]
+        is_candidate = not row.complete and (lost > 0 or (lost == 0 and before.iterations[at].complete))
+        if not is_candidate or unsure[at] or is_odd[row.last_call + 1] > is_odd[row.first_call]:
+            continue
+        usual = _usual_span(at, core, cores, tolerance)
+        start, end = min(_possible_ends(at, core), key=lambda ends: abs(ends[1] - ends[0] - (usual or 0)))
+        if usual is not None and abs(end - start - usual) <= tolerance:
+            rows[at] = msgspec.structs.replace(
+                row,
+                phase="measured" if row.phase == "partial" else row.phase,
+                start=start,
+                end=end,
+                cycles=end - start,
+                lost_calls=lost,
+                has_sure_ends=True,
+            )
+    return msgspec.structs.replace(core.iterations, iterations=tuple(rows))
+
+
+def _odd_calls(kinds: Kinds, durations: Ints) -> Mask:
+    """Select the calls that may be several which a loss made one: of a rare kind, or much longer than their kind."""
+    usual = np.array([kind.median_cycles for kind in kinds.kinds])[kinds.labels]
+    number = np.array([kind.n for kind in kinds.kinds])[kinds.labels]
+    odd: Mask = (durations > _FUSED * usual) | (number < _FEW_CALLS)
+    return odd
+
+
+def _possible_ends(at: int, core: CoreIterations) -> Iterator[tuple[int, int]]:
+    """Return what an iteration may start and end at: its calls' marks, or marks outside whose other one is missing."""
+    rows = core.iterations.iterations
+    row = rows[at]
+    before = rows[at - 1].end if at else 0
+    after = rows[at + 1].start if at + 1 < len(rows) else np.iinfo(np.int64).max
+    starts = [row.start, *(cycle for cycle in core.pairing.lone_starts if before < cycle < row.start)]
+    ends = [row.end, *(cycle for cycle in core.pairing.lone_ends if row.end < cycle < after)]
+    return product(starts, ends)
+
+
+def _usual_span(at: int, core: CoreIterations, cores: Sequence[CoreIterations], tolerance: float) -> float | None:
+    """Return the cycles of an iteration: of this core's whole ones, of other cores', or on which damaged ones agree.
+
+    None where there is no such clock.
+    """
+    own_spans = [row.cycles for row in core.iterations.iterations if row.complete]
+    every = [row.cycles for peer in cores for row in peer.iterations.iterations if row.complete]
+    for spans in (own_spans, every):
+        if spans:
+            usual = median(spans)
+            return usual if max(spans) - min(spans) <= 2 * tolerance else None
+    peers = [
+        row.cycles
+        for peer in cores
+        for number, row in enumerate(peer.iterations.iterations)
+        if peer is not core or number != at
+    ]
+    usual = median(peers) if peers else 0.0
+    agreeing = sum(abs(span - usual) <= tolerance for span in peers)
+    return usual if agreeing >= _WITNESSES and 2 * agreeing > len(peers) else None
+
+
+def _count_inside(iterations: Iterations, cycles: Sequence[int]) -> Ints:
     at = np.sort(np.array(cycles, np.int64))
     starts, ends = (
         np.array([getattr(row, edge) for row in iterations.iterations], np.int64) for edge in ("start", "end")
@@ -200,34 +319,34 @@ def _inside(iterations: Iterations, cycles: Sequence[int]) -> Ints:
     return inside
 
 
-def _incomplete(iterations: Iterations, lacking: Mask) -> Iterations:
-    """The same with these iterations as incomplete, so that they are not measured; shape (iterations,)."""
+def _mark_incomplete(iterations: Iterations, lacking: Mask) -> Iterations:
+    """Mark iterations as incomplete, so that they are not measured; ``lacking`` has shape (iterations,)."""
     rows = list(iterations.iterations)
     for number in np.flatnonzero(lacking).tolist():
         phase = "partial" if rows[number].phase == "measured" else rows[number].phase
-        rows[number] = msgspec.structs.replace(rows[number], complete=False, phase=phase)
+        rows[number] = msgspec.structs.replace(rows[number], complete=False, phase=phase, has_sure_ends=False)
     return msgspec.structs.replace(iterations, iterations=tuple(rows))
 
 
-def _gaps(
+def _find_gaps(
     seen: tuple[TileTrace, CallSpans, Kinds],
     iterations: Sequence[Iteration],
     split: IterationSplit,
     expected: int | None,
-) -> Iterator[CallGap]:
-    """Those that have not the working calls of the others; of the last only if its end is seen.
+) -> tuple[list[CallGap], bool]:
+    """Return the iterations that have not the working calls of the others, and whether these are few.
 
-    Its place is the one odd step in or behind the iteration, else all of it; of the first, from the start on.
-    None where that is not rare and no tiling says how many there must be: then the work itself is uneven.
+    The last counts only if its end is seen. A gap's place is the one odd step in or behind the iteration, else all of
+    it; of the first, from the start on. With a tiling, which says how many calls there must be, they are always few.
     """
     tile, calls, kinds = seen
     whole, work = split.whole, split.work[split.work > 0].tolist()
     alike = work.count(whole)
     uneven = len(work[1:-1]) - work[1:-1].count(whole)
-    if not whole or not alike or (split.by != "tiling" and alike < _RARE * uneven):
-        return
-    counted, odd = _units(work, whole, expected), _odd_steps(calls, kinds, iterations)
-    ended = len(iterations) if _end_seen(tile, calls, iterations) else len(iterations) - 1
+    if not whole or not alike:
+        return [], True
+    gaps, counted, odd = [], _iterations_in_groups(work, whole, expected), _odd_steps(calls, kinds, iterations)
+    ended = len(iterations) if _is_end_seen(tile, calls, iterations) else len(iterations) - 1
     for row, units, worked in zip(iterations[:ended], counted, work, strict=False):
         missing = units * whole - worked
         if missing:
@@ -238,13 +357,14 @@ def _gaps(
             at_start = row.number == 1 and units == 1
             if len(odd_there) == 1:
                 at = int(odd_there[0])
-                yield CallGap(missing, int(calls.end[at]), int(calls.start[at + 1]), at_start=False, why=why)
+                gaps.append(CallGap(missing, int(calls.end[at]), int(calls.start[at + 1]), at_start=False, why=why))
             else:
-                yield CallGap(missing, 0 if at_start else row.start, last, at_start, why)
+                gaps.append(CallGap(missing, 0 if at_start else row.start, last, at_start, why))
+    return gaps, split.by == "tiling" or alike >= _RARE * uneven
 
 
-def _end_seen(tile: TileTrace, calls: CallSpans, iterations: Sequence[Iteration]) -> bool:
-    """Whether the trace ends as its iterations do: with an event behind the last call, and behind no other call."""
+def _is_end_seen(tile: TileTrace, calls: CallSpans, iterations: Sequence[Iteration]) -> bool:
+    """Return whether the trace ends as its iterations do: with an event that is behind no other call."""
     lasts = [iteration.last_call for iteration in iterations[:-1] if iteration.complete]
     if len(lasts) < _TWICE:
         return False
@@ -260,7 +380,7 @@ def _ends_iterations(slot: SlotTrace, calls: CallSpans, lasts: Sequence[int], ot
 
 
 def _odd_steps(calls: CallSpans, kinds: Kinds, iterations: Sequence[Iteration]) -> Mask:
-    """Which calls are as far from the next as none of these kinds in a whole iteration; shape (calls - 1,)."""
+    """Return which calls are as far from the next as none of these kinds in a whole iteration; shape (calls - 1,)."""
     steps, follows = np.diff(calls.start), kinds.labels[:-1] * len(kinds.kinds) + kinds.labels[1:]
     follows[[iteration.last_call for iteration in iterations[:-1]]] = -1
     whole = np.zeros(len(steps), bool)
@@ -274,8 +394,7 @@ def _odd_steps(calls: CallSpans, kinds: Kinds, iterations: Sequence[Iteration]) 
     return odd
 
 
-def _units(work: Sequence[int], whole: int, expected: int | None) -> list[int]:
-    """How many iterations each group of calls stands for, so that all together are those expected."""
+def _iterations_in_groups(work: Sequence[int], whole: int, expected: int | None) -> list[int]:
     least = [max(calls // whole, 1) for calls in work]
     order = sorted(range(len(work)), key=lambda at: least[at] * whole - work[at])
     beyond = [at for at in order if work[at] > least[at] * whole]
@@ -287,10 +406,10 @@ def _units(work: Sequence[int], whole: int, expected: int | None) -> list[int]:
     return least
 
 
-def _iterations(
+def _list_iterations(
     calls: CallSpans, kinds: Kinds, split: IterationSplit, asked: tuple[int, int | None]
 ) -> tuple[Iteration, ...]:
-    """All with working calls, without zero-fills at their ends: these have run ahead for what follows."""
+    """List all iterations with working calls, without zero-fills at their ends, which have run ahead."""
     kept = np.flatnonzero(split.work)
     solid = np.flatnonzero(~kinds.fills)
     last = solid[np.searchsorted(solid, np.append(split.starts[1:], len(calls))[kept]) - 1]
@@ -300,7 +419,7 @@ def _iterations(
     return tuple(
         Iteration(
             number=number + 1,
-            phase=_phase(number, *asked, complete=complete),
+            phase=_phase_of(number, *asked, complete=complete),
             complete=complete,
             calls=b - a + 1,
             first_call=a,
@@ -310,12 +429,13 @@ def _iterations(
             cycles=end - start,
             macs=None,
             mac_per_cycle=None,
+            has_sure_ends=complete,
         )
         for number, (a, b, start, end, complete) in enumerate(rows)
     )
 
 
-def _phase(number: int, warmup: int, expected: int | None, *, complete: bool) -> str:
+def _phase_of(number: int, warmup: int, expected: int | None, *, complete: bool) -> str:
     if number < warmup:
         return "warmup"
     if expected is not None and number >= expected:
@@ -323,8 +443,7 @@ def _phase(number: int, warmup: int, expected: int | None, *, complete: bool) ->
     return "measured" if complete else "partial"
 
 
-def _nothing(calls: CallSpans, kinds: Kinds, gaps: Ints | None, long: Ints) -> str:
-    """Why no iterations were found."""
+def _why_no_iterations(calls: CallSpans, kinds: Kinds, gaps: Ints | None, long: Ints) -> str:
     if not len(calls):
         return "there are no calls"
     what = "one kind" if len(kinds.kinds) == 1 else f"{len(kinds.kinds):,} kinds without a repeating sequence"
@@ -337,7 +456,7 @@ def _nothing(calls: CallSpans, kinds: Kinds, gaps: Ints | None, long: Ints) -> s
     return f"{counted_text(len(calls), 'call', ',')} of {what}; {stalls}: only the tiling can show iterations"
 
 
-def _reasons(
+def _reason_texts(
     calls: CallSpans, iterations: Sequence[Iteration], split: IterationSplit, gaps: Ints | None
 ) -> Iterator[str]:
     yield split.reason
@@ -348,74 +467,100 @@ def _reasons(
         yield f"zero-fills that ran ahead of an iteration belong to none: {ahead:,}"
 
 
-def _against_tiling(
+def _report_against_tiling(
     tile: TileTrace, split: IterationSplit, pattern: IterationSplit | None, long: Ints
 ) -> Iterator[Message]:
-    """That the sequence of kinds, or waits for a lock, contradict iterations of the tiling."""
     if split.by != "tiling":
         return
     if pattern and split.whole % pattern.whole:
-        title = "the tiling does not match the repeating sequence of calls"
-        seen = f"{counted_text(split.whole, 'working call', ',')} per iteration, {pattern.whole:,} in {pattern.reason}"
-        step = "check the matrix and tile sizes and the numbers of rows and columns"
-        yield tile_finding("tiling_against_kinds", Severity.MEDIUM, title, seen, place(tile), step)
+        yield tile_finding(
+            "tiling_against_kinds",
+            Severity.MEDIUM,
+            title="the tiling does not match the repeating sequence of calls",
+            evidence=(
+                f"{counted_text(split.whole, 'working call', ',')} per iteration, {pattern.whole:,} in {pattern.reason}"
+            ),
+            where=place(tile),
+            step="check the matrix and tile sizes and the numbers of rows and columns",
+        )
     astray = np.setdiff1d(long, split.starts)
     if len(astray):
-        title = "long lock stalls within iterations of the tiling"
-        seen = f"{len(astray):,} of {len(long):,} unusually long lock stalls"
-        where = place(tile, f"before call {astray[0] + 1}")
-        step = "check the tiling; if it is right, check what feeds the core there"
-        yield tile_finding("tiling_against_stalls", Severity.MEDIUM, title, seen, where, step)
+        yield tile_finding(
+            "tiling_against_stalls",
+            Severity.MEDIUM,
+            title="long lock stalls within iterations of the tiling",
+            evidence=f"{len(astray):,} of {len(long):,} unusually long lock stalls",
+            where=place(tile, f"before call {astray[0] + 1}"),
+            step="check the tiling; if it is right, check what feeds the core there",
+        )
 
 
-def _unexpected(
-    tile: TileTrace, iterations: Sequence[Iteration], expected: int | None, uneven: Sequence[CallGap]
-) -> Iterator[Message]:
-    complete = sum(iteration.complete for iteration in iterations)
+def iteration_findings(tile: TileTrace, result: Iterations) -> Iterator[Message]:
+    """Report iterations that were not expected, that lost calls, and what contradicts how they were found."""
+    yield from _report_unexpected_count(tile, result)
+    rows = result.iterations
+    lost = [row for row in rows if row.has_sure_ends and not row.complete]
+    if lost:
+        numbers = sorted({row.lost_calls for row in lost})
+        counts = ", ".join(
+            f"{calls} of {result.whole} calls lost" if calls else "marks of calls lost" for calls in numbers
+        )
+        yield tile_finding(
+            "calls_lost",
+            Severity.INFO,
+            title=f"{_iteration_names(lost)}: {counts}; measured nevertheless",
+            evidence="first start and last end are there: as long as other iterations to a quarter of a call",
+            where=place(tile, f"cycle {lost[0].start}"),
+            step="nothing to do for the times; capture again with fewer events for what happened in these calls",
+        )
+    partial = [row for row in rows if row.phase == "partial"]
+    inner = [row for row in partial if 1 < row.number < len(rows)]
+    edges = [row for row in partial if row not in inner]
+    for group, severity, why, step in (
+        (inner, Severity.MEDIUM, "calls are missing or in excess inside", "look for lost packets"),
+        (edges, Severity.INFO, "the trace does not hold all of it", "to see it whole, use a larger trace buffer"),
+    ):
+        if group:
+            work = counted_text(result.work[group[0].number - 1], "working call", ",")
+            yield tile_finding(
+                "iteration_partial",
+                severity,
+                title=f"{_iteration_names(group)} not measured: {why}",
+                evidence=f"{work} in iteration {group[0].number}, {result.whole:,} are typical",
+                where=place(tile, f"cycle {group[0].start}"),
+                step=step,
+            )
+    yield from result.doubts
+
+
+def _iteration_names(rows: Sequence[Iteration]) -> str:
+    if len(rows) == 1:
+        return f"iteration {rows[0].number}"
+    more = f" and {len(rows) - _TWICE} more" if len(rows) > _TWICE else ""
+    return f"iterations {rows[0].number}, {rows[1].number}{more}"
+
+
+def _report_unexpected_count(tile: TileTrace, result: Iterations) -> Iterator[Message]:
+    iterations, expected = result.iterations, result.expected
+    complete = sum(row.has_sure_ends for row in iterations)
     if expected is None or expected == len(iterations) == complete:
         return
-    title = (
-        f"{counted_text(expected, 'iteration', ',')} {'was' if expected == 1 else 'were'} expected, "
-        f"{len(iterations):,} detected, {complete:,} of them complete"
-    )
-    fewer = complete < expected
-    seen = (
-        f"the trace has {counted_text(iterations[-1].last_call + 1, 'call', ',')} in them"
-        if iterations
-        else "no call does the tiling's work"
-    )
-    step = (
-        "trace fewer events or give the trace a larger buffer, and check the numbers of iterations and the tiling"
-        if fewer
-        else "those beyond the expected ones are marked as extra; check the numbers of iterations and the tiling"
-    )
-    if uneven:
+    seen = "no call does the tiling's work"
+    if iterations:
+        seen = f"the trace has {counted_text(iterations[-1].last_call + 1, 'call', ',')} in them"
+    step = "those beyond the expected ones are marked as extra; check the numbers of iterations and the tiling"
+    if complete < expected:
+        step = "trace fewer events or enlarge the trace buffer; check the numbers of iterations and the tiling"
+    if result.gaps:
         step = "check where calls are missing or in excess before the end"
-    yield tile_finding("iterations_unexpected", Severity.MEDIUM, title, seen, place(tile), step)
-
-
-def _partial(tile: TileTrace, iterations: Sequence[Iteration], split: IterationSplit) -> Iterator[Message]:
-    work = split.work[split.work > 0].tolist()
-    partial = [
-        (iteration, worked) for iteration, worked in zip(iterations, work, strict=True) if not iteration.complete
-    ]
-    sizes = Counter(iteration.calls for iteration in iterations if iteration.complete)
-    every = f" of {max(sizes, key=lambda size: (sizes[size], -size)):,}" if sizes else ""
-    for iteration, worked in partial[:_SHOWN]:
-        edge = iteration.number in {1, len(iterations)}
-        title = f"iteration {iteration.number} is partial"
-        seen = f"{worked:,} of {split.whole:,} working calls, {iteration.calls:,}{every} calls with zero-fills"
-        if worked > split.whole:
-            seen = f"{counted_text(worked, 'working call', ',')}, {split.whole:,} are typical"
-        where = place(
-            tile, f"calls {iteration.first_call + 1} to {iteration.last_call + 1}", f"cycle {iteration.start}"
-        )
-        step = "excluded: cut off by the trace" if edge else "excluded: look for lost packets"
-        severity = Severity.INFO if edge else Severity.MEDIUM
-        yield tile_finding("iteration_partial", severity, title, seen, where, step)
-    if len(partial) > _SHOWN:
-        more = len(partial) - _SHOWN
-        title = f"{counted_text(more, 'more iteration', ',')} {'is' if more == 1 else 'are'} partial"
-        step = "look for lost packets"
-        seen = f"{len(partial):,} of {len(iterations):,}"
-        yield tile_finding("iteration_partial", Severity.MEDIUM, title, seen, place(tile), step)
+    yield tile_finding(
+        "iterations_unexpected",
+        Severity.MEDIUM,
+        title=(
+            f"{counted_text(expected, 'iteration', ',')} {'was' if expected == 1 else 'were'} expected, "
+            f"{len(iterations):,} detected, {complete:,} of them complete"
+        ),
+        evidence=seen,
+        where=place(tile),
+        step=step,
+    )

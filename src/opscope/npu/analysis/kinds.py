@@ -33,6 +33,8 @@ _REPEATS = 3
 """Calls that must have the same vector cycles for these to be a constant of their kernel."""
 _REPEATS_SHARE = 1e-3
 _MOST_CONSTANTS = 16
+_SAME = 0.02
+"""Kinds whose vector cycles differ by less do the same work."""
 _COVERED = 0.9
 """Share of the calls that have a constant; below, vector cycles depend on the data and are distinguished by gaps."""
 _VECTOR_GAP = 1.25
@@ -54,38 +56,48 @@ class CallGroup(NamedTuple):
 
 
 def by_vector(vector: Ints, lengths: Ints) -> list[CallGroup]:
-    """Groups by vector cycles."""
+    """Group calls by vector cycles: constants of a kernel, or else ranges with a gap between them.
+
+    Constants that hardly differ are one kernel whose vector cycles depend on the data.
+    """
     values, place, counts = np.unique(vector, return_inverse=True, return_counts=True)
     constant = (counts >= max(_REPEATS, _REPEATS_SHARE * len(vector))) | (values == 0)
-    if constant.sum() <= _MOST_CONSTANTS and counts[constant].sum() >= _COVERED * len(vector):
-        return _constants(vector, lengths, values[constant], constant[place])
-    return by_vector_gap(vector)
-
-
-def _constants(vector: Ints, lengths: Ints, values: Ints, has_one: Mask) -> list[CallGroup]:
-    """Each constant a group; other calls join the smallest of which they lack cycles, or are groups of their own."""
-    home = np.where(has_one, vector, -1)
-    strays = np.flatnonzero(~has_one)
-    for value in values.tolist():
-        lacking = _lacking(strays, vector, lengths, value)
-        home[strays[lacking & (home[strays] < 0)]] = value
-    groups = [_constant(vector, np.flatnonzero(home == value), value) for value in values.tolist()]
-    rest = np.flatnonzero(home < 0)
+    if constant.sum() > _MOST_CONSTANTS or counts[constant].sum() < _COVERED * len(vector):
+        return by_vector_gap(vector)
+    own = values[constant]
+    group = np.concatenate([[0], np.cumsum((own[1:] > (1 + _SAME) * own[:-1]) | (own[:-1] == 0))])
+    home = np.full(len(values), -1)
+    home[constant] = group
+    for number in np.flatnonzero(np.bincount(group) > 1).tolist():
+        least, most = own[group == number][[0, -1]] * np.array([1 - _SAME, 1 + _SAME])
+        home[(values >= least) & (values <= most)] = number
+    homes = home[place]
+    strays = np.flatnonzero(homes < 0)
+    for number, least in zip(*np.unique(group, return_index=True), strict=True):
+        lacking = _lacks_vector_cycles(strays, vector, lengths, homes == number, int(own[least]))
+        homes[strays[lacking & (homes[strays] < 0)]] = number
+    groups = []
+    for number in range(int(group[-1]) + 1):
+        calls = np.flatnonzero(homes == number)
+        several = (group == number).sum() > 1
+        groups.append(
+            _range_group(vector, calls) if several else _constant_group(vector, calls, int(own[group == number][0]))
+        )
+    rest = np.flatnonzero(homes < 0)
     others = by_vector_gap(vector[rest]) if len(rest) else []
-    return groups + [group._replace(calls=rest[group.calls]) for group in others]
+    return groups + [call_group._replace(calls=rest[call_group.calls]) for call_group in others]
 
 
-def _lacking(strays: Ints, vector: Ints, lengths: Ints, value: int) -> Mask:
-    """Which calls last as long as those of a constant, and have fewer vector cycles."""
-    others = lengths[vector == value]
-    least, most = others.min() / _LENGTH_SLACK, others.max() * _LENGTH_SLACK
+def _lacks_vector_cycles(strays: Ints, vector: Ints, lengths: Ints, is_own: Mask, value: int) -> Mask:
+    """Return which calls last as long as those of a kernel, and have fewer vector cycles than its constant."""
+    least, most = lengths[is_own].min() / _LENGTH_SLACK, lengths[is_own].max() * _LENGTH_SLACK
     as_long = (least <= lengths[strays]) & (lengths[strays] <= most)
     at_edge = (strays == 0) | (strays == len(vector) - 1)
     fewer = (vector[strays] < value) & (at_edge | (vector[strays] >= (1 - _LOST_SHARE) * value))
     return np.asarray(as_long & fewer, bool)
 
 
-def _constant(vector: Ints, calls: Ints, value: int) -> CallGroup:
+def _constant_group(vector: Ints, calls: Ints, value: int) -> CallGroup:
     partial = calls[vector[calls] != value]
     whole = len(calls) - len(partial)
     why = f"{value:,} vector cycles in each of {whole:,} calls" if value else f"no vector cycles in {whole:,} calls"
@@ -99,14 +111,14 @@ def by_vector_gap(vector: Ints) -> list[CallGroup]:
     values, place = np.unique(vector, return_inverse=True)
     apart = (values[1:] > _VECTOR_GAP * values[:-1]) | (values[:-1] == 0)
     group = np.concatenate([[0], np.cumsum(apart)])[place]
-    return [_range(vector, np.flatnonzero(group == number)) for number in range(int(group.max()) + 1)]
+    return [_range_group(vector, np.flatnonzero(group == number)) for number in range(int(group.max()) + 1)]
 
 
-def _range(vector: Ints, calls: Ints) -> CallGroup:
+def _range_group(vector: Ints, calls: Ints) -> CallGroup:
     own = vector[calls]
     least, most = int(own.min()), int(own.max())
     if least == most:
-        return _constant(vector, calls, least)
+        return _constant_group(vector, calls, least)
     why = f"{least:,} to {most:,} vector cycles in {len(calls):,} calls, with no gap of 25 % between them"
     return CallGroup(calls, int(np.sort(own)[len(own) // 2]), why, calls[:0])
 
@@ -118,7 +130,7 @@ def by_length(group: CallGroup, lengths: Ints) -> list[CallGroup]:
     cycles a gap of half the length is enough, or of twice the length for a single call.
     """
     order = np.argsort(lengths[group.calls], kind="stable")
-    cuts = _cuts(np.maximum(lengths[group.calls][order], 1), told_by_vector=bool(group.vector))
+    cuts = _group_starts(np.maximum(lengths[group.calls][order], 1), told_by_vector=bool(group.vector))
     if not cuts:
         return [group]
     parts = np.split(order, cuts)
@@ -127,7 +139,7 @@ def by_length(group: CallGroup, lengths: Ints) -> list[CallGroup]:
     return [CallGroup(own, group.vector, why, group.partial[np.isin(group.partial, own)]) for own in listed]
 
 
-def _cuts(ordered: Ints, *, told_by_vector: bool) -> list[int]:
+def _group_starts(ordered: Ints, *, told_by_vector: bool) -> list[int]:
     """Places in ordered lengths before which a group begins."""
     ratio = ordered[1:] / ordered[:-1]
     wide = np.flatnonzero(ratio >= (_GAP_AGAINST_VECTOR if told_by_vector else _GAP_BY_LENGTH)) + 1
@@ -179,7 +191,7 @@ class KindRow(msgspec.Struct, frozen=True):
 
     @property
     def fills(self) -> bool:
-        """Whether it is a zero-fill."""
+        """Return whether it is a zero-fill."""
         return self.kind.startswith(ZERO_FILL)
 
 
@@ -195,16 +207,16 @@ class Kinds:
 
     @property
     def work(self) -> NDArray[np.bool_]:
-        """Which calls count as those of the tiling; shape (calls,)."""
+        """Return which calls count as those of the tiling; shape (calls,)."""
         return self._of_kinds([kind.multiplies for kind in self.kinds])
 
     @property
     def fills(self) -> NDArray[np.bool_]:
-        """Which calls are zero-fills; shape (calls,)."""
+        """Return which calls are zero-fills; shape (calls,)."""
         return self._of_kinds([kind.fills for kind in self.kinds])
 
     def counting(self, names: Collection[str]) -> Kinds:
-        """The same with these kinds as those that count as the tiling's; unchanged without names."""
+        """Let the kinds of these names count as the work of the tiling; without names nothing changes."""
         if not names:
             return self
         kinds = tuple(msgspec.structs.replace(kind, multiplies=kind.kind in names) for kind in self.kinds)
@@ -233,11 +245,18 @@ def find_kinds(tile: TileTrace, calls: CallSpans, known: Activity | None = None)
     labels = np.empty(len(calls), np.int64)
     for number, group in enumerate(groups):
         labels[group.calls] = number
-    kinds = _named(groups, calls.durations, lengths)
-    return Kinds(kinds, labels, tuple(_findings(tile, calls, groups, counts)), tuple(_lacks(calls, groups, counts)))
+    kinds = _name_kinds(groups, calls.durations, lengths)
+    return Kinds(
+        kinds,
+        labels,
+        tuple(_report_kinds(tile, calls, groups, counts)),
+        tuple(_find_lacking_calls(calls, groups, counts)),
+    )
 
 
-def _lacks(calls: CallSpans, groups: Sequence[CallGroup], vector: Ints | None) -> Iterator[tuple[int, str]]:
+def _find_lacking_calls(
+    calls: CallSpans, groups: Sequence[CallGroup], vector: Ints | None
+) -> Iterator[tuple[int, str]]:
     """Calls that lack vector cycles, but for the first and the last of the trace."""
     for group in groups:
         for call in group.partial[(group.partial > 0) & (group.partial < len(calls) - 1)].tolist():
@@ -245,28 +264,28 @@ def _lacks(calls: CallSpans, groups: Sequence[CallGroup], vector: Ints | None) -
             yield int(calls.start[call]), f"call {call + 1} has {seen:,} of its kernel's {group.vector:,} vector cycles"
 
 
-def _named(groups: Sequence[CallGroup], durations: Ints, lengths: Ints) -> tuple[KindRow, ...]:
+def _name_kinds(groups: Sequence[CallGroup], durations: Ints, lengths: Ints) -> tuple[KindRow, ...]:
     lead = next((group for group in groups if group.vector), groups[0])
     usual = float(np.median(durations[lead.calls]))
     kinds: list[KindRow] = []
     for group in groups:
         own = float(np.median(durations[group.calls]))
         fills = group.vector == 0 and bool(lead.vector) and own < usual
-        name = _name(ZERO_FILL, kinds) if fills else _name("kernel", kinds)
+        name = _next_name(ZERO_FILL, kinds) if fills else _next_name("kernel", kinds)
         alike = own >= _ALIKE * usual
         if lead.vector and group.vector is not None:
             alike = group.vector >= _ALIKE * lead.vector
-        kinds.append(_kind(name, group, durations[group.calls], lengths[group.calls], works=alike and not fills))
+        kinds.append(_kind_row(name, group, durations[group.calls], lengths[group.calls], works=alike and not fills))
     return tuple(kinds)
 
 
-def _name(what: str, before: Sequence[KindRow]) -> str:
+def _next_name(what: str, before: Sequence[KindRow]) -> str:
     """The next name of its sort; the only zero-fill, or the first one, has no number."""
     number = sum(kind.kind.startswith(what) for kind in before) + 1
     return what if what == ZERO_FILL and number == 1 else f"{what} {number}"
 
 
-def _kind(name: str, group: CallGroup, durations: Ints, lengths: Ints, *, works: bool) -> KindRow:
+def _kind_row(name: str, group: CallGroup, durations: Ints, lengths: Ints, *, works: bool) -> KindRow:
     p10, median, p90 = np.percentile(durations, [10, 50, 90]).tolist()
     return KindRow(
         kind=name,
@@ -278,12 +297,12 @@ def _kind(name: str, group: CallGroup, durations: Ints, lengths: Ints, *, works:
         min_cycles=int(durations.min()),
         max_cycles=int(durations.max()),
         first_cycles=int(durations[0]),
-        evidence="; ".join([group.why, *_remarks(name, group, durations, lengths)]),
+        evidence="; ".join([group.why, *_evidence_texts(name, group, durations, lengths)]),
         multiplies=works,
     )
 
 
-def _remarks(name: str, group: CallGroup, durations: Ints, lengths: Ints) -> Iterator[str]:
+def _evidence_texts(name: str, group: CallGroup, durations: Ints, lengths: Ints) -> Iterator[str]:
     if name.startswith(ZERO_FILL):
         yield "shorter than kernel 1: clears memory, or only loads and stores"
     elif group.vector == 0:
@@ -297,34 +316,40 @@ def _remarks(name: str, group: CallGroup, durations: Ints, lengths: Ints) -> Ite
         yield f"durations cluster around {low:,} and {high:,}, which alone does not make two kinds"
 
 
-def _findings(tile: TileTrace, calls: CallSpans, groups: Sequence[CallGroup], vector: Ints | None) -> Iterator[Message]:
+def _report_kinds(
+    tile: TileTrace, calls: CallSpans, groups: Sequence[CallGroup], vector: Ints | None
+) -> Iterator[Message]:
     if vector is None:
-        title = f"{VECTOR} was not traced: kinds of calls are distinguished by duration only"
-        step = f"trace {VECTOR} too: its cycles per call are a constant of each kernel"
         yield tile_finding(
-            "kinds_without_vector", Severity.INFO, title, counted_text(len(groups), "kind", ","), place(tile), step
+            "kinds_without_vector",
+            Severity.INFO,
+            title=f"{VECTOR} was not traced: kinds of calls are distinguished by duration only",
+            evidence=counted_text(len(groups), "kind", ","),
+            where=place(tile),
+            step=f"trace {VECTOR} too: its cycles per call are a constant of each kernel",
         )
         return
     for group in groups:
         if len(group.partial):
             call, every = int(group.partial[0]), len(group.calls)
-            title = "calls lack vector cycles of their kind"
-            seen = f"{len(group.partial):,} of {every:,} calls; this one has {vector[call]:,} of {group.vector:,}"
-            where = place(tile, f"call {call + 1}", f"cycle {calls.start[call]}")
-            step = "look for lost packets there, or a trace that began or ended during the call"
-            yield tile_finding("vector_cycles_lacking", Severity.INFO, title, seen, where, step)
-
-
-_SAME = 0.02
-"""Kinds whose vector cycles differ by less do the same work."""
+            yield tile_finding(
+                "vector_cycles_lacking",
+                Severity.INFO,
+                title="calls lack vector cycles of their kind",
+                evidence=(
+                    f"{len(group.partial):,} of {every:,} calls; this one has {vector[call]:,} of {group.vector:,}"
+                ),
+                where=place(tile, f"call {call + 1}", f"cycle {calls.start[call]}"),
+                step="look for lost packets there, or a trace that began or ended during the call",
+            )
 
 
 def unsorted(calls: CallSpans, reason: str) -> Kinds:
-    """All calls as one kind, where nothing tells them apart."""
+    """Make one kind of all calls, where nothing tells them apart."""
     if not len(calls):
         return Kinds((), np.empty(0, np.int64))
     every = CallGroup(np.arange(len(calls)), None, reason, np.empty(0, np.int64))
-    return Kinds(_named([every], calls.durations, calls.durations), np.zeros(len(calls), np.int64))
+    return Kinds(_name_kinds([every], calls.durations, calls.durations), np.zeros(len(calls), np.int64))
 
 
 class MacCalls(NamedTuple):
@@ -346,12 +371,12 @@ class MacCalls(NamedTuple):
 
     @property
     def cycles(self) -> int:
-        """In all of them."""
+        """Cycles in the calls."""
         return int((self.end - self.start).sum())
 
     @property
     def median_cycles(self) -> float | None:
-        """Of their durations; None without calls."""
+        """Median duration of the calls. None without calls."""
         return float(np.median(self.end - self.start)) if self.number else None
 
 
@@ -361,25 +386,26 @@ def multiplying(tile: TileTrace, calls: CallSpans, kinds: Kinds, said: RunSpecif
     Kinds without vector cycles do not, as a zero-fill. Among the others the one with the most cycles counts, and with
     it all that have the same vector cycles. Kinds with too few to do a tile's work at the peak rate are passed over
     while there are others. Further kinds that work alike count where only together they are the K/k calls for each
-    zero-fill. Without INSTR_VECTOR in the trace the kind with the most cycles counts.
+    zero-fill. Without any vector cycles, as INSTR_VECTOR was not traced or the kernel is scalar, the kind with the most
+    cycles counts.
     """
-    able = [index for index, kind in enumerate(kinds.kinds) if kind.vector_cycles is None or kind.vector_cycles > 0]
-    if not able:
-        reason = "no call has vector cycles, so none is known to multiply" if len(calls) else "the tile has no calls"
-        return none_multiplying(tile, calls, reason)
-    chosen = _chosen(calls, kinds, able, said)
+    if not len(calls):
+        return none_multiplying(tile, calls, "the tile has no calls")
+    is_scalar = not any(kind.vector_cycles for kind in kinds.kinds)
+    able = [index for index, kind in enumerate(kinds.kinds) if is_scalar or kind.vector_cycles]
+    chosen = _choose_kinds(calls, kinds, able, said)
     names = [kinds.kinds[index] for index in chosen]
     others = [kinds.kinds[index] for index in able if index not in chosen]
-    work = _work(tile, calls, np.isin(kinds.labels, chosen), names, _reason(names, others))
-    return work._replace(findings=tuple(_doubts(tile, names, others)))
+    work = _mac_calls(tile, calls, np.isin(kinds.labels, chosen), names, _choice_text(names, others))
+    return work._replace(findings=tuple(_report_other_multipliers(tile, names, others)))
 
 
-def _chosen(calls: CallSpans, kinds: Kinds, able: list[int], said: RunSpecification) -> list[int]:
+def _choose_kinds(calls: CallSpans, kinds: Kinds, able: list[int], said: RunSpecification) -> list[int]:
     at_peak = 0.0 if said.tiling is None or said.peak is None else said.tiling.macs_per_call / said.peak
     sufficient = [index for index in able if (kinds.kinds[index].vector_cycles or 0) >= at_peak]
     spent = {index: int(calls.durations[kinds.labels == index].sum()) for index in able}
     main = max(sufficient or able, key=lambda index: spent[index])
-    same = [index for index in able if _alike(kinds.kinds[index], kinds.kinds[main])]
+    same = [index for index in able if _is_alike(kinds.kinds[index], kinds.kinds[main])]
     wider = sorted({*same, *(index for index in able if kinds.kinds[index].multiplies)})
     each = said.tiling.calls_per_output if said.tiling else None
     fills = sum(kind.n for kind in kinds.kinds if kind.fills)
@@ -388,7 +414,7 @@ def _chosen(calls: CallSpans, kinds: Kinds, able: list[int], said: RunSpecificat
     return min((same, wider), key=lambda chosen: abs(sum(kinds.kinds[index].n for index in chosen) / fills - each))
 
 
-def _work(
+def _mac_calls(
     tile: TileTrace, calls: CallSpans, multiplies: NDArray[np.bool_], kinds: list[KindRow], reason: str
 ) -> MacCalls:
     names = tuple(kind.kind for kind in kinds)
@@ -401,30 +427,37 @@ def _work(
 
 def none_multiplying(tile: TileTrace, calls: CallSpans, reason: str) -> MacCalls:
     """No call that is known to multiply, and why."""
-    return _work(tile, calls, np.zeros(len(calls), np.bool_), [], reason)
+    return _mac_calls(tile, calls, np.zeros(len(calls), np.bool_), [], reason)
 
 
-def _alike(kind: KindRow, main: KindRow) -> bool:
+def _is_alike(kind: KindRow, main: KindRow) -> bool:
     if kind is main:
         return True
-    if kind.vector_cycles is None or main.vector_cycles is None:
+    if not kind.vector_cycles or not main.vector_cycles:
         return False
     return abs(kind.vector_cycles - main.vector_cycles) <= _SAME * main.vector_cycles
 
 
-def _reason(chosen: list[KindRow], others: list[KindRow]) -> str:
+def _choice_text(chosen: list[KindRow], others: list[KindRow]) -> str:
     names = " and ".join(kind.kind for kind in chosen)
-    if chosen[0].vector_cycles is None:
-        return f"INSTR_VECTOR was not traced: {names} has the most cycles of all kinds"
+    if not chosen[0].vector_cycles:
+        why = "INSTR_VECTOR was not traced" if chosen[0].vector_cycles is None else "no call has vector cycles"
+        return f"{why}: {names} has the most cycles of all kinds"
     found = f"{names}: {chosen[0].vector_cycles:,} vector cycles per call"
     return f"{found}, the most cycles of all kinds with vector cycles" if others else found
 
 
-def _doubts(tile: TileTrace, chosen: list[KindRow], others: list[KindRow]) -> list[Message]:
+def _report_other_multipliers(tile: TileTrace, chosen: list[KindRow], others: list[KindRow]) -> list[Message]:
     if not others:
         return []
     names = ", ".join(f"{kind.kind} with {counted_text(kind.n, 'call')}" for kind in others)
-    title = "several kinds of calls may multiply"
-    evidence = f"only {' and '.join(kind.kind for kind in chosen)} is counted; not counted: {names}"
-    step = "if they also multiply, rates and coverage are too low: mark only the kernel of interest with events"
-    return [tile_finding("several_multiplying_kinds", Severity.INFO, title, evidence, place(tile), step)]
+    return [
+        tile_finding(
+            "several_multiplying_kinds",
+            Severity.INFO,
+            title="several kinds of calls may multiply",
+            evidence=f"only {' and '.join(kind.kind for kind in chosen)} is counted; not counted: {names}",
+            where=place(tile),
+            step="if they also multiply, rates and coverage are too low: mark only the kernel of interest with events",
+        )
+    ]

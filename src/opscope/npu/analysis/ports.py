@@ -81,17 +81,17 @@ class _Fit(NamedTuple):
 def ports(
     tile: TileTrace, work: MacCalls, tiling: Tiling | None, stream_bytes: int | None, dtype: str | None
 ) -> tuple[Port, ...]:
-    """All ports of a core that were traced and used."""
+    """Find what each traced and used port of a core carries."""
     used = [slot for slot in tile.slots if slot.name.startswith(PORT) and len(slot.spans.start)]
-    missing = _missing(work, tiling, stream_bytes, dtype)
+    missing = _missing_values(work, tiling, stream_bytes, dtype)
     if missing or tiling is None or stream_bytes is None or dtype is None:
-        return tuple(_port(slot, work, (), None, f"operand unknown: {missing}") for slot in used)
-    fits = [_fits(slot.spans, work, tiling, stream_bytes, dtype) for slot in used]
+        return tuple(_port_row(slot, work, (), None, f"operand unknown: {missing}") for slot in used)
+    fits = [_matching_buffers(slot.spans, work, tiling, stream_bytes, dtype) for slot in used]
     each = tiling.calls_per_output
-    return tuple(_port(slot, work, own, each) for slot, own in zip(used, _told_apart(fits), strict=True))
+    return tuple(_port_row(slot, work, own, each) for slot, own in zip(used, _resolve_operands(fits), strict=True))
 
 
-def _missing(work: MacCalls, tiling: Tiling | None, stream_bytes: int | None, dtype: str | None) -> str:
+def _missing_values(work: MacCalls, tiling: Tiling | None, stream_bytes: int | None, dtype: str | None) -> str:
     if not work.number:
         return "no call multiplies"
     absent = [
@@ -107,50 +107,55 @@ def busy_cycles(spans: Spans, begin: int, end: int) -> int:
     return int((np.clip(spans.end, begin, end) - np.clip(spans.start, begin, end)).sum())
 
 
-def _fits(spans: Spans, work: MacCalls, tiling: Tiling, stream_bytes: int, dtype: str) -> list[_Fit]:
+def _matching_buffers(spans: Spans, work: MacCalls, tiling: Tiling, stream_bytes: int, dtype: str) -> list[_Fit]:
     """Buffers whose number of transfers goes with the number of calls; the nearest width of each operand."""
     sums, fits = np.cumsum(spans.end - spans.start), []
     for operand in Operand:
         sizes = tiling.buffer_bytes(operand, dtype)
-        own = [fit for size in sizes if (fit := _fit(operand, size, -(-size // stream_bytes), sums, work, tiling))]
-        fits += sorted(own, key=lambda fit: (fit.distance, -_ended(sums, fit.cycles)))[:1]
+        own = [
+            fit
+            for size in sizes
+            if (fit := _matching_buffer(operand, size, -(-size // stream_bytes), sums, work, tiling))
+        ]
+        fits += sorted(own, key=lambda fit: (fit.distance, -_share_ending_at_pauses(sums, fit.cycles)))[:1]
     if spans.start[0] >= work.end[0]:
-        return _cleanest(fits, sums)
+        return _likeliest_buffers(fits, sums)
     inputs = [fit for fit in fits if fit.operand is not Operand.C]
     weak = tiling.calls_per_output is None
-    return _cleanest(inputs if weak or inputs else fits, sums)
+    return _likeliest_buffers(inputs if weak or inputs else fits, sums)
 
 
-def _fit(operand: Operand, size: int, cycles: int, sums: Ints, work: MacCalls, tiling: Tiling) -> _Fit | None:
+def _matching_buffer(
+    operand: Operand, size: int, cycles: int, sums: Ints, work: MacCalls, tiling: Tiling
+) -> _Fit | None:
     """A buffer whose number of transfers goes with the calls; None: too far from what these need, or none at all.
 
     Without K it is not known how many buffers of C there should be; then the port must pause after most of them.
     """
     transfers, each = int(sums[-1]) // cycles, tiling.calls_per_output
     if operand is Operand.C and each is None:
-        fits = 0 < transfers <= work.number and _ended(sums, cycles) > _MOST
+        fits = 0 < transfers <= work.number and _share_ending_at_pauses(sums, cycles) > _MOST
         return _Fit(operand, size, cycles, float(_AHEAD)) if fits else None
     needed = work.number / (each or 1) if operand is Operand.C else work.number + work.begun
     distance = abs(transfers - needed)
     return _Fit(operand, size, cycles, distance) if transfers > 0 and distance <= _AHEAD else None
 
 
-def _cleanest(fits: list[_Fit], sums: Ints) -> list[_Fit]:
-    """Those whose transfers end where the port paused; all of them when that tells nothing."""
+def _likeliest_buffers(fits: list[_Fit], sums: Ints) -> list[_Fit]:
+    """Select the buffers whose transfers end where the port paused; all of them if that tells nothing."""
     if len(fits) < 2:  # noqa: PLR2004 - one cannot be told from another
         return fits
-    shares = [_ended(sums, fit.cycles) for fit in fits]
+    shares = [_share_ending_at_pauses(sums, fit.cycles) for fit in fits]
     return [fit for fit, share in zip(fits, shares, strict=True) if share == max(shares)]
 
 
-def _ended(sums: Ints, cycles: int) -> float:
-    """Share of the whole transfers at whose end the port paused."""
+def _share_ending_at_pauses(sums: Ints, cycles: int) -> float:
     whole = int(sums[-1]) // cycles
     return float((sums % cycles == 0).sum()) / whole if whole else 0.0
 
 
-def _told_apart(fits: Sequence[list[_Fit]]) -> list[tuple[_Fit, ...]]:
-    """For each port what remains after operands that only one port can carry are taken from the others."""
+def _resolve_operands(fits: Sequence[list[_Fit]]) -> list[tuple[_Fit, ...]]:
+    """Take operands that only one port can carry from the others."""
     left = [list(own) for own in fits]
     for _ in Operand:
         sure = {own[0].operand for own in left if len(own) == 1}
@@ -158,7 +163,9 @@ def _told_apart(fits: Sequence[list[_Fit]]) -> list[tuple[_Fit, ...]]:
     return [tuple(own) for own in left]
 
 
-def _port(slot: SlotTrace, work: MacCalls, fits: tuple[_Fit, ...], each: int | None, reason: str | None = None) -> Port:
+def _port_row(
+    slot: SlotTrace, work: MacCalls, fits: tuple[_Fit, ...], each: int | None, reason: str | None = None
+) -> Port:
     busy = int((slot.spans.end - slot.spans.start).sum())
     measured = None
     if work.number > 1:
@@ -166,11 +173,13 @@ def _port(slot: SlotTrace, work: MacCalls, fits: tuple[_Fit, ...], each: int | N
     sizes = {fit.bytes for fit in fits}
     if len(sizes) != 1:
         why = reason or (_SEVERAL if sizes else _NONE)
-        return Port(slot.number, slot.name, busy, measured, _names(fits), None, None, None, None, measured, why)
+        return Port(slot.number, slot.name, busy, measured, _operand_names(fits), None, None, None, None, measured, why)
     transfers, partial = divmod(busy, fits[0].cycles)
     needed = _per_call(fits, transfers, work, each)
     facts = (sizes.pop(), fits[0].cycles, transfers, partial, needed)
-    return Port(slot.number, slot.name, busy, measured, _names(fits), *facts, _ONE if len(fits) == 1 else _ALIKE)
+    return Port(
+        slot.number, slot.name, busy, measured, _operand_names(fits), *facts, _ONE if len(fits) == 1 else _ALIKE
+    )
 
 
 def _per_call(fits: tuple[_Fit, ...], transfers: int, work: MacCalls, each: int | None) -> float:
@@ -185,5 +194,5 @@ _SEVERAL = "several buffer sizes match its busy cycles"
 _NONE = "no buffer of this tile matches its busy cycles: different size or type, or other data"
 
 
-def _names(fits: Iterable[_Fit]) -> tuple[str, ...]:
+def _operand_names(fits: Iterable[_Fit]) -> tuple[str, ...]:
     return tuple(fit.operand.value for fit in fits)

@@ -106,8 +106,8 @@ def rate(tile: TileTrace, calls: CallSpans, work: MacCalls, said: RunSpecificati
     reason = _no_rate(work, said)
     if reason is not None:
         return msgspec.structs.replace(seen, macs=None, rate_reason=reason)
-    known = _covered(tile, _rated(seen, work, window), said)
-    excess = _excess(tile, known, said)
+    known = _with_coverage(tile, _with_rates(seen, work, window), said)
+    excess = _report_rate_above_peak(tile, known, said)
     if excess is None:
         return msgspec.structs.replace(known, gmac_per_s=_gmac_range(known.mac_per_cycle, said))
     findings = (*known.findings, excess)
@@ -125,9 +125,9 @@ def iteration_rates(
     """
     rates: list[tuple[int | None, float | None]] = []
     for one in iterations:
-        number = int(work.multiplies[one.first_call : one.last_call + 1].sum())
+        number = int(work.multiplies[one.first_call : one.last_call + 1].sum()) + one.lost_calls
         macs = number * said.tiling.macs_per_call if said.tiling else 0
-        known = macs > 0 and one.cycles > 0 and not _above(macs / one.cycles, said.ceiling)
+        known = macs > 0 and one.cycles > 0 and not _is_above(macs / one.cycles, said.ceiling)
         rates.append((macs, macs / one.cycles) if known else (None, None))
     return rates
 
@@ -140,7 +140,7 @@ def _no_rate(work: MacCalls, said: RunSpecification) -> str | None:
     return None if work.cycles > 0 else "the multiplying calls take zero cycles"
 
 
-def _rated(seen: MacRate, work: MacCalls, window: int) -> MacRate:
+def _with_rates(seen: MacRate, work: MacCalls, window: int) -> MacRate:
     macs = float(seen.macs or 0)
     whole, inside = macs / window, macs / work.cycles
     return msgspec.structs.replace(
@@ -152,53 +152,69 @@ def _rated(seen: MacRate, work: MacCalls, window: int) -> MacRate:
     )
 
 
-def _above(found: float, peak: int) -> bool:
+def _is_above(found: float, peak: int) -> bool:
     return found > peak * (1 + _ROUNDING)
 
 
-def _excess(tile: TileTrace, known: MacRate, said: RunSpecification) -> Message | None:
-    """That the calls would multiply faster than the device can, or any device where none is given."""
+def _report_rate_above_peak(tile: TileTrace, known: MacRate, said: RunSpecification) -> Message | None:
     inside = known.in_call_mac_per_cycle or 0.0
-    if not _above(inside, said.ceiling):
+    if not _is_above(inside, said.ceiling):
         return None
-    title = f"the rate would exceed the peak of {said.ceiling} MAC per cycle, so it is omitted"
-    evidence = f"with these sizes the calls would do {rate_text(inside)} MAC per cycle: the run used others"
-    step = "check m, k, n, dtype and arch against the traced design"
-    return tile_finding("above_peak", Severity.HIGH, title, evidence, place(tile), step)
+    return tile_finding(
+        "above_peak",
+        Severity.HIGH,
+        title=f"the rate would exceed the peak of {said.ceiling} MAC per cycle, so it is omitted",
+        evidence=f"with these sizes the calls would do {rate_text(inside)} MAC per cycle: the run used others",
+        where=place(tile),
+        step="check m, k, n, dtype and arch against the traced design",
+    )
 
 
-def _covered(tile: TileTrace, known: MacRate, said: RunSpecification) -> MacRate:
-    """With the coverage, and what the counts and the vector cycles say against what was given."""
-    findings = [*known.findings, *_other_type(tile, known, said)]
+def _with_coverage(tile: TileTrace, known: MacRate, said: RunSpecification) -> MacRate:
+    """Add the coverage, and what the counts and the vector cycles say against the given values."""
+    findings = [*known.findings, *_report_other_type(tile, known, said)]
     each = said.tiling.calls_per_core if said.tiling else None
     if each is None:
         return msgspec.structs.replace(known, findings=tuple(findings))
     needed = each * (said.runs or 1)
     if known.calls > needed:
         runs = counted_text(said.runs or 1, "run")
-        title = "the trace has more calls than the product needs"
-        evidence = f"{known.calls:,} multiplying calls were seen, {runs} of the product need {needed:,} on this core"
-        step = "give the number of iterations including warm-up if there were more; else check M, K, N, row and col"
-        findings.append(tile_finding("more_calls_than_needed", Severity.INFO, title, evidence, place(tile), step))
+        findings.append(
+            tile_finding(
+                "more_calls_than_needed",
+                Severity.INFO,
+                title="the trace has more calls than the product needs",
+                evidence=(
+                    f"{known.calls:,} multiplying calls were seen, {runs} of the product need {needed:,} on this core"
+                ),
+                where=place(tile),
+                step="give the number of iterations with warm-up if there were more; else check M, K, N, row and col",
+            )
+        )
     coverage = min(1.0, known.calls / needed)
     return msgspec.structs.replace(known, calls_needed=needed, coverage=coverage, findings=tuple(findings))
 
 
-def _other_type(tile: TileTrace, known: MacRate, said: RunSpecification) -> list[Message]:
-    """That single vector instructions do more than the peak of the type: the kernel computes in another type."""
+def _report_other_type(tile: TileTrace, known: MacRate, said: RunSpecification) -> list[Message]:
     each, own = known.per_vector_cycle or 0.0, known.peak_mac_per_cycle
-    if said.device is None or said.dtype is None or own is None or not _above(each, own):
+    if said.device is None or said.dtype is None or own is None or not _is_above(each, own):
         return []
     floating = said.dtype.startswith("bf")
     peaks = said.device.mac_per_cycle.items()
     faster = [name for name, peak in peaks if peak >= each and name.startswith("bf") is floating]
-    title = f"the vector unit does more per cycle than the peak in {said.dtype}"
-    evidence = (
-        f"{rate_text(each)} MAC per vector cycle, the peak is {own}: the kernel computes in a different "
-        f"type{', such as ' + ' or '.join(faster) if faster else ', or the sizes are wrong'}"
-    )
-    step = f"utilisation is relative to the peak in {said.dtype}; give the kernel's type with --dtype"
-    return [tile_finding("other_type", Severity.MEDIUM, title, evidence, place(tile), step)]
+    return [
+        tile_finding(
+            "other_type",
+            Severity.MEDIUM,
+            title=f"the vector unit does more per cycle than the peak in {said.dtype}",
+            evidence=(
+                f"{rate_text(each)} MAC per vector cycle, the peak is {own}: the kernel computes in a different "
+                f"type{', such as ' + ' or '.join(faster) if faster else ', or the sizes are wrong'}"
+            ),
+            where=place(tile),
+            step=f"utilisation is relative to the peak in {said.dtype}; give the kernel's type with --dtype",
+        )
+    ]
 
 
 def _gmac_range(mac_per_cycle: float | None, said: RunSpecification) -> GmacRange | None:
@@ -276,7 +292,7 @@ def roofline(rate: MacRate, bound: TileBound | None, ports: tuple[Port, ...], sa
     if said.tiling is None or said.stream_bytes is None or said.dtype is None:
         return TileRoofline(reason="architecture or operand type is not given")
     macs = said.tiling.macs_per_call
-    ceilings = _streams(said.tiling, said.dtype, said.stream_bytes, ports)
+    ceilings = _stream_ceilings(said.tiling, said.dtype, said.stream_bytes, ports)
     moved = sum(own.bytes_per_call or 0.0 for own in ceilings)
     if said.peak is not None:
         ceilings.append(Ceiling(PEAK, float(said.peak), None, None, f"{said.peak} MAC per cycle in {said.dtype}"))
@@ -296,8 +312,8 @@ def roofline(rate: MacRate, bound: TileBound | None, ports: tuple[Port, ...], sa
     )
 
 
-def _streams(said: Tiling, dtype: str, stream_bytes: int, ports: tuple[Port, ...]) -> list[Ceiling]:
-    """Those of each operand's bytes for one call: of its port where that is known, else from the sizes."""
+def _stream_ceilings(said: Tiling, dtype: str, stream_bytes: int, ports: tuple[Port, ...]) -> list[Ceiling]:
+    """Return a ceiling for each operand's bytes per call: of its port if that is known, else from the sizes."""
     known = {port.operands[0]: port for port in ports if len(port.operands) == 1 and port.cycles_per_call}
     ceilings = []
     for operand in Operand:

@@ -55,44 +55,60 @@ BEHIND = 0.05
 
 
 def recommendations(core: TracedCore, around: Sequence[TileTrace] = ()) -> tuple[Message, ...]:
-    """What to do, as findings; none where nothing that was traced holds the core back."""
-    return (*_no_vector(core), *_stream(core), *_stalls(core, around), *_scalar(core), *_vector(core))
+    """Return what to do about a core, as findings; none if nothing that was traced holds it back."""
+    return (
+        *_report_scalar_kernel(core),
+        *_report_slow_stream(core),
+        *_report_stalls_in_calls(core, around),
+        *_report_scalar_cycles(core),
+        *_report_weak_vector_cycles(core),
+    )
 
 
-def _no_vector(core: TracedCore) -> Iterator[Message]:
-    """That the kernel is scalar."""
+def _report_scalar_kernel(core: TracedCore) -> Iterator[Message]:
     split = core.cycles.in_call
     if not split.total or "INSTR_VECTOR" in core.known.missing:
         return
     if split.vector or core.cycles.between_calls.vector:
         return
-    title = "no vector instruction in any call: the kernel is scalar"
-    evidence = f"INSTR_VECTOR was traced but never active in {split.total:,} cycles of calls"
-    step = "use a vectorised kernel, or check that the slot traces INSTR_VECTOR"
-    yield tile_finding("no_vector_instructions", Severity.HIGH, title, evidence, place(core.tile), step)
+    yield tile_finding(
+        "no_vector_instructions",
+        Severity.HIGH,
+        title="no vector instruction in any call: the kernel is scalar",
+        evidence=f"INSTR_VECTOR was traced but never active in {split.total:,} cycles of calls",
+        where=place(core.tile),
+        step="use a vectorised kernel, or check that the slot traces INSTR_VECTOR",
+    )
 
 
-def _stream(core: TracedCore) -> Iterator[Message]:
-    """That the transfer of an operand takes longer than the call that uses it."""
-    bound, paced = core.bound, _paced(core)
+def _report_slow_stream(core: TracedCore) -> Iterator[Message]:
+    bound, paced = core.bound, _limiting_port(core)
     if bound is None or paced is None or paced.cycles_per_call is None or bound.gain is None:
         return
     gain = bound.gain.at_most
-    title = f"the {paced.label if paced.operands else paced.name + ' stream'} limits the call rate, not the kernel"
-    evidence = (
-        f"it needs {paced.cycles_per_call:,.0f} cycles per call, the call takes {bound.call_cycles:,.0f}; without it "
-        f"a call could follow every {bound.measured_period_cycles / gain:,.0f} cycles instead of "
-        f"{bound.measured_period_cycles:,.0f}: {gain_text(bound.gain)}"
-    )
     steps = [_REUSE[operand] for operand in paced.operands if operand in _REUSE]
-    step = "; or ".join([*steps, "split it across two ports, or use a narrower type"])
     severity = Severity.HIGH if gain >= LARGE_GAIN else Severity.MEDIUM
-    message = tile_finding("stream_sets_pace", severity, title, evidence, place(core.tile), step)
-    yield message.about(subject=paced.label)
+    message = tile_finding(
+        "stream_sets_pace",
+        severity,
+        title=f"the {paced.label if paced.operands else paced.name + ' stream'} limits the call rate, not the kernel",
+        evidence=(
+            f"it needs {paced.cycles_per_call:,.0f} cycles per call, the call takes "
+            f"{bound.call_cycles:,.0f}; without it "
+            f"a call could follow every {bound.measured_period_cycles / gain:,.0f} cycles instead of "
+            f"{bound.measured_period_cycles:,.0f}: {gain_text(bound.gain)}"
+        ),
+        where=place(core.tile),
+        step="; or ".join([*steps, "split it across two ports, or use a narrower type"]),
+    )
+    yield message.about(subject=paced.label, saving_cycles=_saved_cycles(core, bound.gain))
 
 
-def _paced(core: TracedCore) -> Port | None:
-    """The port that sets the pace."""
+def _saved_cycles(core: TracedCore, gain: Gain | None) -> float | None:
+    return None if gain is None else core.cycles.window * (1 - 1 / gain.at_most)
+
+
+def _limiting_port(core: TracedCore) -> Port | None:
     return next((port for port in core.ports if core.bound and port.name == core.bound.port), None)
 
 
@@ -124,28 +140,34 @@ _IN_CALLS = {
 """Rule of calls with such stalls, what they wait for, and what to do besides looking for the cause."""
 
 
-def _stalls(core: TracedCore, around: Sequence[TileTrace]) -> Iterator[Message]:
-    """What calls wait for, the largest first."""
+def _report_stalls_in_calls(core: TracedCore, around: Sequence[TileTrace]) -> Iterator[Message]:
     for stall in core.stalls:
         if stall.share < (MEMORY_STALLS if stall.stall == "memory_stall" else CALL_STALLS):
             continue
         rule, what, remedy = _IN_CALLS[stall.stall]
-        title = f"calls wait for {what} in {share_text(stall.share)} of their cycles"
-        evidence = f"{stall.cycles:,} of {core.cycles.in_call.total:,} cycles in calls; {_worth(core, stall.gain)}"
         look = bank_step if stall.stall == "memory_stall" else partial(stall_step, stall.stall)
-        step = f"{remedy}; {look(core.tile, around)}"
-        yield tile_finding(rule, _stall_severity(stall), title, evidence, place(core.tile), step)
+        message = tile_finding(
+            rule,
+            _stall_severity(stall),
+            title=f"calls wait for {what} in {share_text(stall.share)} of their cycles",
+            evidence=(
+                f"{stall.cycles:,} of {core.cycles.in_call.total:,} cycles in calls; "
+                f"{_gain_or_reason(core, stall.gain)}"
+            ),
+            where=place(core.tile),
+            step=f"{remedy}; {look(core.tile, around)}",
+        )
+        yield message.about(saving_cycles=_saved_cycles(core, stall.gain))
 
 
 def _stall_severity(stall: CallStall) -> Severity:
-    """By what is to be gained; it matters little while a stream is known to set the pace."""
+    """Judge a stall by its gain; it matters little while a stream is known to set the pace."""
     if stall.gain is None:
         return Severity.INFO
     return Severity.HIGH if stall.gain.at_most >= LARGE_GAIN else Severity.MEDIUM
 
 
-def _scalar(core: TracedCore) -> Iterator[Message]:
-    """That the kernel spends much time without vector instructions."""
+def _report_scalar_cycles(core: TracedCore) -> Iterator[Message]:
     split = core.cycles.in_call
     if not split.total or not split.vector or {"INSTR_VECTOR", "MEMORY_STALL"} & set(core.known.missing):
         return
@@ -153,29 +175,36 @@ def _scalar(core: TracedCore) -> Iterator[Message]:
     if share < SCALAR:
         return
     unseen = f" (not traced: {', '.join(core.known.missing)})" if core.known.missing else ""
-    title = f"calls issue no vector instructions in {share_text(share)} of their cycles, without a visible stall"
     cycles = split_by(core.known, core.pairing.calls.start, core.pairing.calls.end)["other"]
-    worth = _worth(core, gain_without(core.pairing.calls, core.work, cycles, core.bound, core.ports))
-    evidence = f"{split.other:,} of {split.total:,} cycles in calls{unseen}; {worth}"
-    step = "look for scalar code, loop set-up and unpipelined loops in the kernel's listing"
-    yield tile_finding("scalar_cycles", _kernel_severity(core), title, evidence, place(core.tile), step)
+    gain = gain_without(core.pairing.calls, core.work, cycles, core.bound, core.ports)
+    message = tile_finding(
+        "scalar_cycles",
+        _kernel_severity(core),
+        title=f"calls issue no vector instructions in {share_text(share)} of their cycles, without a visible stall",
+        evidence=f"{split.other:,} of {split.total:,} cycles in calls{unseen}; {_gain_or_reason(core, gain)}",
+        where=place(core.tile),
+        step="look for scalar code, loop set-up and unpipelined loops in the kernel's listing",
+    )
+    yield message.about(saving_cycles=_saved_cycles(core, gain))
 
 
-def _vector(core: TracedCore) -> Iterator[Message]:
-    """That a vector instruction does much less than the unit can."""
+def _report_weak_vector_cycles(core: TracedCore) -> Iterator[Message]:
     each, peak = core.rate.per_vector_cycle, core.rate.peak_mac_per_cycle
     if each is None or peak is None or each >= WEAK_VECTOR * peak:
         return
-    title = f"a vector cycle does {rate_text(each)} of {peak} MAC"
-    evidence = f"{share_text(each / peak)} of the peak while it is busy: other instructions, or an emulated type"
-    step = "use the type's full-rate matrix product shape, and convert data outside the inner loop"
-    yield tile_finding("weak_vector_cycles", _kernel_severity(core), title, evidence, place(core.tile), step)
+    yield tile_finding(
+        "weak_vector_cycles",
+        _kernel_severity(core),
+        title=f"a vector cycle does {rate_text(each)} of {peak} MAC",
+        evidence=f"{share_text(each / peak)} of the peak while it is busy: other instructions, or an emulated type",
+        where=place(core.tile),
+        step="use the type's full-rate matrix product shape, and convert data outside the inner loop",
+    )
 
 
-def _worth(core: TracedCore, gain: Gain | None) -> str:
-    """What removing cycles from the calls would bring."""
+def _gain_or_reason(core: TracedCore, gain: Gain | None) -> str:
     if gain is None:
-        paced = _paced(core)
+        paced = _limiting_port(core)
         port = paced.label if paced else "another"
         return f"no gain while the {port.removesuffix(' stream')} stream is the limit"
     unknown = "" if core.bound and core.bound.is_call else "; the limit is unknown"
@@ -183,20 +212,24 @@ def _worth(core: TracedCore, gain: Gain | None) -> str:
 
 
 def _kernel_severity(core: TracedCore) -> Severity:
-    """What is in the call matters when the call sets the pace."""
     return Severity.MEDIUM if core.bound and core.bound.is_call else Severity.INFO
 
 
 def array_recommendations(view: ArrayView) -> tuple[Message, ...]:
-    """What to do about a core that the others wait for."""
+    """Return what to do about a core that the others wait for."""
     late = view.slowest
     if late is None or late.excess_cycles < BEHIND * late.others_cycles:
         return ()
     share = late.excess_cycles / late.others_cycles
-    title = f"tile {late.tile} takes {share_text(share)} longer per iteration than the others"
-    evidence = f"{late.median_cycles:,.0f} cycles against {late.others_cycles:,.0f}: {late.why}"
-    step = "give it less work, or find out how its data supply differs from its neighbours"
-    return (tile_finding("slowest_tile", Severity.MEDIUM, title, evidence, f"tile {late.tile}", step),)
+    message = tile_finding(
+        "slowest_tile",
+        Severity.MEDIUM,
+        title=f"tile {late.tile} takes {share_text(share)} longer per iteration than the others",
+        evidence=f"{late.median_cycles:,.0f} cycles against {late.others_cycles:,.0f}: {late.why}",
+        where=f"tile {late.tile}",
+        step="give it less work, or find out how its data supply differs from its neighbours",
+    )
+    return (message.about(saving_cycles=late.excess_cycles * len(view.iterations)),)
 
 
 _HIGH, _MEDIUM, _INFO = (Severity.HIGH,), (Severity.MEDIUM,), (Severity.INFO,)
@@ -212,12 +245,15 @@ RULES = (
         _HIGH,
         {"ONLY_WAITS": ONLY_WAITS},
     ),
+    Rule("trace_mode", "A unit that was traced in a mode without times.", _HIGH),
+    Rule("impossible_tiles", "Units at places where the device has none.", _MEDIUM),
+    Rule("time_may_be_lost", "Gaps in JSON that may have lost multiples of 2^18 cycles.", _MEDIUM),
     Rule("calls_not_traced", "INSTR_EVENT_0 or INSTR_EVENT_1 was not traced, so there are no calls.", _HIGH),
     Rule("calls_none", "Call starts without any end.", _HIGH),
     Rule("call_end_missing", "A call start without an end.", _MEDIUM),
     Rule("call_start_missing", "A call end without a start.", _MEDIUM),
-    Rule("call_start_repeated", "A call start that was recorded twice.", _MEDIUM),
-    Rule("call_end_repeated", "A call end that was recorded twice.", _MEDIUM),
+    Rule("call_start_repeated", "A call start that was recorded twice.", _BY_PLACE),
+    Rule("call_end_repeated", "A call end that was recorded twice.", _BY_PLACE),
     Rule("packets_lost", "Packets of a tile that were lost, repeated or swapped.", _HIGH),
     Rule("calls_missing_at_start", "A first iteration that lacks calls.", _MEDIUM),
     Rule("time_jumps", "A gap without events, much longer than any other.", _MEDIUM, {"JUMP": JUMP}),
@@ -234,6 +270,7 @@ RULES = (
     Rule("vector_cycles_lacking", "Calls that lack vector cycles of their kind.", _INFO),
     Rule("several_multiplying_kinds", "Several kinds of calls that may be the matrix product.", _INFO),
     Rule("iterations_unexpected", "More or fewer iterations than expected.", _MEDIUM),
+    Rule("calls_lost", "An iteration that lost calls and is measured nevertheless.", _INFO),
     Rule("iteration_partial", "An iteration with missing calls.", _BY_PLACE),
     Rule("tiling_against_kinds", "A tiling that does not match the sequence of calls.", _MEDIUM),
     Rule("tiling_against_stalls", "Long lock stalls within iterations of the tiling.", _MEDIUM),
@@ -278,8 +315,6 @@ RULES = (
     ),
     Rule("core_left_out", "A core with unreliable times, excluded from the figures of all cores.", _MEDIUM),
     Rule("dma_waits", "A DMA that waits.", _BY_PLACE, {"WAITING": WAITING}),
-    Rule("cost_model_contradiction", "Cost model numbers that contradict each other.", _MEDIUM),
-    Rule("cost_model_other_iteration", "A cost model whose iteration differs from the traced one.", _MEDIUM),
     Rule("cores_not_given", "A product without the number of cores that share it.", _INFO),
     Rule("sizes_do_not_divide", "Product sizes that do not divide into tiles.", _MEDIUM),
     Rule("tile_exceeds_memory", "Tiles that do not fit the memory of a core.", _HIGH),

@@ -97,12 +97,12 @@ class RunSpecification(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def peak(self) -> int | None:
-        """Most multiply-accumulates of one core in a cycle; None without device or type, or when the table has none."""
+        """Peak multiply-accumulates of one core in a cycle. None without device or type, or if the table has none."""
         return None if self.device is None or self.dtype is None else self.device.mac_per_cycle.get(self.dtype)
 
     @property
     def ceiling(self) -> int:
-        """Most multiply-accumulates of one core in a cycle for all that is not known: of any device, of any type."""
+        """Largest peak of one core for what is not known: of any device, of any type."""
         devices = (self.device,) if self.device else aie_devices().devices
         peaks = [device.mac_per_cycle for device in devices]
         own = [peak[self.dtype] for peak in peaks if self.dtype in peak]
@@ -110,7 +110,7 @@ class RunSpecification(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def stream_bytes(self) -> int | None:
-        """What a stream port moves in a cycle; None without device."""
+        """Bytes that a stream port moves in a cycle. None without device."""
         return None if self.device is None else self.device.stream_bytes_per_cycle
 
 
@@ -123,7 +123,7 @@ def run_specification(
     runs: int | None = None,
     assumed: AssumedClock | None = None,
 ) -> RunSpecification:
-    """What is known of a run, checked."""
+    """Check what is known of a run."""
     if clock_mhz is not None and not 0 < clock_mhz <= _FASTEST_MHZ:
         raise UsageError(f"a clock of {clock_mhz:g} MHz is impossible", hint="give the clock in MHz, such as 1267")
     if runs is not None and runs < 1:
@@ -135,7 +135,7 @@ def run_specification(
         names = [known.name for known in aie_devices().devices]
         raise UsageError(f"unknown architecture '{arch}'", hint=did_you_mean(arch, names))
     if tiling is not None and device is not None:
-        _fits(tiling, device)
+        _refuse_too_many_cores(tiling, device)
     return RunSpecification(
         tiling=tiling,
         device=device,
@@ -146,8 +146,7 @@ def run_specification(
     )
 
 
-def _fits(tiling: Tiling, device: AieDevice) -> None:
-    """Refuse more cores than the device has."""
+def _refuse_too_many_cores(tiling: Tiling, device: AieDevice) -> None:
     if tiling.rows > device.core_rows or tiling.columns > device.core_columns:
         raise UsageError(
             f"{tiling.rows} x {tiling.columns} cores (rows x columns) were given, {device.name} has "
@@ -157,35 +156,51 @@ def _fits(tiling: Tiling, device: AieDevice) -> None:
 
 
 def inconsistencies(said: RunSpecification) -> Iterator[Message]:
-    """What in it does not fit together: each as a finding."""
+    """Report what does not fit together in a specification."""
     tiling, device, dtype = said.tiling, said.device, said.dtype
     if tiling is not None and tiling.macs is not None and tiling.problem is not None:
-        title = "the sizes of the product do not divide into tiles"
-        step = "check M, K, N, m, k, n, row and col; without them coverage is unknown"
-        yield tile_finding("sizes_do_not_divide", Severity.MEDIUM, title, tiling.problem, _PLACE, step)
+        yield tile_finding(
+            "sizes_do_not_divide",
+            Severity.MEDIUM,
+            title="the sizes of the product do not divide into tiles",
+            evidence=tiling.problem,
+            where=_PLACE,
+            step="check M, K, N, m, k, n, row and col; without them coverage is unknown",
+        )
     if tiling is not None and device is not None and dtype is not None:
-        yield from _memory(tiling, device, dtype)
+        yield from _report_full_memory(tiling, device, dtype)
     if device is not None and dtype is not None and said.peak is None:
-        title = f"the peak of {device.name} in {dtype} is unknown"
-        evidence = f"the table has {', '.join(device.mac_per_cycle)}"
-        step = "utilisation is omitted; check dtype and arch"
-        yield tile_finding("no_peak", Severity.INFO, title, evidence, _PLACE, step)
+        yield tile_finding(
+            "no_peak",
+            Severity.INFO,
+            title=f"the peak of {device.name} in {dtype} is unknown",
+            evidence=f"the table has {', '.join(device.mac_per_cycle)}",
+            where=_PLACE,
+            step="utilisation is omitted; check dtype and arch",
+        )
     clock, levels = said.clock_mhz, device.clock_levels if device else []
     if device is not None and clock is not None and not any(math.isclose(clock, own, abs_tol=0.5) for own in levels):
-        title = f"the driver of {device.name} does not set the clock to {clock:g} MHz"
-        evidence = f"its levels are {', '.join(map(str, levels))} MHz"
-        step = "read it during the run, or omit it"
-        yield tile_finding("clock_is_no_level", Severity.INFO, title, evidence, _PLACE, step)
+        yield tile_finding(
+            "clock_is_no_level",
+            Severity.INFO,
+            title=f"the driver of {device.name} does not set the clock to {clock:g} MHz",
+            evidence=f"its levels are {', '.join(map(str, levels))} MHz",
+            where=_PLACE,
+            step="read it during the run, or omit it",
+        )
 
 
-def _memory(tiling: Tiling, device: AieDevice, dtype: str) -> Iterator[Message]:
-    """That one buffer of each operand is more than a core can hold."""
+def _report_full_memory(tiling: Tiling, device: AieDevice, dtype: str) -> Iterator[Message]:
     least = sum(min(tiling.buffer_bytes(operand, dtype)) for operand in Operand)
     if least > device.core_memory_bytes:
-        title = "one buffer of each operand exceeds the memory of a core"
-        evidence = (
-            f"tiles of {tiling.m} x {tiling.k} x {tiling.n} in {dtype} take at least {size_text(least)}, "
-            f"a core has {size_text(device.core_memory_bytes)}"
+        yield tile_finding(
+            "tile_exceeds_memory",
+            Severity.HIGH,
+            title="one buffer of each operand exceeds the memory of a core",
+            evidence=(
+                f"tiles of {tiling.m} x {tiling.k} x {tiling.n} in {dtype} take at least {size_text(least)}, "
+                f"a core has {size_text(device.core_memory_bytes)}"
+            ),
+            where=_PLACE,
+            step="check m, k, n and dtype",
         )
-        step = "check m, k, n and dtype"
-        yield tile_finding("tile_exceeds_memory", Severity.HIGH, title, evidence, _PLACE, step)

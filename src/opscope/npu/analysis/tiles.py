@@ -13,10 +13,11 @@ import msgspec
 
 from opscope.analysis.findings.message import Message, Severity, part_warning
 from opscope.core.parts import PartFailure, explained, failures_heard, part
+from opscope.core.table.tiles import TraceMode
 from opscope.npu.analysis.advice import TraceAdvice, advise
 from opscope.npu.analysis.array import AlignAt, ArrayView, array_view
 from opscope.npu.analysis.bound import bound, call_stalls
-from opscope.npu.analysis.calls import CallCounts, pair_calls
+from opscope.npu.analysis.calls import pair_calls
 from opscope.npu.analysis.cycles import (
     Activity,
     Cycles,
@@ -27,22 +28,29 @@ from opscope.npu.analysis.cycles import (
     cycle_findings,
     split_each,
 )
-from opscope.npu.analysis.damage import find_damage
+from opscope.npu.analysis.damage import damage_signs, find_damage
 from opscope.npu.analysis.findings import tile_finding
 from opscope.npu.analysis.iterations import (
+    CoreIterations,
     Iterations,
     find_iterations,
-    without_damaged,
-    without_lossy,
+    iteration_findings,
+    judge_iterations,
 )
 from opscope.npu.analysis.kinds import Kinds, MacCalls, find_kinds, multiplying, none_multiplying, unsorted
 from opscope.npu.analysis.ports import ports
-from opscope.npu.analysis.prediction import Prediction, against, repeated_calls, repeated_iterations
 from opscope.npu.analysis.rates import MacRate, TileRate, TileRoofline, iteration_rates, rate, roofline
 from opscope.npu.analysis.recommendations import array_recommendations, recommendations
 from opscope.npu.analysis.specification import RunSpecification, inconsistencies
-from opscope.npu.analysis.tiles_result import SlotRow, TileRow, TilesAnalysis, TilesSource
+from opscope.npu.analysis.tiles_result import TileRow, TilesAnalysis, TilesSource
 from opscope.npu.analysis.traced_core import TracedCore
+from opscope.npu.analysis.traced_units import (
+    counted_calls,
+    impossible_findings,
+    lost_time_findings,
+    mode_findings,
+    slot_rows,
+)
 from opscope.npu.analysis.waits import WAITING, core_wait, wait_findings, waiting_core
 
 if TYPE_CHECKING:
@@ -50,11 +58,10 @@ if TYPE_CHECKING:
 
     from opscope.core.table.events import TraceWarning
     from opscope.core.table.tiles import TileTrace, TileTraceSet
-    from opscope.npu.analysis.calls import CallSpans
+    from opscope.npu.analysis.calls import CallSpans, Pairing
     from opscope.npu.analysis.damage import LostPackets
     from opscope.npu.analysis.iterations import Iteration
     from opscope.npu.analysis.ports import Port
-    from opscope.npu.cost_model import CostModel
 
     Known = TypeVar("Known")
 
@@ -71,9 +78,8 @@ class TilesTerms(NamedTuple):
     cores_known: bool = True  # whether the number of cores that share the product was said; else one is supposed
     warmup: int = 0  # iterations to set aside
     measured: int | None = None  # iterations after them; None: all
-    model: CostModel | None = None  # numbers of a cost model; None: there are none
-    model_of_calls: bool = False  # whether an iteration of that model is a single call, not a whole product
     align: AlignAt = "auto"  # what counts as one moment on all cores
+    left_out: Sequence[TileTrace] = ()  # units of the file that the device does not have
 
 
 class Examined(NamedTuple):
@@ -84,100 +90,111 @@ class Examined(NamedTuple):
     rows: tuple[TileRow, ...]  # what the result says of each of these
 
 
+class CoreCalls(NamedTuple):
+    """What the calls of a core are, before iterations are judged beside those of other cores."""
+
+    tile: TileTrace
+    pairing: Pairing
+    known: Activity
+    kinds: Kinds
+    work: MacCalls
+    iterations: Iterations
+
+
 def analyse_tiles(traces: TileTraceSet, source: TilesSource, terms: TilesTerms) -> Examined:
     """Look at every tile of a trace; what a bug of ours leaves unknown is among the findings."""
     with failures_heard() as failures:
-        looked = {
-            id(tile): explained(
-                f"tile {tile.tile}", partial(examine, tile, terms, traces.tiles), lambda failure: failure
-            )
+        outcomes = {
+            id(tile): explained(f"tile {tile.tile}", partial(find_calls, tile, terms), lambda failure: failure)
             for tile in traces.cores
+            if tile.mode is TraceMode.EVENT_TIME
         }
-        cores = _with_each_other({name: core for name, core in looked.items() if isinstance(core, TracedCore)})
-        rows = [_row(tile, cores.get(id(tile), looked.get(id(tile))), terms.said) for tile in traces.tiles]
-        array = part("all cores together", lambda: _array(tuple(cores.values()), terms), None)
-        prediction = part(
-            "the comparison with the cost model", lambda: _prediction(tuple(cores.values()), array, terms), None
+        core_calls = {name: core for name, core in outcomes.items() if isinstance(core, CoreCalls)}
+        judged = part(
+            "the comparison of iterations",
+            lambda: judge_iterations([_to_judge(core) for core in core_calls.values()]),
+            [core.iterations for core in core_calls.values()],
         )
+        results = {
+            name: explained(
+                f"tile {core.tile.tile}",
+                partial(examine, core._replace(iterations=iterations), terms, traces.tiles),
+                lambda failure: failure,
+            )
+            for (name, core), iterations in zip(core_calls.items(), judged, strict=True)
+        }
+        cores = {name: core for name, core in results.items() if isinstance(core, TracedCore)}
+        rows = [_tile_row(tile, results.get(id(tile), outcomes.get(id(tile))), terms.said) for tile in traces.tiles]
+        array = part("all cores together", lambda: _view_array(tuple(cores.values()), terms), None)
         found = [
-            *_rule_messages("cores that only wait", lambda: _waiting(cores.values(), traces.tiles)),
-            *(_warned(warning) for warning in traces.all_warnings),
+            *_rule_messages("cores that only wait", lambda: _waiting_findings(cores.values(), traces.tiles)),
+            *(_warning_finding(warning) for warning in traces.all_warnings),
+            *(one for tile in traces.tiles for one in mode_findings(tile)),
+            *_rule_messages("time that the writer lost", lambda: lost_time_findings(traces)),
+            *impossible_findings(terms.left_out, terms.said.device),
             *_rule_messages("contradictions in the given values", lambda: inconsistencies(terms.said)),
-            *_cores(traces, terms),
+            *_report_unknown_cores(traces, terms),
             *(array.findings if array and terms.cores_known else ()),
             *(_rule_messages("the advice on all cores", lambda: array_recommendations(array)) if array else ()),
-            *(prediction.findings if prediction else ()),
             *_rule_messages(
-                "waits of other units", lambda: wait_findings(traces.tiles, cores_wait=any(map(_waits, cores.values())))
+                "waits of other units",
+                lambda: wait_findings(traces.tiles, cores_wait=any(map(_is_waiting, cores.values()))),
             ),
             *(one for core in cores.values() for one in _of_core(core, traces.tiles)),
         ]
-    found += [_warned(part_warning(failure)) for failure in failures]
+    found += [_warning_finding(part_warning(failure)) for failure in failures]
     analysis = TilesAnalysis(
         trace=source,
         given=terms.said,
         tiles=rows,
         array=msgspec.structs.replace(array, findings=()) if array else None,
-        prediction=msgspec.structs.replace(prediction, findings=()) if prediction else None,
         findings=ordered(found),
     )
     of_cores = tuple(row for tile, row in zip(traces.tiles, rows, strict=True) if id(tile) in cores)
     return Examined(analysis, tuple(cores.values()), of_cores)
 
 
-def _with_each_other(cores: dict[int, TracedCore]) -> dict[int, TracedCore]:
-    """The same, with iterations that are whole beside those of all other cores."""
-    iterations = without_lossy([(core.iterations, core.pairing.unpaired, core.kinds) for core in cores.values()])
-    return {name: core._replace(iterations=own) for (name, core), own in zip(cores.items(), iterations, strict=True)}
+def _to_judge(core: CoreCalls) -> CoreIterations:
+    signs = damage_signs(core.tile, core.pairing, core.kinds)
+    timeless = [lost.cycle for lost in core.tile.lost]
+    return CoreIterations(core.iterations, core.pairing, core.kinds, [sign.cycle for sign in signs], timeless)
 
 
 def _rule_messages(name: str, tell: Callable[[], Iterable[Message]]) -> list[Message]:
-    """What a rule tells; nothing where a bug of ours prevents it."""
     return part(name, lambda: list(tell()), [])
 
 
-def _waiting(cores: Iterable[TracedCore], around: Sequence[TileTrace]) -> Iterator[Message]:
+def _waiting_findings(cores: Iterable[TracedCore], around: Sequence[TileTrace]) -> Iterator[Message]:
     return (waiting_core(core.tile, core.only_waits, around) for core in cores if core.only_waits)
 
 
-def _prediction(cores: tuple[TracedCore, ...], array: ArrayView | None, terms: TilesTerms) -> Prediction | None:
-    """The cost model against iterations of all cores, or against the calls of the core with the longest period."""
-    working = [core for core in cores if len(core.pairing.calls)]
-    if terms.model is None or array is None or not working:
-        return None
-    if not terms.model_of_calls:
-        return against(terms.model, repeated_iterations(array))
-    slow = max(working, key=lambda core: core.bound.measured_period_cycles if core.bound else 0.0)
-    tiling = terms.said.tiling
-    needed = tiling.calls_per_core if tiling and terms.cores_known else None
-    return against(terms.model, repeated_calls(slow.work, slow.tile.tile), needed)
-
-
-def _array(cores: tuple[TracedCore, ...], terms: TilesTerms) -> ArrayView | None:
-    """All cores that have calls together."""
+def _view_array(cores: tuple[TracedCore, ...], terms: TilesTerms) -> ArrayView | None:
     traced_cores = [core for core in cores if len(core.pairing.calls)]
     return array_view(traced_cores, terms.said, terms.align) if traced_cores else None
 
 
-def _waits(core: TracedCore) -> bool:
-    """Whether a core waits for buffers or streams."""
+def _is_waiting(core: TracedCore) -> bool:
     waits = core.cycles.of("lock_stall") + core.cycles.of("stream_stall")
     return core.only_waits is not None or waits > WAITING * core.cycles.window
 
 
-def examine(tile: TileTrace, terms: TilesTerms, around: Sequence[TileTrace] = ()) -> TracedCore:
-    """What the trace of a core tells. All of it rests on its calls and their cycles; the rest can fail by itself."""
-    said, of = terms.said, f"of tile {tile.tile}"
-    pairing = pair_calls(tile)
-    calls = pairing.calls
-    known = activity(tile)
+def find_calls(tile: TileTrace, terms: TilesTerms) -> CoreCalls:
+    """Find the calls of a core, their kinds, and what groups them into iterations."""
+    pairing, known = pair_calls(tile), activity(tile)
+    of = f"the kinds of calls of tile {tile.tile}"
+    sorts = explained(of, lambda: _kinds_of(tile, pairing.calls, known, terms.said), lambda failure: failure)
+    if isinstance(sorts, PartFailure):
+        why = _unknown_text(sorts)
+        kinds, work = unsorted(pairing.calls, why), none_multiplying(tile, pairing.calls, why)
+        return CoreCalls(tile, pairing, known, kinds, work, Iterations((), None, why, None))
+    return CoreCalls(tile, pairing, known, *sorts, _iterations_of(tile, pairing.calls, sorts, terms))
+
+
+def examine(core: CoreCalls, terms: TilesTerms, around: Sequence[TileTrace] = ()) -> TracedCore:
+    """Examine the trace of a core. All of it rests on its calls and their cycles; the rest can fail by itself."""
+    tile, pairing, known, kinds, work, iterations = core
+    said, of, calls = terms.said, f"of tile {tile.tile}", pairing.calls
     cycles = account(tile, calls, known)
-    sorts = explained(f"the kinds of calls {of}", lambda: _kinds_of(tile, calls, known, said), lambda own: own)
-    why = _unknown(sorts) if isinstance(sorts, PartFailure) else ""
-    kinds, work = (
-        (unsorted(calls, why), none_multiplying(tile, calls, why)) if isinstance(sorts, PartFailure) else sorts
-    )
-    iterations = Iterations((), None, why, None) if why else _iterations_of(tile, calls, (kinds, work), terms)
     lost, damage = part(f"the damage {of}", lambda: find_damage(tile, pairing, kinds, iterations), _NO_DAMAGE)
     rated = _as_far_as_known(
         f"the rate {of}",
@@ -191,15 +208,15 @@ def examine(tile: TileTrace, terms: TilesTerms, around: Sequence[TileTrace] = ()
         lambda why: (None, why, ()),
     )
     before, alone = iterations.missing_calls, len(pairing.unpaired)
-    advice = _advice(tile, lambda: advise(tile, work, rated, missing_calls=before, lost=bool(lost), alone=alone))
-    undamaged = without_damaged(iterations, [own.cycle for own in lost if own.cycle == own.last_cycle])
-    (whole,) = without_lossy([(undamaged, pairing.unpaired, kinds)])
+    advice = _advice_or_reason(
+        tile, lambda: advise(tile, work, rated, missing_calls=before, lost=bool(lost), alone=alone)
+    )
     return TracedCore(
         tile=tile,
         pairing=pairing,
         kinds=kinds,
         work=work,
-        iterations=whole,
+        iterations=iterations,
         cycles=cycles,
         rate=rated,
         ports=moved,
@@ -214,7 +231,8 @@ def examine(tile: TileTrace, terms: TilesTerms, around: Sequence[TileTrace] = ()
         stalls=part(f"the stalls of calls {of}", lambda: call_stalls(calls, work, known, paced, moved), ()),
         only_waits=part(f"the waits {of}", lambda: core_wait(tile, len(calls)), None),
         findings=(
-            *(*damage, *pairing.findings, *kinds.findings, *iterations.findings),
+            *(*damage, *pairing.findings, *kinds.findings),
+            *_rule_messages(f"the report on iterations {of}", lambda: iteration_findings(tile, iterations)),
             *(*cycle_findings(tile, calls, known, cycles), *rated.findings, *doubts, *advice.findings),
         ),
     )
@@ -235,7 +253,7 @@ def _iterations_of(tile: TileTrace, calls: CallSpans, sorts: tuple[Kinds, MacCal
     )
 
 
-def _advice(tile: TileTrace, advised: Callable[[], TraceAdvice]) -> TraceAdvice:
+def _advice_or_reason(tile: TileTrace, advised: Callable[[], TraceAdvice]) -> TraceAdvice:
     return _as_far_as_known(
         f"the advice on tracing tile {tile.tile}",
         advised,
@@ -246,26 +264,35 @@ def _advice(tile: TileTrace, advised: Callable[[], TraceAdvice]) -> TraceAdvice:
 
 
 def _as_far_as_known(name: str, compute: Callable[[], Known], otherwise: Callable[[str], Known]) -> Known:
-    """What is computed; where a bug of ours prevents it, what says why in its place."""
-    return explained(name, compute, lambda failure: otherwise(_unknown(failure)))
+    return explained(name, compute, lambda failure: otherwise(_unknown_text(failure)))
 
 
-def _unknown(failure: PartFailure) -> str:
+def _unknown_text(failure: PartFailure) -> str:
     return f"unknown because of {failure.because}"
 
 
 def ordered(findings: Iterable[Message]) -> list[Message]:
-    """Most severe first, else as they come; none twice."""
+    """Sort findings by severity; among these the file's come first, then those that could save most cycles."""
     severities = list(Severity)
-    return sorted(dict.fromkeys(findings), key=lambda message: severities.index(message.severity))
+
+    def rank(message: Message) -> tuple[int, bool, float]:
+        return severities.index(message.severity), message.place != "file", -(message.saving_cycles or 0.0)
+
+    return sorted(dict.fromkeys(findings), key=rank)
 
 
-def _cores(traces: TileTraceSet, terms: TilesTerms) -> Iterator[Message]:
-    """That nothing says how many cores share the product."""
+def _report_unknown_cores(traces: TileTraceSet, terms: TilesTerms) -> Iterator[Message]:
     tiling = terms.said.tiling
     if tiling is not None and tiling.macs is not None and traces.cores and not terms.cores_known:
         title, evidence = "the number of cores that share the product is not given", "coverage assumes one core"
-        yield tile_finding("cores_not_given", Severity.INFO, title, evidence, "all tiles", "give --row and --col")
+        yield tile_finding(
+            "cores_not_given",
+            Severity.INFO,
+            title=title,
+            evidence=evidence,
+            where="all tiles",
+            step="give --row and --col",
+        )
 
 
 def _of_core(core: TracedCore, around: Sequence[TileTrace]) -> Iterator[Message]:
@@ -273,21 +300,26 @@ def _of_core(core: TracedCore, around: Sequence[TileTrace]) -> Iterator[Message]
     yield from _rule_messages(f"the advice on tile {core.tile.tile}", lambda: recommendations(core, around))
 
 
-def _warned(warning: TraceWarning) -> Message:
-    """A reader's warning as a finding."""
+def _warning_finding(warning: TraceWarning) -> Message:
     severity = Severity.HIGH if warning.code in _SEVERE else Severity.MEDIUM
     if warning.code in _HARMLESS:
         severity = Severity.INFO
-    return tile_finding(warning.code, severity, warning.message, "noticed while reading the file", "file", warning.hint)
+    return tile_finding(
+        warning.code,
+        severity,
+        title=warning.message,
+        evidence="noticed while reading the file",
+        where="file",
+        step=warning.hint,
+    )
 
 
-def _row(tile: TileTrace, core: TracedCore | PartFailure | None, said: RunSpecification) -> TileRow:
-    slots = [
-        SlotRow(slot.number, slot.name, len(slot.spans.start), int((slot.spans.end - slot.spans.start).sum()))
-        for slot in tile.slots
-    ]
+def _tile_row(tile: TileTrace, core: TracedCore | CoreCalls | PartFailure | None, said: RunSpecification) -> TileRow:
     if not isinstance(core, TracedCore):
-        return _silent(tile, slots, "only cores make calls; this is another unit" if core is None else _unknown(core))
+        why = _unknown_text(core) if isinstance(core, PartFailure) else "only cores make calls; this is another unit"
+        return _row_without_calls(
+            tile, why if tile.mode is TraceMode.EVENT_TIME else f"{tile.mode.value.upper()} has no times"
+        )
     pairing, iterations = core.pairing, core.iterations
     return TileRow(
         tile=tile.tile,
@@ -299,29 +331,33 @@ def _row(tile: TileTrace, core: TracedCore | PartFailure | None, said: RunSpecif
         not_traced=core.known.missing,
         overlapping_cycles=sum(claimed_twice(pairing.calls, core.known).values()),
         bound=core.bound,
-        iterations=part(f"the cycles of iterations of tile {tile.tile}", lambda: _iterations(core, said), []),
+        iterations=part(
+            f"the cycles of iterations of tile {tile.tile}", lambda: _iterations_with_cycles(core, said), []
+        ),
         iterations_by=iterations.by,
         iterations_reason=iterations.reason,
         expected_iterations=iterations.expected,
         bound_reason=core.bound_reason,
         roofline=core.roofline,
         last_cycle=tile.last,
-        slots=slots,
+        slots=slot_rows(tile),
         advice=msgspec.structs.replace(core.advice, findings=()),
         lost_packets=core.lost,
         call_stalls=core.stalls,
         only_waits=core.only_waits,
+        row=tile.row,
+        column=tile.column,
         **{name: getattr(core.rate, name) for name in TileRate.__struct_fields__},
     )
 
 
-def _silent(tile: TileTrace, slots: list[SlotRow], reason: str) -> TileRow:
+def _row_without_calls(tile: TileTrace, reason: str) -> TileRow:
     """A unit of which no calls are known: its window is empty, and what it lacks is null."""
     none = CycleSplit(0, 0, 0, 0, 0, 0)
     return TileRow(
         tile=tile.tile,
         unit=tile.unit.value,
-        calls=CallCounts(0, 0, 0),
+        calls=counted_calls(tile),
         kinds=[],
         window_cycles=0,
         cycles=Cycles(none, none),
@@ -332,18 +368,20 @@ def _silent(tile: TileTrace, slots: list[SlotRow], reason: str) -> TileRow:
         rate_reason=reason,
         bound_reason=reason,
         last_cycle=tile.last,
-        slots=slots,
-        advice=msgspec.structs.replace(_advice(tile, lambda: advise(tile)), findings=()),
+        slots=slot_rows(tile),
+        advice=msgspec.structs.replace(_advice_or_reason(tile, lambda: advise(tile)), findings=()),
+        mode=tile.mode,
+        row=tile.row,
+        column=tile.column,
     )
 
 
-def _iterations(core: TracedCore, said: RunSpecification) -> list[Iteration]:
-    """The iterations of a core with what it did in them."""
+def _iterations_with_cycles(core: TracedCore, said: RunSpecification) -> list[Iteration]:
     rows = core.iterations.iterations
     rates = iteration_rates(rows, core.work, said)
     starts, ends = [row.start for row in rows], [row.end for row in rows]
-    splits = split_each(core.tile, starts, ends)
-    gaps = [*split_each(core.tile, ends[:-1], starts[1:]), None][: len(rows)]
+    splits = split_each(core.known, starts, ends)
+    gaps = [*split_each(core.known, ends[:-1], starts[1:]), None][: len(rows)]
     return [
         msgspec.structs.replace(row, macs=macs, mac_per_cycle=rate, split=split, gap=gap)
         for row, (macs, rate), split, gap in zip(rows, rates, splits, gaps, strict=True)

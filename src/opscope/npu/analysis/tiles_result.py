@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, TypeVar
 import msgspec
 
 from opscope.analysis.findings.message import PART_FAILED, Message
+from opscope.core.table.tiles import TraceMode
 from opscope.npu.analysis.advice import TraceAdvice
 from opscope.npu.analysis.array import ArrayView
 from opscope.npu.analysis.bound import CallStall, TileBound
@@ -15,7 +16,6 @@ from opscope.npu.analysis.cycles import Cycles
 from opscope.npu.analysis.damage import LostPackets
 from opscope.npu.analysis.iterations import Iteration
 from opscope.npu.analysis.kinds import KindRow
-from opscope.npu.analysis.prediction import Prediction
 from opscope.npu.analysis.rates import GmacRange, TileRate, TileRoofline
 from opscope.npu.analysis.specification import RunSpecification
 from opscope.npu.analysis.waits import CoreWait
@@ -46,13 +46,29 @@ class TilesSource(msgspec.Struct, frozen=True):
     complete: bool
 
 
+class AddressRow(msgspec.Struct, frozen=True):
+    """A program address at which an event occurred, and how often."""
+
+    address: int
+    times: int
+
+
 class SlotRow(msgspec.Struct, frozen=True):
-    """An event slot: its number, its event, how often it was active, and in how many cycles."""
+    """An event slot.
+
+    Attributes:
+        slot: its number.
+        event: its event.
+        spans: how often it was active, or occurred.
+        cycles: in how many cycles; 0 of a unit that records no times.
+        addresses: at which program addresses, ascending; empty unless the unit recorded these.
+    """
 
     slot: int
     event: str
     spans: int
     cycles: int
+    addresses: tuple[AddressRow, ...] = ()
 
 
 class TileRow(TileRate, frozen=True, kw_only=True):
@@ -80,6 +96,10 @@ class TileRow(TileRate, frozen=True, kw_only=True):
         lost_packets: where packets were lost or damaged, as far as the trace shows; times from there on are not sure.
         call_stalls: what calls wait for, the largest first.
         only_waits: what a core without a call waits for in nearly all of its trace; null for all others.
+        mode: what its trace unit recorded: ``event_time``, ``event_pc``, whose calls are counted by their order alone,
+            or ``execution`` and ``unknown``, which opscope does not read.
+        row: of the array that it is in; the interface tiles are row 0. Null in analyses of earlier versions.
+        column: likewise.
     """
 
     tile: str
@@ -103,6 +123,9 @@ class TileRow(TileRate, frozen=True, kw_only=True):
     lost_packets: tuple[LostPackets, ...] = ()
     call_stalls: tuple[CallStall, ...] = ()
     only_waits: CoreWait | None = None
+    mode: TraceMode = TraceMode.EVENT_TIME
+    row: int | None = None
+    column: int | None = None
 
 
 class TilesAnalysis(msgspec.Struct, frozen=True, tag_field="schema", tag="opscope.tiles/2"):
@@ -113,7 +136,6 @@ class TilesAnalysis(msgspec.Struct, frozen=True, tag_field="schema", tag="opscop
         given: what the user said about the run.
         tiles: in order of the trace.
         array: all cores together; null without calls.
-        prediction: a cost model's numbers against the trace; null where none were given, or no core has calls.
         findings: of all of it, most severe first.
     """
 
@@ -121,12 +143,11 @@ class TilesAnalysis(msgspec.Struct, frozen=True, tag_field="schema", tag="opscop
     given: RunSpecification
     tiles: list[TileRow]
     array: ArrayView | None
-    prediction: Prediction | None
     findings: list[Message]
 
     @property
     def bugs(self) -> list[str]:
-        """What is not known because of bugs in opscope, one sentence each."""
+        """Sentences on parts that are unknown because of bugs in opscope."""
         return [message.title for message in self.findings if message.rule == PART_FAILED]
 
     @property
@@ -137,22 +158,22 @@ class TilesAnalysis(msgspec.Struct, frozen=True, tag_field="schema", tag="opscop
     @property
     def in_call_share(self) -> float:
         """Part of the cycles of the working cores that is within calls, of several in the window of them all."""
-        array, rows = self._together, self.working
+        array, rows = self._whole_array, self.working
         if array is not None and array.in_call is not None:
             return array.in_call
         return sum(row.cycles.in_call.total for row in rows) / sum(row.window_cycles for row in rows)
 
     @property
     def mac_per_cycle(self) -> float | None:
-        """Of a core, mean over the working ones, of several in the window of them all; None when one has no rate."""
-        array, rows = self._together, self.working
+        """Multiply-accumulates a cycle of a core, a mean over the working ones. None if one has no rate."""
+        array, rows = self._whole_array, self.working
         if array is not None and array.mac_per_cycle is not None:
             return array.mac_per_cycle / len(rows)
         return mean_known(row.mac_per_cycle for row in rows)
 
     @property
     def gmac_per_s(self) -> GmacRange | None:
-        """The same in seconds; None, too, where no clock is known."""
+        """Rate of a core in seconds. None if no clock is known."""
         gmac_range = mean_range(row.gmac_per_s for row in self.working)
         alone, together = mean_known(row.mac_per_cycle for row in self.working), self.mac_per_cycle
         if gmac_range is None or not alone or together is None:
@@ -165,14 +186,14 @@ class TilesAnalysis(msgspec.Struct, frozen=True, tag_field="schema", tag="opscop
 
     @property
     def utilisation(self) -> float | None:
-        """The same as a fraction of the peak."""
-        array = self._together
+        """Rate as a fraction of the peak."""
+        array = self._whole_array
         if array is not None and array.utilisation is not None:
             return array.utilisation
         return mean_known(row.utilisation for row in self.working)
 
     @property
-    def _together(self) -> ArrayView | None:
+    def _whole_array(self) -> ArrayView | None:
         """The array, where it is more than one core and all that work are in it."""
         whole = self.array is not None and not self.array.left_out
         return self.array if whole and len(self.working) > 1 else None

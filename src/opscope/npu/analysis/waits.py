@@ -69,25 +69,24 @@ class DmaWait(NamedTuple):
 
     @property
     def starved(self) -> bool:
-        """Whether it lacks data, and not room."""
+        """Return whether it lacks data, and not room."""
         return (self.direction, self.kind) in _STARVED
 
     @property
     def waits(self) -> str:
-        """Which DMA waits, and for what."""
+        """Name of the waiting DMA, and what it waits for."""
         return f"{self.channel} of {_UNITS[self.tile.unit]} {self.tile.tile} waits for {_FOR[self.kind]}"
 
 
 def dma_waits(tiles: Iterable[TileTrace]) -> tuple[DmaWait, ...]:
     """DMAs that wait in much of their trace: those that lack data, then those without room; causes before symptoms."""
-    waits = [wait for tile in tiles for slot in tile.slots if (wait := _wait(tile, slot)) and wait.cycles]
+    waits = [wait for tile in tiles for slot in tile.slots if (wait := _traced_wait(tile, slot)) and wait.cycles]
     long = [wait for wait in waits if wait.share >= WAITING]
     starved, blocked = ([wait for wait in long if wait.starved is side] for side in (True, False))
     return (*_from_cause(starved, 1), *_from_cause(blocked, -1))
 
 
-def _wait(tile: TileTrace, slot: SlotTrace) -> DmaWait | None:
-    """The wait that a slot traces; None of any other event."""
+def _traced_wait(tile: TileTrace, slot: SlotTrace) -> DmaWait | None:
     matched = _DMA.fullmatch(slot.name) if tile.unit in _UNITS else None
     if matched is None:
         return None
@@ -95,20 +94,20 @@ def _wait(tile: TileTrace, slot: SlotTrace) -> DmaWait | None:
 
 
 def _from_cause(waits: Iterable[DmaWait], way: int) -> list[DmaWait]:
-    """In the order in which the wait spreads: with the flow of data (1), or against it (-1).
+    """Sort waits as they spread: with the flow of data (1), or against it (-1).
 
     A trace does not tell on which side of the cores a memory tile stands. Waits of the other units do when only one
     side has any; else it stands where the wait begins.
     """
     listed = list(waits)
-    sides = {way * (_stage(wait, 0) - _CORES) < 0 for wait in listed if wait.tile.unit is not Unit.MEMTILE}
+    sides = {way * (_stage_of(wait, 0) - _CORES) < 0 for wait in listed if wait.tile.unit is not Unit.MEMTILE}
     begins = sides != {False}
     place_of = (0 if begins else 1) if way > 0 else (1 if begins else 0)
-    staged = [wait._replace(stage=way * _stage(wait, place_of), placed=bool(sides)) for wait in listed]
+    staged = [wait._replace(stage=way * _stage_of(wait, place_of), placed=bool(sides)) for wait in listed]
     return sorted(staged, key=lambda wait: (wait.stage, wait.kind, wait.channel))
 
 
-def _stage(wait: DmaWait, side: int) -> int:
+def _stage_of(wait: DmaWait, side: int) -> int:
     return _STAGES[wait.tile.unit, wait.direction][side]
 
 
@@ -117,19 +116,23 @@ def wait_findings(tiles: Sequence[TileTrace], *, cores_wait: bool) -> Iterator[M
     waits = dma_waits(tiles)
     for wait in waits:
         event = f"{wait.channel}_{wait.kind}"
-        title = f"{wait.channel} waits for {_FOR[wait.kind]} in {share_text(wait.share)} of the trace"
-        evidence = f"{event}: {wait.cycles:,} of {wait.tile.last:,} cycles"
-        where = place(wait.tile, f"its {wait.tile.unit.value} trace")
         severity = Severity.MEDIUM if cores_wait and wait.kind.startswith("MEMORY_") else Severity.INFO
-        message = tile_finding("dma_waits", severity, title, evidence, where, _step(wait, waits, tiles))
+        message = tile_finding(
+            "dma_waits",
+            severity,
+            title=f"{wait.channel} waits for {_FOR[wait.kind]} in {share_text(wait.share)} of the trace",
+            evidence=f"{event}: {wait.cycles:,} of {wait.tile.last:,} cycles",
+            where=place(wait.tile, f"its {wait.tile.unit.value} trace"),
+            step=_wait_step(wait, waits, tiles),
+        )
         yield message.about(subject=f"{wait.tile.unit.value} {event}")
 
 
-def _step(wait: DmaWait, waits: Sequence[DmaWait], tiles: Sequence[TileTrace]) -> str:
+def _wait_step(wait: DmaWait, waits: Sequence[DmaWait], tiles: Sequence[TileTrace]) -> str:
     """Mend the cause where the trace has one; else look where it has nothing yet."""
     if wait.kind.startswith("MEMORY_"):
         return _MEMORY_TILES if wait.tile.unit is not Unit.SHIM else _MEMORY
-    reason = _reason(wait)
+    reason = _reason_text(wait)
     before = [one for one in waits if one.starved is wait.starved and one.stage < wait.stage]
     cause = next((one for one in before if one.tile.column == wait.tile.column), before[0] if before else None)
     if cause is not None:
@@ -142,7 +145,7 @@ def _step(wait: DmaWait, waits: Sequence[DmaWait], tiles: Sequence[TileTrace]) -
     return f"{reason}; no traced DMA upstream waits: check how often transfers start, and their size"
 
 
-def _reason(wait: DmaWait) -> str:
+def _reason_text(wait: DmaWait) -> str:
     if wait.kind != "STALLED_LOCK":
         return "its sender is slower" if wait.starved else "its receiver is slower"
     state, does = ("full", "fills") if wait.starved else ("empty", "empties")
@@ -155,7 +158,7 @@ _MEMORY_TILES = "the memory is slower: spread buffers across its banks"
 
 
 def _traces_waits(unit: Unit, tiles: Iterable[TileTrace]) -> bool:
-    return any(tile.unit is unit and any(_wait(tile, slot) for slot in tile.slots) for tile in tiles)
+    return any(tile.unit is unit and any(_traced_wait(tile, slot) for slot in tile.slots) for tile in tiles)
 
 
 _OPERANDS = 3
@@ -163,7 +166,7 @@ _OPERANDS = 3
 
 
 def stall_step(stall: str, tile: TileTrace, tiles: Sequence[TileTrace]) -> str:
-    """What to do about a core that waits, without asking for what the trace has."""
+    """Return what to do about a core that waits, without asking for what the trace has."""
     if stall == "memory_stall":
         return f"the core waits for its data memory: {bank_step(tile, tiles)}"
     if stall == "cascade_stall":
@@ -204,7 +207,7 @@ _BANKS = 8
 
 
 def bank_step(tile: TileTrace, tiles: Iterable[TileTrace]) -> str:
-    """Which memory banks to look at: those whose conflicts were traced, else which to trace."""
+    """Return which memory banks to look at: those whose conflicts were traced, else which to trace."""
     module = [one for one in tiles if one.unit is Unit.MEM and one.tile == tile.tile]
     slots = [slot for one in module for slot in one.slots if slot.name.startswith(_BANK)]
     if not slots:
@@ -245,7 +248,7 @@ class CoreWait(msgspec.Struct, frozen=True):
 
 
 def core_wait(tile: TileTrace, calls: int) -> CoreWait | None:
-    """Whether a core does nothing but wait; None when it does something else, or makes calls."""
+    """Return whether a core does nothing but wait; None when it does something else, or makes calls."""
     waited = [(slot, stall) for stall in STALLS if (slot := tile.slot(EVENTS[stall])) and len(slot.spans.start)]
     if calls or tile.unit is not Unit.CORE or not waited:
         return None
@@ -265,13 +268,17 @@ def _calls_of(tile: TileTrace) -> str:
 
 
 def waiting_core(tile: TileTrace, wait: CoreWait, tiles: Sequence[TileTrace]) -> Message:
-    """That a core does nothing but wait."""
+    """Report a core that does nothing but wait."""
     slot = EVENTS[wait.stall]
-    title = f"the core only waits for {WAITED_FOR[wait.stall]}: {_WITHOUT_CALLS[wait.calls]}"
     length = f"{wait.cycles:,} of {tile.last:,} cycles"
-    evidence = f"{slot}: {length if wait.share is not None else 'its only event, begun and not ended in the trace'}"
-    step = stall_step(wait.stall, tile, tiles)
-    message = tile_finding("core_only_waits", Severity.HIGH, title, evidence, place(tile), step)
+    message = tile_finding(
+        "core_only_waits",
+        Severity.HIGH,
+        title=f"the core only waits for {WAITED_FOR[wait.stall]}: {_WITHOUT_CALLS[wait.calls]}",
+        evidence=f"{slot}: {length if wait.share is not None else 'its only event, begun and not ended in the trace'}",
+        where=place(tile),
+        step=stall_step(wait.stall, tile, tiles),
+    )
     return message.about(subject=slot)
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from opscope.core.table.tiles import SLOTS, Spans
+from opscope.core.table.tiles import SLOTS, AddressedEvents, Spans, TraceMode
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -74,7 +74,7 @@ class _Layout(NamedTuple):
     more: Words
 
 
-def _layout() -> _Layout:
+def _command_layout() -> _Layout:
     numbers = [np.zeros(256, np.uint32) for _ in range(6)]
     table = _Layout(np.full(256, _UNKNOWN, np.uint8), np.ones(256, np.uint8), np.zeros(256, bool), *numbers)
     for command in _COMMANDS:
@@ -90,7 +90,7 @@ def _layout() -> _Layout:
     return table
 
 
-_LAYOUT = _layout()
+_LAYOUT = _command_layout()
 _SET_BITS = np.array([mask.bit_count() for mask in range(256)], np.int64)
 
 
@@ -109,6 +109,33 @@ class UnitEvents(NamedTuple):
     begun: bool = True  # whether the first command is Start, or there is none
 
 
+_START_BITS, _ANY_START = 0xF8, 0xF0
+_MODE_BITS = 3
+_MODES = (TraceMode.EVENT_TIME, TraceMode.EVENT_PC, TraceMode.EXECUTION, TraceMode.UNKNOWN)
+_START_WORDS = 2
+_PC_FRAME, _PC_SLOTS_SHIFT, _PC_BITS = 0b110001, 18, (1 << 14) - 1
+"""A word of EVENT_PC: six bits that name it, a mask of eight slots, and after four unused bits the program counter."""
+
+
+def is_start(words: Words) -> bool:
+    """Return whether words begin with a Start command, of any mode."""
+    return len(words) > 0 and int(words[0]) >> 24 & _START_BITS == _ANY_START
+
+
+def trace_mode(words: Words) -> TraceMode:
+    """Return what a unit recorded, as its Start says; times where it has none."""
+    return _MODES[int(words[0]) >> 24 & _MODE_BITS] if is_start(words) else TraceMode.EVENT_TIME
+
+
+def decode_addresses(words: Words) -> AddressedEvents:
+    """Return the events of a unit in EVENT_PC mode: each frame is a word; slots of one frame in ascending order."""
+    rest = words[_START_WORDS:]
+    frames = rest[rest >> np.uint32(26) == _PC_FRAME].astype(np.int64)
+    is_active = frames[:, None] >> _PC_SLOTS_SHIFT >> np.arange(SLOTS) & 1
+    frame, slot = np.nonzero(is_active)
+    return AddressedEvents(slot, frames[frame] & _PC_BITS)
+
+
 class TooManySpansError(ValueError):
     """Repeats stand for more spans than a trace of this size can hold."""
 
@@ -119,18 +146,18 @@ _NOWHERE = np.empty(0, np.int64)
 def decode_events(words: Words, lost_before: Mask, lost_at: Ints = _NOWHERE) -> UnitEvents:
     """The spans of one unit."""
     data = np.concatenate([words.astype(">u4").view(np.uint8), np.zeros(_WORD, np.uint8)])
-    at, cut = _commands(data[:-_WORD].reshape(-1, _WORD), lost_before)
+    at, cut = _find_commands(data[:-_WORD].reshape(-1, _WORD), lost_before)
     first = data[at]
     kind = _LAYOUT.kind[first]
     starts = at[kind == _START]
     timer = int.from_bytes(data[starts[0] + 1 : starts[0] + 8].tobytes(), "big") if len(starts) else None
-    repeats = _repeats(kind)
-    steps = _steps(data, at, first)
+    repeats = _find_repeats(kind)
+    steps = _decode_steps(data, at, first)
     lost = _times_at(at, steps, repeats, lost_at * _WORD)
     meant = kind[(kind != _NOTHING) & (kind != _UNKNOWN)]
-    frames = _frames(_prolonged(steps, repeats, max(_MOST_SPANS, _SPANS_A_WORD * len(words))))
+    frames = _time_frames(_apply_repeats(steps, repeats, max(_MOST_SPANS, _SPANS_A_WORD * len(words))))
     return UnitEvents(
-        spans=tuple(_spans(frames, slot) for slot in range(SLOTS)),
+        spans=tuple(_slot_spans(frames, slot) for slot in range(SLOTS)),
         last=frames.last,
         start_timer=timer,
         restarts=max(0, len(starts) - 1),
@@ -154,14 +181,14 @@ def _times_at(at: Ints, steps: _Steps, repeats: _Repeats, places: Ints) -> Ints:
     return found
 
 
-def _commands(data: Bytes, lost_before: Mask) -> tuple[Ints, int]:
+def _find_commands(data: Bytes, lost_before: Mask) -> tuple[Ints, int]:
     """First byte of every whole command, and how many are cut off; ``data`` has shape (words, 4).
 
     In captures no command but Start crosses into the next word, so all words can be divided at once; the few behind
     one that does are divided again, with the bytes that it takes of them.
     """
     length = np.take(_LAYOUT.length, data.T)
-    begins, beyond = _divided(length, np.zeros(len(data), np.uint8))
+    begins, beyond = _divide_words(length, np.zeros(len(data), np.uint8))
     taken = np.zeros(len(data), np.uint8)
     given = np.where(lost_before[1:], 0, beyond[:-1])
     for _ in range(_ROUNDS):
@@ -169,10 +196,10 @@ def _commands(data: Bytes, lost_before: Mask) -> tuple[Ints, int]:
         if not len(changed):
             break
         taken[changed] = given[changed - 1]
-        begins[:, changed], beyond[changed] = _divided(length[:, changed], taken[changed])
+        begins[:, changed], beyond[changed] = _divide_words(length[:, changed], taken[changed])
         given = np.where(lost_before[1:], 0, beyond[:-1])
     else:
-        begins, beyond = _divided(length, _taken_in_order(length, lost_before))
+        begins, beyond = _divide_words(length, _taken_in_order(length, lost_before))
     at = np.flatnonzero(np.ascontiguousarray(begins.T).ravel())
     if not beyond.any():
         return at, 0
@@ -181,8 +208,8 @@ def _commands(data: Bytes, lost_before: Mask) -> tuple[Ints, int]:
     return at[~over], int(over.sum())
 
 
-def _divided(length: Bytes, taken: Bytes) -> tuple[Mask, Bytes]:
-    """Where commands begin in each word, and how many bytes its last one takes of the next."""
+def _divide_words(length: Bytes, taken: Bytes) -> tuple[Mask, Bytes]:
+    """Return where commands begin in each word, and how many bytes its last one takes of the next."""
     begins = np.empty(length.shape, bool)
     beyond = np.where(taken > _WORD, taken - np.uint8(_WORD), np.uint8(0))
     for byte in range(_WORD):
@@ -215,7 +242,7 @@ class _Repeats(NamedTuple):
     of_idle: int  # repeats between which and their frame there is an Event_Sync
 
 
-def _repeats(kind: Bytes) -> _Repeats:
+def _find_repeats(kind: Bytes) -> _Repeats:
     at = np.flatnonzero(kind == _REPEAT)
     frame = at - 1
     far = np.flatnonzero((frame < 0) | (kind[frame] != _FRAME))
@@ -238,8 +265,8 @@ class _Steps(NamedTuple):
     is_frame: Mask  # whether it is a frame, as Event_Sync is one that names no slot; others only take time, or nothing
 
 
-def _steps(data: Bytes, at: Ints, first: Bytes) -> _Steps:
-    """All commands on their own; a repeat takes as many cycles as it counts."""
+def _decode_steps(data: Bytes, at: Ints, first: Bytes) -> _Steps:
+    """Decode every command on its own; a repeat takes as many cycles as it counts."""
     value = np.ndarray((len(data) - _WORD + 1,), ">u4", data, 0, (1,))[at].astype(np.uint32)
     byte = first.astype(np.intp)
     number = (value >> _LAYOUT.shift[byte] & _LAYOUT.bits[byte]).astype(np.int64)
@@ -249,7 +276,7 @@ def _steps(data: Bytes, at: Ints, first: Bytes) -> _Steps:
     return _Steps(mask, number, number + is_frame, is_frame)
 
 
-def _prolonged(steps: _Steps, repeats: _Repeats, most: int) -> _Steps:
+def _apply_repeats(steps: _Steps, repeats: _Repeats, most: int) -> _Steps:
     """Commands with what repeats mean: a frame without idle cycles goes on, any other happens again."""
     steps.cycles[repeats.lost] = 0
     again = np.flatnonzero(steps.idle[repeats.frame])
@@ -277,7 +304,7 @@ class _Frames(NamedTuple):
     last: int  # time after everything
 
 
-def _frames(steps: _Steps) -> _Frames:
+def _time_frames(steps: _Steps) -> _Frames:
     time = np.cumsum(steps.cycles)
     last = int(time[-1]) if len(time) else 0
     frames = np.flatnonzero(steps.is_frame)
@@ -289,7 +316,7 @@ def _frames(steps: _Steps) -> _Frames:
     return _Frames(closes, opens, time - idle, time, np.cumsum(count) - count, last)
 
 
-def _spans(frames: _Frames, slot: int) -> Spans:
+def _slot_spans(frames: _Frames, slot: int) -> Spans:
     below = (1 << slot) - 1
     begins, ends = (np.flatnonzero((mask >> slot & 1).view(bool)) for mask in (frames.opens, frames.closes))
     start, end = frames.open[begins], frames.close[ends]

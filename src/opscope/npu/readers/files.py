@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import hashlib
-import threading
 from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from opscope.core.errors import EmptyTraceError, TraceFormatError
+from opscope.core.files import sha256_of
 from opscope.core.system.memory import limited
 from opscope.core.table.events import TraceWarning
 from opscope.readers.compressed import inflated_part, is_compressed, mapped_file
@@ -20,7 +19,6 @@ if TYPE_CHECKING:
     from opscope.npu.readers.words import Slots
 
 _HEAD = 64
-_PART = 1 << 20
 _HINT = "give the JSON that mlir-aie's trace parser writes, or raw trace words: text in hexadecimal, or binary"
 
 
@@ -38,31 +36,18 @@ def read_tiles(path: Path, slots: Slots | None = None) -> tuple[TileTraceSet, st
     stored = mapped_file(path)
     if not len(stored):
         raise EmptyTraceError("the file is empty", where=path, hint="the capture failed; run it again")
-    digest = hashlib.sha256()
-    # Hashing releases the interpreter, so it runs beside the decoding; it reads the file in parts, to hold no more.
-    beside = threading.Thread(target=_hash, args=(path, digest))
-    beside.start()
-    try:
-        with limited(path):
-            traces = _read(stored, path, slots)
-    finally:
-        beside.join()
-    return traces, digest.hexdigest()
+    with limited(path):
+        traces = _read_stored(stored, path, slots)
+    return traces, sha256_of(path)
 
 
-def _hash(path: Path, digest: hashlib._Hash) -> None:
-    with path.open("rb", buffering=0) as file:
-        while part := file.read(_PART):
-            digest.update(part)
-
-
-def _read(stored: memoryview, path: Path, slots: Slots | None) -> TileTraceSet:
+def _read_stored(stored: memoryview, path: Path, slots: Slots | None) -> TileTraceSet:
     if not is_compressed(stored):
-        return _decoded(stored, path, slots)
+        return _decode_content(stored, path, slots)
     content, cut = inflated_part(stored, path)
     if cut and len(content) < _HEAD:
         raise TraceFormatError(_CUT.message, where=path, offset=len(stored), hint=_CUT.hint)
-    traces = _decoded(memoryview(content), path, slots)
+    traces = _decode_content(memoryview(content), path, slots)
     if not cut or any(warning.code == _CUT.code for warning in traces.warnings):
         return traces
     return replace(traces, warnings=(_CUT, *traces.warnings))
@@ -73,7 +58,7 @@ _CUT = TraceWarning(
 )
 
 
-def _decoded(data: memoryview, path: Path, slots: Slots | None) -> TileTraceSet:
+def _decode_content(data: memoryview, path: Path, slots: Slots | None) -> TileTraceSet:
     head = bytes(data[:_HEAD])
     try:
         reader = reader_for(head, path)

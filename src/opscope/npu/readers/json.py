@@ -11,7 +11,18 @@ import numpy as np
 
 from opscope.core.errors import EmptyTraceError, TraceFormatError
 from opscope.core.table.events import TraceWarning
-from opscope.core.table.tiles import SLOTS, UNUSED, SlotTrace, Spans, TileTrace, TileTraceSet, Unit
+from opscope.core.table.tiles import (
+    NO_SPANS,
+    SLOTS,
+    UNUSED,
+    AddressedEvents,
+    SlotTrace,
+    Spans,
+    TileTrace,
+    TileTraceSet,
+    TraceMode,
+    Unit,
+)
 from opscope.core.units import counted_text
 from opscope.npu.devices import event_names
 from opscope.npu.readers.json_text import (
@@ -50,7 +61,7 @@ class SlotEvents(NamedTuple):
     order: Ints  # place among all events of the trace
 
     def without_last(self) -> SlotEvents:
-        """All but the last one."""
+        """Drop the last event."""
         return self._replace(time=self.time[:-1], begin=self.begin[:-1], order=self.order[:-1])
 
 
@@ -111,11 +122,11 @@ class AieJsonReader:
     name: ClassVar[str] = FORMAT
 
     def sniff(self, head: bytes) -> bool:
-        """Whether a file starts like JSON of objects."""
+        """Return whether a file starts like JSON of objects."""
         return bool(_HEAD.match(head))
 
     def confirms(self, start: bytes) -> bool:
-        """Whether JSON holds, as far as it is here, what records of a trace do."""
+        """Return whether JSON holds, as far as it is here, what records of a trace do."""
         return any(word in start for word in _RECORDS)
 
     def read_tiles(self, data: memoryview, path: Path, slots: Slots | None) -> TileTraceSet:  # noqa: ARG002 - it has its own
@@ -123,25 +134,25 @@ class AieJsonReader:
         return read_json(data, path)
 
     def read(self, data: bytes, path: Path) -> EventTable:
-        """All spans of all tiles."""
+        """Read the spans of every tile into one table."""
         return read_json(data, path).table()
 
 
 def read_json(data: bytes | memoryview, path: Path) -> TileTraceSet:
-    """All tiles of a trace."""
+    """Read the tiles of a trace in JSON."""
     values, gathered = Values(memoryview(data), path), Gathered()
-    end = _gather(values, gathered)
+    end = _gather_records(values, gathered)
     if not any(map(_TILE.search, gathered.processes.values())):
         missing = "; the file is truncated" if end.cut else ""
         kind = TraceFormatError if gathered.processes or gathered.counts or end.cut else EmptyTilesError
         raise kind(f"it names no AI Engine tile{missing}", where=path, hint=_NO_TILE)
     columns = gathered.columns()
-    if not len(columns.time):
+    if not len(columns.time) and not gathered.addressed:
         raise _no_events(gathered, path)
-    return _traces(gathered, columns, end, values)
+    return _trace_set(gathered, columns, end, values)
 
 
-def _gather(values: Values, into: Gathered) -> Position:
+def _gather_records(values: Values, into: Gathered) -> Position:
     """Read all records."""
     try:
         position = Position(first_element(values))
@@ -157,7 +168,6 @@ def _gather(values: Values, into: Gathered) -> Position:
 
 
 def _no_events(gathered: Gathered, path: Path) -> TraceFormatError:
-    """The error of a trace of which no event can be used."""
     unreadable, others = gathered.counts["unreadable"], gathered.counts["other_records"]
     if gathered.fraction is not None:
         problem = f"no event can be read: the times of {gathered.counts['fractional']:,} have fractions, "
@@ -178,8 +188,8 @@ def _tile_of(pid: int, recorded: str) -> TileTrace | None:
     return TileTrace(int(match[2]), int(match[3]), _UNITS[match[1]], pid, recorded, (), 0) if match else None
 
 
-def _traces(gathered: Gathered, columns: EventColumns, end: Position, values: Values) -> TileTraceSet:
-    orders = _orders(gathered, columns)
+def _trace_set(gathered: Gathered, columns: EventColumns, end: Position, values: Values) -> TileTraceSet:
+    orders = _last_and_backward_times(gathered, columns)
     slots: dict[int, list[SlotEvents]] = {pid: [] for pid in gathered.processes}
     for pid, events in _by_slot(gathered, columns):
         slots.setdefault(pid, []).append(events)
@@ -188,16 +198,25 @@ def _traces(gathered: Gathered, columns: EventColumns, end: Position, values: Va
         tile = _tile_of(pid, gathered.processes.get(pid, ""))
         if tile is None:
             strangers += sum(len(events.time) for events in slot_events)
+        elif pid in gathered.addressed:
+            tiles.append(_addressed_tile(tile, slot_events, gathered.addressed[pid]))
         else:
-            tiles.append(_traced(tile, slot_events, *orders.get(pid, (0, 0))))
-    if not any(tile.spans for tile in tiles):
+            tiles.append(_traced_tile(tile, slot_events, *orders.get(pid, (0, 0))))
+    if not any(tile.events for tile in tiles):
         problem = f"none of its {gathered.events:,} events makes a span on a named tile"
         raise EmptyTraceError(problem, where=values.path, hint=_ODD)
-    return TileTraceSet(tuple(tiles), FORMAT, tuple(_warnings(gathered, tiles, strangers, end, values)))
+    return TileTraceSet(tuple(tiles), FORMAT, tuple(_file_warnings(gathered, tiles, strangers, end, values)))
+
+
+def _addressed_tile(tile: TileTrace, events: list[SlotEvents], addressed: list[tuple[int, int]]) -> TileTrace:
+    """Return the trace of a unit in EVENT_PC mode, whose records have program counters and an order for a time."""
+    names = {slot.number: slot.name for slot in events if slot.name != UNUSED}
+    slots = [SlotTrace(tid, event_names().current(name), name, NO_SPANS) for tid, name in sorted(names.items())]
+    slot, address = (np.array(column, np.int64) for column in zip(*addressed, strict=True))
+    return replace(tile, slots=tuple(slots), mode=TraceMode.EVENT_PC, addressed=AddressedEvents(slot, address))
 
 
 def _by_slot(gathered: Gathered, columns: EventColumns) -> Iterator[tuple[int, SlotEvents]]:
-    """The events of each slot, in stream order, with its process."""
     count = len(gathered.slots)
     small = columns.code.astype(np.uint16) if count < 1 << 16 else columns.code  # sorted in time proportional to it
     order = np.argsort(small, kind="stable")
@@ -207,8 +226,10 @@ def _by_slot(gathered: Gathered, columns: EventColumns) -> Iterator[tuple[int, S
         yield pid, SlotEvents(tid, name, time[a:b], begin[a:b], order[a:b])
 
 
-def _orders(gathered: Gathered, columns: EventColumns) -> dict[int, tuple[int, int]]:
+def _last_and_backward_times(gathered: Gathered, columns: EventColumns) -> dict[int, tuple[int, int]]:
     """The largest time of each process, and how many of its events are earlier than the one before."""
+    if not len(columns.time):
+        return {}
     pids = list(dict.fromkeys(pid for pid, _, _ in gathered.slots))
     place = {pid: number for number, pid in enumerate(pids)}
     owner = np.array([place[pid] for pid, _, _ in gathered.slots], np.int32)[columns.code]
@@ -223,8 +244,8 @@ def _orders(gathered: Gathered, columns: EventColumns) -> dict[int, tuple[int, i
     return {pids[own]: (largest, int(back[own])) for own, largest in zip(found, last.tolist(), strict=True)}
 
 
-def _traced(tile: TileTrace, events: list[SlotEvents], last: int, backwards: int) -> TileTrace:
-    invented = _invented(events, last)
+def _traced_tile(tile: TileTrace, events: list[SlotEvents], last: int, backwards: int) -> TileTrace:
+    invented = _invented_event(events, last)
     if invented is not None:
         events = [slot_events.without_last() if slot_events is invented else slot_events for slot_events in events]
         last = max(int(slot_events.time.max(initial=0)) for slot_events in events)
@@ -248,7 +269,7 @@ def _traced(tile: TileTrace, events: list[SlotEvents], last: int, backwards: int
     )
 
 
-def _invented(events: list[SlotEvents], last: int) -> SlotEvents | None:
+def _invented_event(events: list[SlotEvents], last: int) -> SlotEvents | None:
     """The slot whose last event stands for zeros after the end of the buffer; None when none does.
 
     Older decoders read a zero byte as "slot 0 is active in one cycle": the trace then ends with a begin of slot 0, one
@@ -293,7 +314,7 @@ _EMPTY = "the trace buffer was empty, or the file is truncated"
 _ODD = "the tool that wrote the file decoded it differently, or the file was edited"
 
 
-def _warnings(
+def _file_warnings(
     gathered: Gathered, tiles: Iterable[TileTrace], strangers: int, end: Position, values: Values
 ) -> list[TraceWarning]:
     places = [(tile.unit, tile.tile) for tile in tiles]

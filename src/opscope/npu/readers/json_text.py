@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 _LARGEST = 1 << 62
 TIMER = 1 << 56
 """Cycles after which a tile's timer starts again: no trace has larger times."""
-_BEGIN, _END, _METADATA = "B", "E", "M"
+_BEGIN, _END, _METADATA, _INSTANT = "B", "E", "M", "i"
 _Whole = Annotated[int, msgspec.Meta(ge=-_LARGEST, le=_LARGEST)]
 
 
@@ -49,9 +49,10 @@ class Event(msgspec.Struct, gc=False):
 
 
 class RecordArgs(msgspec.Struct, gc=False):
-    """The arguments of a record, of which metadata use the name."""
+    """The arguments of a record: metadata have a name, events of a unit in EVENT_PC mode a program counter."""
 
     name: object = None
+    pc: object = None
 
 
 class Record(msgspec.Struct, gc=False):
@@ -81,6 +82,8 @@ class Gathered:
         self.slots: dict[tuple[int, int, str], int] = {}
         self.processes: dict[int, str] = {}
         self.threads: dict[tuple[int, int], str] = {}
+        # slot and program counter of each event of a process that records addresses, in order
+        self.addressed: dict[int, list[tuple[int, int]]] = {}
         self.counts: Counter[str] = Counter()
         self.fraction: float | None = None
         self._parts: list[EventColumns] = []
@@ -99,24 +102,24 @@ class Gathered:
         keys = [(event.pid, event.tid, event.name) for event in events]
         codes = {key: self.code(*key) for key in dict.fromkeys(keys)}
         times, begins = [event.ts for event in events], [event.ph == _BEGIN for event in events]
-        self._parts.append(_columns([codes[key] for key in keys], times, begins))
+        self._parts.append(_event_columns([codes[key] for key in keys], times, begins))
 
     def add(self, records: Iterable[Record]) -> None:
         """Take over records in order."""
-        events = [row for record in records if (row := self._row(record))]
+        events = [row for record in records if (row := self._event_row(record))]
         if events:
-            self._parts.append(_columns(*zip(*events, strict=True)))
+            self._parts.append(_event_columns(*zip(*events, strict=True)))
 
     def columns(self) -> EventColumns:
-        """All begins and ends."""
+        """Join what was gathered into columns."""
         return EventColumns(
-            *(np.concatenate(column) for column in zip(_columns([], [], []), *self._parts, strict=True))
+            *(np.concatenate(column) for column in zip(_event_columns([], [], []), *self._parts, strict=True))
         )
 
-    def _row(self, record: Record) -> tuple[int, int, bool] | None:
+    def _event_row(self, record: Record) -> tuple[int, int, bool] | None:
         phase = record.ph
         if phase not in (_BEGIN, _END):  # no set: it may be a list or an object, which have no hash
-            self._other(record)
+            self._add_other(record)
             return None
         time, pid, tid = whole(record.ts), whole(record.pid), whole(record.tid)
         if isinstance(record.ts, float) and time is None and isfinite(record.ts) and abs(record.ts) < _LARGEST:
@@ -128,11 +131,22 @@ class Gathered:
             return None
         return self.code(pid, tid, record.name), time, phase == _BEGIN
 
-    def _other(self, record: Record) -> None:
+    def _add_other(self, record: Record) -> None:
+        args = record.args or RecordArgs()
+        name, pid, tid, address = args.name, whole(record.pid), whole(record.tid), whole(args.pc)
+        if (
+            record.ph == _INSTANT
+            and pid is not None
+            and tid is not None
+            and address is not None
+            and isinstance(record.name, str)
+        ):
+            self.code(pid, tid, record.name)
+            self.addressed.setdefault(pid, []).append((tid, address))
+            return
         if record.ph != _METADATA:
             self.counts["other_records"] += 1
             return
-        name, pid, tid = record.args.name if record.args else None, whole(record.pid), whole(record.tid)
         if not isinstance(name, str) or pid is None:
             return
         if record.name == "process_name":
@@ -144,7 +158,7 @@ class Gathered:
             self.code(pid, tid, name)
 
 
-def _columns(code: Sequence[int], time: Sequence[int], begin: Sequence[bool]) -> EventColumns:
+def _event_columns(code: Sequence[int], time: Sequence[int], begin: Sequence[bool]) -> EventColumns:
     return EventColumns(np.array(code, np.int32), np.array(time, np.int64), np.array(begin, bool))
 
 
@@ -163,7 +177,7 @@ def record_of(value: Any) -> Record:  # noqa: ANN401 - any JSON value
         return Record()
     known = {name: value[name] for name in ("name", "ph", "ts", "pid", "tid") if name in value}
     args = value.get("args")
-    return Record(**known, args=RecordArgs(args.get("name")) if isinstance(args, dict) else None)
+    return Record(**known, args=RecordArgs(args.get("name"), args.get("pc")) if isinstance(args, dict) else None)
 
 
 LIST_KEY = "traceEvents"
@@ -209,7 +223,7 @@ class Values:
                 value, end = _DECODER.raw_decode(text)
             except json.JSONDecodeError as error:
                 if final:
-                    self._refuse(error, text, at)
+                    self._raise_cut_or_damaged(error, text, at)
             except (RecursionError, ValueError) as error:
                 deep = isinstance(error, RecursionError)
                 problem = "values are nested too deeply" if deep else "a number is too long"
@@ -219,8 +233,7 @@ class Values:
                     return self._read_again(value, at, at + end), at + end
             size *= _GROWTH
 
-    def _refuse(self, error: json.JSONDecodeError, text: str, at: int) -> None:
-        """Tell a value that is cut off from one that is damaged."""
+    def _raise_cut_or_damaged(self, error: json.JSONDecodeError, text: str, at: int) -> None:
         rest = text[error.pos :].rstrip(" \t\r\n\0")
         begun = any(word.startswith(rest) for word in _PARTS_OF_WORDS)
         escape = "escape" in error.msg and len(rest) < _LONGEST_ESCAPE
@@ -241,14 +254,14 @@ class Values:
 
     def after_space(self, at: int) -> int:
         """The next byte that is no white space."""
-        return _end(_SPACE, self.data, at)
+        return _match_end(_SPACE, self.data, at)
 
     def after_separator(self, at: int) -> int:
         """The start of the next element behind one."""
-        return _end(_SEPARATOR, self.data, at)
+        return _match_end(_SEPARATOR, self.data, at)
 
     def byte(self, at: int) -> bytes:
-        """One byte; nothing behind the end, where zero bytes that fill the file up do not count."""
+        """Return one byte; nothing behind the end, where zero bytes that fill the file up do not count."""
         return b"" if _FILLED.match(self.data, at) else bytes(self.data[at : at + 1])
 
     def error(self, problem: str, at: int) -> TraceFormatError:
@@ -256,13 +269,13 @@ class Values:
         return TraceFormatError(problem, where=self.path, offset=at, hint=_HINT)
 
 
-def _end(pattern: re.Pattern[bytes], data: memoryview, at: int) -> int:
+def _match_end(pattern: re.Pattern[bytes], data: memoryview, at: int) -> int:
     match = pattern.match(data, at)
     return match.end() if match else at
 
 
 def first_element(values: Values) -> int:
-    """Where the first element of the list of records stands."""
+    """Return the byte at which the first element of the list of records stands."""
     at = values.after_space(len(_MARK) if bytes(values.data[:3]) == _MARK else 0)
     if values.byte(at) == b"[":
         return values.after_space(at + 1)
@@ -309,7 +322,7 @@ def gather_span(values: Values, at: int, into: Gathered) -> Position:
 
 
 def _gather_at_once(elements: bytes, into: Gathered) -> bool:
-    """Whether a list could be taken over whole; nothing of it was otherwise."""
+    """Take over a list as a whole, and return whether that was possible; nothing of it was otherwise."""
     try:
         str(elements, "utf-8")  # the decoders look only at the texts that they keep
         into.add_events(_EVENTS.decode(elements))
@@ -321,7 +334,7 @@ def _gather_at_once(elements: bytes, into: Gathered) -> bool:
 
 
 def _gather_records(elements: bytes, into: Gathered) -> bool:
-    """The same of records of any kind."""
+    """Take over a list of records of any kind, and return whether that was possible."""
     try:
         into.add(_RECORDS.decode(elements))
     except _NO_LIST:
@@ -333,12 +346,12 @@ def _gather_each(values: Values, at: int, end: int, into: Gathered) -> Position:
     """Read the elements up to a byte one after the other, at least one."""
     records, position = list[Record](), Position(at)
     while not (position.closed or position.cut) and (position.at < end or not records):
-        position = _next(values, position.at, records)
+        position = _take_element(values, position.at, records)
     into.add(records)
     return position
 
 
-def _next(values: Values, at: int, records: list[Record]) -> Position:
+def _take_element(values: Values, at: int, records: list[Record]) -> Position:
     """Take over one element; an element that is no object becomes a record of nothing."""
     at = values.after_space(at)
     if values.byte(at) in {b"", b"]"}:

@@ -32,15 +32,15 @@ def parse_slots(lists: Iterable[str], where: str = "--slots") -> Slots:
     for part in (part.strip() for text in lists for part in text.split(";")):
         if part:
             before, equals, after = part.partition("=")
-            unit = _unit(before.strip(), where) if equals else Unit.CORE
-            _add(slots, unit, [word.strip() for word in (after if equals else part).split(",")], where)
+            unit = _parse_unit(before.strip(), where) if equals else Unit.CORE
+            _add_names(slots, unit, [word.strip() for word in (after if equals else part).split(",")], where)
     if not slots:
         raise UsageError("no slot named", where=where, hint=_HINT)
     return slots
 
 
 def read_slots(path: Path) -> Slots:
-    """The same from a file."""
+    """Read the names of slots from a file."""
     data = file_bytes(path)
     if len(data) > _LONGEST_FILE:
         raise UsageError("too long for a list of slots", where=str(path), hint=_HINT)
@@ -52,7 +52,7 @@ def read_slots(path: Path) -> Slots:
             raise UsageError(f"not a list of slots: {error}", where=where, hint=_HINT) from None
         found: dict[Unit, tuple[str, ...]] = {}
         for unit, names in (value if isinstance(value, dict) else {Unit.CORE.value: value}).items():
-            _add(found, _unit(unit, where), names, where)
+            _add_names(found, _parse_unit(unit, where), names, where)
         return found
     try:
         lines = data.decode("utf-8-sig").splitlines()
@@ -61,22 +61,22 @@ def read_slots(path: Path) -> Slots:
     return parse_slots((line.partition("#")[0].replace(":", "=", 1) for line in lines), str(path))
 
 
-def _unit(word: str, where: str) -> Unit:
+def _parse_unit(word: str, where: str) -> Unit:
     known = [unit.value for unit in Unit]
     if word.lower() not in known:
         raise UsageError(f"unknown kind of unit: {word[:40]!r}", where=where, hint=did_you_mean(word.lower(), known))
     return Unit(word.lower())
 
 
-def _add(found: dict[Unit, tuple[str, ...]], unit: Unit, names: Sequence[str], where: str) -> None:
+def _add_names(found: dict[Unit, tuple[str, ...]], unit: Unit, names: Sequence[str], where: str) -> None:
     if unit in found:
         raise UsageError(f"the slots of {unit.value} are named twice", where=where, hint="give one list per unit")
     if len(names) > SLOTS:
         raise UsageError(f"{len(names)} slots of {unit.value}: a unit has {SLOTS}", where=where, hint=_HINT)
-    found[unit] = tuple(_event(name.strip(), unit, where) for name in names)
+    found[unit] = tuple(_event_name(name.strip(), unit, where) for name in names)
 
 
-def _event(word: str, unit: Unit, where: str) -> str:
+def _event_name(word: str, unit: Unit, where: str) -> str:
     """Today's name of an event; an empty place is an unused slot."""
     name = event_names().current(word or UNUSED)
     known = [event for event in event_names().of(unit.value) if event]

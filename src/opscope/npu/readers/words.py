@@ -17,10 +17,20 @@ import numpy as np
 
 from opscope.core.errors import EmptyTraceError, TraceFormatError
 from opscope.core.table.events import TraceWarning
-from opscope.core.table.tiles import UNUSED, LostWords, SlotTrace, TileTrace, TileTraceSet, Unit
+from opscope.core.table.tiles import (
+    NO_SPANS,
+    SLOTS,
+    UNUSED,
+    LostWords,
+    SlotTrace,
+    TileTrace,
+    TileTraceSet,
+    TraceMode,
+    Unit,
+)
 from opscope.core.units import counted_text
 from opscope.npu.devices import event_names
-from opscope.npu.readers.events import TooManySpansError, decode_events
+from opscope.npu.readers.events import TooManySpansError, decode_addresses, decode_events, is_start, trace_mode
 from opscope.npu.readers.json_text import no_core, unknown_events
 
 if TYPE_CHECKING:
@@ -82,7 +92,7 @@ class _Span(NamedTuple):
 
 
 def is_header(words: Words) -> Mask:
-    """Which words can be headers: odd parity, and zero where a header is zero."""
+    """Return which words can be headers: odd parity, and zero where a header is zero."""
     found: Mask = (words & np.uint32(_ZERO_BITS)) == 0
     candidates = np.flatnonzero(found)
     folded = words[candidates]
@@ -99,12 +109,12 @@ def framed(words: Words) -> Framing:
     """
     spans = list(_Walk(words).stretches())
     if all(span.headed and not span.broken and not span.short for span in spans):
-        return _framing(words, spans)
-    words, repaired = _repaired(words)
-    return _framing(words, list(_Walk(words).stretches()))._replace(repaired=repaired)
+        return _assign_units(words, spans)
+    words, repaired = _repair_headers(words)
+    return _assign_units(words, list(_Walk(words).stretches()))._replace(repaired=repaired)
 
 
-def _repaired(words: Words) -> tuple[Words, int]:
+def _repair_headers(words: Words) -> tuple[Words, int]:
     """Words in which headers with one wrong bit are right again, and how many.
 
     Such a word stands where a header must: eight words behind one or at the beginning, and eight before one, padding or
@@ -147,36 +157,35 @@ class _Walk:
     def stretches(self) -> Iterator[_Span]:
         at, broken = 0, False
         while (at := self._next_word(at)) < len(self._words):
-            if not self._trusted(at):
+            if not self._is_trusted(at):
                 begin, at = at, self._next_header(at)
-                yield from self._loose(begin, at)
+                yield from self._words_without_header(begin, at)
                 broken = True
                 continue
-            whole = self._run(at)
+            whole = self._packets_in_row(at)
             self._known.add(int(self._words[at]))
             if whole > 1:
                 self._known.add(int(self._words[at + (whole - 1) * PACKET]))
                 yield _Span(at, whole - 1, _PAYLOAD, headed=True, broken=broken)
                 at, broken = at + (whole - 1) * PACKET, False
-            following = self._following(at)
-            size = self._size(at, following)
+            following = self._packet_end(at)
+            size = self._payload_size(at, following)
             short = following < at + PACKET and following < len(self._words)
             yield _Span(at, 1, size, headed=True, broken=broken or short, short=short)
             at, broken = following, short
 
     def _next_word(self, at: int) -> int:
-        """The first word from here on that is not zero."""
         place = int(np.searchsorted(self._filled, at))
         return int(self._filled[place]) if place < len(self._filled) else len(self._words)
 
     def _next_header(self, at: int) -> int:
         place = int(np.searchsorted(self._candidates, at, side="right"))
-        while place < len(self._candidates) and not self._trusted(int(self._candidates[place])):
+        while place < len(self._candidates) and not self._is_trusted(int(self._candidates[place])):
             place += 1
         return int(self._candidates[place]) if place < len(self._candidates) else len(self._words)
 
-    def _trusted(self, at: int) -> bool:
-        """Whether a word is a header as far as what follows and what came before can tell."""
+    def _is_trusted(self, at: int) -> bool:
+        """Return whether a word is a header as far as what follows and what came before can tell."""
         if not self._header[at]:
             return False
         after = at + PACKET
@@ -184,8 +193,7 @@ class _Walk:
             return True
         return int(self._words[at]) in self._known
 
-    def _run(self, at: int) -> int:
-        """How many packets follow each other from a header on."""
+    def _packets_in_row(self, at: int) -> int:
         place, phase = divmod(at, PACKET)
         if phase not in self._ends:
             self._ends[phase] = np.flatnonzero(~self._header[phase::PACKET])
@@ -194,23 +202,23 @@ class _Walk:
         end = int(ends[found]) if found < len(ends) else len(self._header[phase::PACKET])
         return end - place
 
-    def _following(self, at: int) -> int:
-        """Where the packet of a header ends: after seven words, or before when the next one comes too early."""
+    def _packet_end(self, at: int) -> int:
+        """Return where the packet of a header ends: after seven words, or before when the next one comes too early."""
         after = at + PACKET
         if after >= len(self._words) or self._header[after] or not self._words[after]:
             return min(after, len(self._words))
         place = int(np.searchsorted(self._candidates, at, side="right"))
         for early in self._candidates[place : place + PACKET].tolist():
-            if early < after and self._followed(early):
+            if early < after and self._is_followed(early):
                 return int(early)
         return after
 
-    def _followed(self, at: int) -> bool:
+    def _is_followed(self, at: int) -> bool:
         after = at + PACKET
         known = int(self._words[at]) in self._known
         return known or (after < len(self._words) and bool(self._header[after]))
 
-    def _size(self, at: int, following: int) -> int:
+    def _payload_size(self, at: int, following: int) -> int:
         """Payload words of a packet, without the padding at its end when more of it follows."""
         size = following - at - 1
         if following >= len(self._words) or not self._words[following]:
@@ -218,7 +226,7 @@ class _Walk:
                 size -= 1
         return size
 
-    def _loose(self, begin: int, end: int) -> Iterator[_Span]:
+    def _words_without_header(self, begin: int, end: int) -> Iterator[_Span]:
         for at in range(begin - 1, end - 1, _PAYLOAD):
             size = min(_PAYLOAD, end - 1 - at)
             while size and not self._words[at + size]:
@@ -226,7 +234,7 @@ class _Walk:
             yield _Span(at, 1, size, headed=False, broken=True)
 
 
-def _framing(words: Words, stretches: list[_Span]) -> Framing:
+def _assign_units(words: Words, stretches: list[_Span]) -> Framing:
     counts = np.array([stretch.packets for stretch in stretches], np.int64)
     begins = np.cumsum(counts) - counts
     total = int(counts.sum())
@@ -248,7 +256,7 @@ def _framing(words: Words, stretches: list[_Span]) -> Framing:
     last = stretches[-1] if stretches else None
     return Framing(
         units=tuple(
-            _unit(words, (at, size, broken), owner, unit == owner)._replace(
+            _unit_words(words, (at, size, broken), owner, unit == owner)._replace(
                 lost_at=_lost_at(size, unit == owner, (unit == owner) & short, ~headed & (size < least))
             )
             for owner in owners
@@ -274,12 +282,11 @@ def _lost_at(size: Ints, own: Mask, short: Mask, headless: Mask) -> Ints:
 
 
 def _unit_of(headers: Words) -> Ints:
-    """Number of the unit that each header names."""
     row, column, kind = headers >> 16 & 0x1F, headers >> 21 & 0x7F, headers >> 12 & 3
     return (kind << 12 | row << 7 | column).astype(np.int64)
 
 
-def _unit(words: Words, packets: tuple[Ints, Ints, Mask], owner: int, own: Mask) -> UnitWords:
+def _unit_words(words: Words, packets: tuple[Ints, Ints, Mask], owner: int, own: Mask) -> UnitWords:
     at, size, broken = packets[0][own], packets[1][own], packets[2][own]
     column = np.arange(_PAYLOAD)
     parts: Words = words[(at[:, None] + 1 + column)[column < size[:, None]]]
@@ -294,9 +301,10 @@ _DIGITS = 8
 _HEAD = re.compile(rb"\s*(?:0[xX])?[0-9a-fA-F]{8}[\s,]+(?:0[xX])?[0-9a-fA-F]{8}(?:[\s,]|\Z)")
 _TOKEN = re.compile(rb"(?:0[xX])?([0-9a-fA-F]{1,8})\Z")
 _REST = re.compile(rb"[0-9a-fA-F]{0,8}\Z")
-_START_BITS, _START = 0xFB00_0000, 0xF000_0000
+_START_BITS, _START = 0xF800_0000, 0xF000_0000
 _DAMAGED = "give the file as captured: one word of eight hexadecimal digits per line, or little-endian binary"
-_CAPTURE = "the buffer was overwritten during tracing, or its file was edited; times after this point are too early"
+_CAPTURE = "capture again: the buffer was overwritten, or its file was edited; times after this point are too early"
+_ALONE = "give the trace alone, if other data stand before it in the buffer; else capture again"
 
 
 class AieWordsReader:
@@ -305,7 +313,7 @@ class AieWordsReader:
     name: ClassVar[str] = FORMAT
 
     def sniff(self, head: bytes) -> bool:
-        """Whether a file starts with hexadecimal words, or with headers of trace packets in binary."""
+        """Return whether a file starts with hexadecimal words, or with headers of trace packets in binary."""
         return bool(_HEAD.match(head)) or _is_binary(head)
 
     def read_tiles(self, data: memoryview, path: Path, slots: Slots | None) -> TileTraceSet:
@@ -313,7 +321,7 @@ class AieWordsReader:
         return read_words(data, path, slots)
 
     def read(self, data: bytes, path: Path) -> EventTable:
-        """All spans of all tiles."""
+        """Read the spans of every tile into one table."""
         return read_words(data, path).table()
 
 
@@ -326,19 +334,21 @@ def _is_binary(head: bytes) -> bool:
 
 
 def read_words(data: bytes | memoryview, path: Path, slots: Slots | None = None) -> TileTraceSet:
-    """All tiles of a capture."""
-    words, cut = _words(data, path)
+    """Read the tiles of a capture in raw words."""
+    words, cut = _read_words(data, path)
     framing = framed(words)
     if not framing.units:
         raise TraceFormatError("no trace packet: no header found", where=path, hint=_DAMAGED)
     room = True if framing.room else None
-    tiles = tuple(replace(_tile(pid, unit, slots or {}, path), room=room) for pid, unit in enumerate(framing.units))
-    if not any(tile.spans for tile in tiles):
+    tiles = tuple(
+        replace(_read_tile(pid, unit, slots or {}, path), room=room) for pid, unit in enumerate(framing.units)
+    )
+    if not any(tile.events or tile.mode is not TraceMode.EVENT_TIME for tile in tiles):
         hint = "none of the selected events occurred, or tracing stopped immediately"
         raise EmptyTraceError("the packets hold no events", where=path, hint=hint)
     named = all(unit.unit in (slots or {}) for unit in framing.units)
     unnamed = () if named else (_UNNAMED,)
-    warnings = *_warnings(framing, cut=cut), *no_core(tile.unit for tile in tiles), *unnamed
+    warnings = *_file_warnings(framing, cut=cut), *no_core(tile.unit for tile in tiles), *unnamed
     return TileTraceSet(tiles, FORMAT, warnings)
 
 
@@ -347,7 +357,7 @@ _UNNAMED = TraceWarning(
 )
 
 
-def _words(data: bytes | memoryview, path: Path) -> tuple[Words, bool]:
+def _read_words(data: bytes | memoryview, path: Path) -> tuple[Words, bool]:
     """The words, and whether the last one is incomplete."""
     if _is_binary(bytes(data[: 4 * (PACKET + 1)])):
         whole = len(data) // 4 * 4
@@ -355,15 +365,15 @@ def _words(data: bytes | memoryview, path: Path) -> tuple[Words, bool]:
     line = _DIGITS + (2 if bytes(data[_DIGITS : _DIGITS + 1]) == b"\r" else 1)
     final = len(data) // line * line
     rest = bytes(data[final:]).strip()
-    regular = _regular(bytes(data[:final]), line) if _REST.match(rest) else None
+    regular = _regular_words(bytes(data[:final]), line) if _REST.match(rest) else None
     if regular is None:
-        return _tokens(bytes(data), path)
+        return _token_words(bytes(data), path)
     if len(rest) < _DIGITS:
         return regular, bool(rest)
     return np.append(regular, np.uint32(int(rest, 16))), False
 
 
-def _regular(text: bytes, line: int) -> Words | None:
+def _regular_words(text: bytes, line: int) -> Words | None:
     """The words of a text in which every line has eight digits and the same end; None when one differs."""
     count, end = len(text) // line, b"\r\n"[_DIGITS - line :]
     if not count or any(text[_DIGITS + at :: line] != end[at : at + 1] * count for at in range(len(end))):
@@ -375,7 +385,7 @@ def _regular(text: bytes, line: int) -> Words | None:
     return words if len(words) == count else None
 
 
-def _tokens(data: bytes, path: Path) -> tuple[Words, bool]:
+def _token_words(data: bytes, path: Path) -> tuple[Words, bool]:
     """The words of a text of any layout; a last one that is too short is left out."""
     tokens = data.replace(b",", b" ").split()
     matches = [_TOKEN.match(token) for token in tokens]
@@ -388,15 +398,20 @@ def _tokens(data: bytes, path: Path) -> tuple[Words, bool]:
     return np.array([int(word, 16) for word in digits[: len(digits) - cut]], np.uint32), cut
 
 
-def _tile(pid: int, unit: UnitWords, slots: Slots, path: Path) -> TileTrace:
+def _read_tile(pid: int, unit: UnitWords, slots: Slots, path: Path) -> TileTrace:
+    mode = trace_mode(unit.words)
+    if mode is not TraceMode.EVENT_TIME:
+        return _tile_without_times(pid, unit, slots, mode)
+    # nothing of a unit stands before its Start: words there are of something else
+    lost_at = unit.lost_at[unit.lost_at > 0] if is_start(unit.words) else unit.lost_at
     try:
-        events = decode_events(unit.words, unit.lost_before, unit.lost_at)
+        events = decode_events(unit.words, unit.lost_before, lost_at)
     except TooManySpansError as error:
         tile = f"{unit.row},{unit.column}"
         raise TraceFormatError(f"{unit.unit.value} of tile {tile}: {error}", where=path, hint=_DAMAGED) from error
     names = slots.get(unit.unit, ())
     recorded = f"{unit.unit.value}_trace for tile{unit.row},{unit.column}"
-    named = list(_named(names, events))
+    named = list(_named_slots(names, events))
     unknown = unknown_events(recorded, unit.unit, named) if names else []
     return TileTrace(
         row=unit.row,
@@ -415,7 +430,31 @@ def _tile(pid: int, unit: UnitWords, slots: Slots, path: Path) -> TileTrace:
     )
 
 
-def _named(names: Sequence[str], events: UnitEvents) -> Iterator[SlotTrace]:
+def _tile_without_times(pid: int, unit: UnitWords, slots: Slots, mode: TraceMode) -> TileTrace:
+    """Return a unit that recorded addresses, or what this reader does not know."""
+    addressed = decode_addresses(unit.words) if mode is TraceMode.EVENT_PC else None
+    used = set() if addressed is None else set(addressed.slot.tolist())
+    names = dict(enumerate(slots.get(unit.unit, ())))
+    named = [(number, names.get(number, UNUSED)) for number in range(SLOTS)]
+    traced = [
+        SlotTrace(number, name if name != UNUSED else f"SLOT {number}", name, NO_SPANS)
+        for number, name in named
+        if name != UNUSED or number in used
+    ]
+    return TileTrace(
+        row=unit.row,
+        column=unit.column,
+        unit=unit.unit,
+        pid=pid,
+        recorded=f"{unit.unit.value}_trace for tile{unit.row},{unit.column}",
+        slots=tuple(traced),
+        last=0,
+        mode=mode,
+        addressed=addressed,
+    )
+
+
+def _named_slots(names: Sequence[str], events: UnitEvents) -> Iterator[SlotTrace]:
     """The slots that have a name or spans."""
     for number, spans in enumerate(events.spans):
         name = names[number] if number < len(names) else UNUSED
@@ -424,19 +463,18 @@ def _named(names: Sequence[str], events: UnitEvents) -> Iterator[SlotTrace]:
             yield SlotTrace(number, event_names().current(recorded), recorded, spans)
 
 
-def _warnings(framing: Framing, *, cut: bool) -> list[TraceWarning]:
-    short, adopted, orphans = framing.short, framing.adopted, framing.orphans
-    few = f"{short:,} of {framing.packets:,} packets have fewer than seven words: some were lost"
-    taken = f"{counted_text(adopted, 'word', ',')} without a header assigned to the only unit"
-    left = f"skipped {counted_text(orphans, 'word', ',')} without a header or unit"
+def _file_warnings(framing: Framing, *, cut: bool) -> list[TraceWarning]:
+    few = f"{framing.short:,} of {framing.packets:,} packets have fewer than seven words: some were lost"
     mended = f"corrected {counted_text(framing.repaired, 'header', ',')} with a wrong bit to the only possible one"
+    taken = f"{counted_text(framing.adopted, 'word', ',')} without a header assigned to the only unit"
+    skipped = f"skipped {counted_text(framing.orphans, 'word', ',')} without a header or unit"
     counts = (
-        (short, "words_lost", few),
-        (framing.repaired, "headers_damaged", mended),
-        (adopted, "headers_lost", taken),
-        (orphans, "words_without_unit", left),
+        (framing.short, "words_lost", few, _CAPTURE),
+        (framing.repaired, "headers_damaged", mended, _CAPTURE),
+        (framing.adopted, "headers_lost", taken, _CAPTURE),
+        (framing.orphans, "words_without_unit", skipped, _ALONE),
     )
-    warnings = [TraceWarning(code, message, _CAPTURE) for count, code, message in counts if count]
+    warnings = [TraceWarning(code, message, hint) for count, code, message, hint in counts if count]
     if framing.cut or cut:
         message = "the file ends inside a packet: everything after it is missing"
         warnings.append(TraceWarning("truncated", message, "copy the whole buffer; the intact part was read"))

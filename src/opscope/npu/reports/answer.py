@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from opscope.analysis.findings.message import PART_FAILED, Severity
 from opscope.core.grouping import grouped
+from opscope.core.table.tiles import TraceMode
 from opscope.core.units import counted_text, rate_text, share_text
 from opscope.npu.analysis.array import APART
 from opscope.npu.analysis.bound import NOTHING_TRACED
@@ -21,7 +23,6 @@ if TYPE_CHECKING:
     from opscope.analysis.findings.message import Message
     from opscope.npu.analysis.array import ArrayView
     from opscope.npu.analysis.bound import TileBound
-    from opscope.npu.analysis.prediction import Against
     from opscope.npu.analysis.rates import GmacRange
     from opscope.npu.analysis.tiles_result import TileRow, TilesAnalysis
 
@@ -74,21 +75,23 @@ def stalled_share(rows: Sequence[TileRow]) -> float:
 
 
 def headline(analysis: TilesAnalysis) -> str:
-    """Which cores only wait; are the others busy, and how far from the peak, in the window of them all."""
+    """Say which cores only wait, whether the others are busy, and how far they are from the peak."""
     rows, waiting = analysis.working, [row for row in analysis.tiles if row.only_waits]
-    idle = _only_wait(waiting, sum(row.unit == "core" for row in analysis.tiles)) if waiting else ""
+    idle = _only_wait_text(waiting, sum(row.unit == "core" for row in analysis.tiles)) if waiting else ""
     if not rows:
         return idle or _no_answer(analysis)
     if idle:
         silent = any(row.unit == "core" and not row.window_cycles and not row.only_waits for row in analysis.tiles)
         others = f"the {len(rows)} with calls" if silent else f"the other{'' if len(rows) == 1 else f' {len(rows)}'}"
-        return f"{idle}; {others} {_busy(analysis)}"
+        return f"{idle}; {others} {_busy_text(analysis)}"
     return (
-        f"The core {_busy(analysis)}" if len(rows) == 1 else f"The {counted_text(len(rows), 'core')} {_busy(analysis)}"
+        f"The core {_busy_text(analysis)}"
+        if len(rows) == 1
+        else f"The {counted_text(len(rows), 'core')} {_busy_text(analysis)}"
     )
 
 
-def _only_wait(rows: Sequence[TileRow], cores: int) -> str:
+def _only_wait_text(rows: Sequence[TileRow], cores: int) -> str:
     """Cores that do nothing else, with what the first of them waits for."""
     wait = rows[0].only_waits
     if wait is None:
@@ -102,18 +105,17 @@ def _only_wait(rows: Sequence[TileRow], cores: int) -> str:
     return f"{len(rows)} of {counted_text(cores, 'core')} only wait{'s' if len(rows) == 1 else ''} ({tiles}): {said}"
 
 
-def _busy(analysis: TilesAnalysis) -> str:
-    """How busy they are: waiting within a call is not work."""
+def _busy_text(analysis: TilesAnalysis) -> str:
     inside, waits = analysis.in_call_share, stalled_share(analysis.working)
     waits = waits if waits >= STALLED else 0.0
     work, low = inside * (1 - waits), "idle" if inside < _IDLE else "waiting"
     word = "busy" if work >= _BUSY else f"{low} most of the time" if work < _IDLE else "busy part of the time"
     of_these = f"; {share_text(waits)} of these are stalls" if waits else ""
     verb = "is" if len(analysis.working) == 1 else "are"
-    return f"{verb} {word}: {share_text(inside)} of the cycles are in kernel calls{of_these}{_achieved(analysis)}"
+    return f"{verb} {word}: {share_text(inside)} of the cycles are in kernel calls{of_these}{_rate_suffix(analysis)}"
 
 
-def _achieved(analysis: TilesAnalysis) -> str:
+def _rate_suffix(analysis: TilesAnalysis) -> str:
     rows, rate, used = analysis.working, analysis.mac_per_cycle, analysis.utilisation
     if rate is None:
         return ""
@@ -122,7 +124,7 @@ def _achieved(analysis: TilesAnalysis) -> str:
 
 
 def stalls_text(rows: Sequence[TileRow]) -> str:
-    """What they wait for, the largest first; what was not traced is said."""
+    """Say what cores wait for, the largest first, and what was not traced."""
     shares = [(share(rows, name), name) for name in STALLS]
     texts = [
         f"{CATEGORY_NAMES[name]} {share_text(part)}" for part, name in sorted(shares, reverse=True) if part > _SMALL
@@ -135,7 +137,7 @@ def stalls_text(rows: Sequence[TileRow]) -> str:
 
 
 def pace_text(analysis: TilesAnalysis) -> str:
-    """What sets the pace of the calls, of the slowest core."""
+    """Say what sets the pace of the calls of the slowest core."""
     rows = analysis.working
     row = shown_core(analysis)
     late = analysis.array.slowest if analysis.array else None
@@ -173,18 +175,17 @@ def shown_core(analysis: TilesAnalysis) -> TileRow:
 
 
 def array_sentence(array: ArrayView) -> str:
-    """What an iteration takes on all cores, how even they are, and who is slowest."""
+    """Say how long an iteration takes on all cores, how even they are, and which is slowest."""
     if array.median_runtime_cycles is None:
         return f"no runtime for all cores: {array.reason}"
-    text = f"{_without(array)}{_runtime(array, array.median_runtime_cycles)}{_array_rate(array)}"
+    text = f"{_left_out_text(array)}{_runtime_text(array, array.median_runtime_cycles)}{_array_rate(array)}"
     if array.slowest is None:
         return f"{text}; none is slower than the others"
     late = array.slowest
     return f"{text}; tile {late.tile} is slowest, {late.excess_cycles:,.0f} cycles behind the others: {late.why}"
 
 
-def _without(array: ArrayView) -> str:
-    """Which cores the figures are not of."""
+def _left_out_text(array: ArrayView) -> str:
     if not array.left_out:
         return ""
     tiles = [core.tile for core in array.left_out]
@@ -192,7 +193,7 @@ def _without(array: ArrayView) -> str:
     return f"without tile {', '.join(tiles[:3])}{more} (unreliable times), "
 
 
-def _runtime(array: ArrayView, cycles: float) -> str:
+def _runtime_text(array: ArrayView, cycles: float) -> str:
     """An iteration from the first start to the last end; where the cores start far apart, each by itself as well."""
     skew, even = array.median_start_skew_cycles or 0.0, share_text(array.balance or 0.0)
     if skew <= APART * cycles:
@@ -206,7 +207,6 @@ def _runtime(array: ArrayView, cycles: float) -> str:
 
 
 def _array_rate(array: ArrayView) -> str:
-    """All cores together; empty where that is not known."""
     if array.mac_per_cycle is None or array.window_cycles is None:
         return ""
     said = f"; {rate_text(array.mac_per_cycle)} MAC per cycle together in {array.window_cycles:,} cycles"
@@ -214,7 +214,7 @@ def _array_rate(array: ArrayView) -> str:
 
 
 def seen_text(analysis: TilesAnalysis) -> str:
-    """How much of the run the trace holds, and of which cores it has no calls."""
+    """Say how much of the run the trace holds, and of which cores it has no calls."""
     rows = analysis.working
     calls = counted_text(sum(row.calls.paired for row in rows), "call", ",")
     dropped = sum(row.calls.dropped for row in rows)
@@ -225,23 +225,31 @@ def seen_text(analysis: TilesAnalysis) -> str:
     if silent:
         _, why, _ = without_calls(silent)
         covered += f"; no calls of {counted_text(len(silent), 'more core')} ({why})"
-    return f"seen: {calls}{odd} in {sum(row.window_cycles for row in rows) // len(rows):,} cycles{covered}"
+    window = sum(row.window_cycles for row in rows) // len(rows)
+    return f"seen: {calls}{odd} in {window:,} cycles{_iterations_text(rows)}{covered}"
+
+
+def _iterations_text(rows: Sequence[TileRow]) -> str:
+    counts = sorted({sum(one.phase == "measured" for one in row.iterations) for row in rows})
+    if not counts[-1]:
+        return ""
+    number = counted_text(counts[0], "iteration") if len(counts) == 1 else f"{counts[0]} to {counts[-1]} iterations"
+    return f"; {number} measured{_typical_cycles_text(rows)}"
 
 
 def iteration_lines(rows: Sequence[TileRow]) -> list[str]:
-    """How many iterations were found, of how many, how long they take, and why these; of like tiles once."""
+    """Say how many iterations were found, how long they take and why these; of like tiles once."""
     groups = grouped(rows, lambda row: (len(row.iterations), row.expected_iterations, row.iterations_reason))
     lines = []
-    for (found, expected, reason), tile_rows in groups.items():
+    for (count, expected, reason), tile_rows in groups.items():
         more = f" and {len(tile_rows) - 1} more" if len(tile_rows) > 1 else ""
         of = "" if expected is None else f" of {expected} expected"
-        lines.append(
-            f"tile {tile_rows[0].tile}{more}: {counted_text(found, 'iteration')}{of}{_typical(tile_rows)}: {reason}"
-        )
+        number = f"{counted_text(count, 'iteration')}{of}{_typical_cycles_text(tile_rows)}"
+        lines.append(f"tile {tile_rows[0].tile}{more}: {number}: {reason}")
     return lines
 
 
-def _typical(rows: Sequence[TileRow]) -> str:
+def _typical_cycles_text(rows: Sequence[TileRow]) -> str:
     """Median cycles of the measured iterations, of several tiles from least to most; empty without any."""
     measured = [[one.cycles for one in row.iterations if one.phase == "measured"] for row in rows]
     medians = [median(own) for own in measured if own]
@@ -252,24 +260,16 @@ def _typical(rows: Sequence[TileRow]) -> str:
 
 
 def range_text(gmac_range: GmacRange | None) -> str:
-    """A rate in GMAC/s with the clock that it supposes; empty where it is not known."""
+    """Say a rate in GMAC/s with the clock that it supposes; empty if it is not known."""
     if gmac_range is None:
         return ""
-    if gmac_range.assumed is None or gmac_range.assumed_mhz is None:
-        return f"{gmac_text(gmac_range)} GMAC/s {clock_text(gmac_range)}"
-    span = msgspec.structs.replace(gmac_range, assumed=None, assumed_mhz=None)
-    return (
-        f"{rate_text(gmac_range.assumed)} GMAC/s at an assumed {gmac_range.assumed_mhz:g} MHz; "
-        f"{gmac_text(span)} {clock_text(span)}"
-    )
-
-
-def gmac_text(gmac_range: GmacRange) -> str:
-    """The rate alone; at an assumed clock with the range of what it can be."""
-    if gmac_range.low == gmac_range.high:
-        return rate_text(gmac_range.low)
-    span = f"{rate_text(gmac_range.low)} to {rate_text(gmac_range.high)}"
-    return span if gmac_range.assumed is None else f"{rate_text(gmac_range.assumed)} ({span})"
+    low, high = rate_text(gmac_range.low), rate_text(gmac_range.high)
+    span = low if gmac_range.low == gmac_range.high else f"{low} to {high}"
+    if gmac_range.assumed is None:
+        return f"{span} GMAC/s {clock_text(gmac_range)}"
+    clocks = f"{gmac_range.low_mhz:g} to {gmac_range.high_mhz:g} MHz"
+    rate = rate_text(gmac_range.assumed)
+    return f"{rate} GMAC/s at an assumed {gmac_range.assumed_mhz:g} MHz; {span} at {clocks}"
 
 
 def clock_text(gmac_range: GmacRange) -> str:
@@ -280,11 +280,21 @@ def clock_text(gmac_range: GmacRange) -> str:
     return f"at {span}" if gmac_range.assumed_mhz is None else f"at an assumed {gmac_range.assumed_mhz:g} MHz ({span})"
 
 
-def measured_text(row: Against) -> str:
-    """What was measured against a number of a cost model; an extrapolated one says so wherever it stands."""
-    if row.measured is None:
-        return "not compared"
-    return f"extrapolated {row.measured:,.0f}" if row.extrapolated else f"{row.measured:,.0f}"
+_INPUT = {
+    *("trace_mode", "calls_not_traced", "calls_none", "packets_lost", "above_peak", "impossible_tiles"),
+    *("time_may_be_lost", "core_left_out", "core_only_waits", PART_FAILED),
+}
+"""Rules that say what a trace cannot tell, or that a core does nothing: they come before all others."""
+
+
+def by_saving(findings: Sequence[Message]) -> list[Message]:
+    """Findings as :func:`told` joins them: first what limits the trace, then by the cycles that they could save."""
+
+    def rank(message: Message) -> tuple[bool, float]:
+        is_input = message.rule in _INPUT or (message.place == "file" and message.severity is not Severity.INFO)
+        return not is_input, -(message.saving_cycles or 0.0)
+
+    return sorted(told(findings), key=rank)
 
 
 def told(findings: Sequence[Message]) -> list[Message]:
@@ -293,7 +303,7 @@ def told(findings: Sequence[Message]) -> list[Message]:
     groups = grouped(
         findings, lambda message: (message.rule, message.subject, message.title if message.place in whole else "")
     )
-    return [messages[0].about(place=_places(messages)) for messages in groups.values()]
+    return [messages[0].about(place=_place_of_all(messages)) for messages in groups.values()]
 
 
 def category_cells(row: TileRow) -> list[tuple[str, str, str, str, str]]:
@@ -302,25 +312,29 @@ def category_cells(row: TileRow) -> list[tuple[str, str, str, str, str]]:
     cells = [
         (words, "not traced", "", "", "")
         if EVENTS.get(name) in row.not_traced
-        else (words, *_counts(inside[name], between[name], row.window_cycles))
+        else (words, *_cycle_cells(inside[name], between[name], row.window_cycles))
         for name, words in CATEGORY_NAMES.items()
     ]
     sums = row.cycles.in_call.total, row.cycles.between_calls.total
-    return [*cells, ("window", *_counts(*sums, row.window_cycles))]
+    return [*cells, ("window", *_cycle_cells(*sums, row.window_cycles))]
 
 
-def _counts(inside: int, between: int, window: int) -> tuple[str, str, str, str]:
+def _cycle_cells(inside: int, between: int, window: int) -> tuple[str, str, str, str]:
     return f"{inside:,}", f"{between:,}", f"{inside + between:,}", share_text((inside + between) / window)
 
 
 def units_text(analysis: TilesAnalysis) -> str:
-    """How many trace units of each kind."""
+    """Count the trace units of each kind, and say where a single one is."""
     units = [row.unit for row in analysis.tiles]
     names = {"core": "core", "mem": "memory module", "memtile": "memory tile", "shim": "interface tile"}
-    return ", ".join(counted_text(units.count(unit), name) for unit, name in names.items() if unit in units)
+    counts = ", ".join(counted_text(units.count(unit), name) for unit, name in names.items() if unit in units)
+    if len({row.tile for row in analysis.tiles}) > 1:
+        return f"{counts}; tiles are named ROW,COLUMN"
+    row = next(iter(analysis.tiles), None)
+    return counts if row is None or row.column is None else f"{counts} (column {row.column}, row {row.row})"
 
 
-def _places(messages: Sequence[Message]) -> str:
+def _place_of_all(messages: Sequence[Message]) -> str:
     places = [one.place or "" for one in messages]
     first = places[0]
     if len(messages) == 1:
@@ -341,10 +355,14 @@ def _no_answer(analysis: TilesAnalysis) -> str:
 
 
 def without_calls(cores: Sequence[TileRow]) -> tuple[str, str, str]:
-    """That cores have no calls, or that these are not known; what says so; and what to do.
+    """Say why cores have no calls, or why these are not known; what shows it; and what to do.
 
-    The marks of calls have no slot, have no name, did not occur, or do not pair.
+    The trace has no times; or the marks of calls have no slot, have no name, did not occur, or do not pair.
     """
+    modes = {row.mode for row in cores}
+    if TraceMode.EVENT_TIME not in modes:
+        why = f"traced in {' and '.join(sorted(mode.value.upper() for mode in modes))} mode"
+        return "no times in the trace", why, "trace in EVENT_TIME mode for cycles, stalls and rates"
     events = [{slot.event: slot.spans for slot in row.slots} for row in cores]
     lacking = [event for event in (START, END) if any(event not in own for own in events)]
     names = {name for own in events for name in own}

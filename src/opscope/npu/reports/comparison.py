@@ -46,7 +46,7 @@ def tiles_comparison_document(comparison: TilesComparison) -> Document:
         heading=title,
         answer=comparison_sentence(comparison),
         blocks=[
-            Figures(list(_tiles(comparison)), facts(_sides(comparison))),
+            Figures(list(_headline_figures(comparison)), facts(_side_facts(comparison))),
             figures_table(figures),
             *(Sentence(line, Tone.DIM) for line in _stalls_line(comparison.stall_cycles)),
             Messages([note(one) for one in comparison.notes]),
@@ -55,22 +55,21 @@ def tiles_comparison_document(comparison: TilesComparison) -> Document:
     )
 
 
-def _sides(comparison: TilesComparison) -> Iterator[tuple[str, str]]:
-    for name, side, value in _both(comparison, comparison.overall):
+def _side_facts(comparison: TilesComparison) -> Iterator[tuple[str, str]]:
+    for name, side, value in _both_sides(comparison, comparison.overall):
         yield name, f"{value_text(value, 'cycles')} cycles  {side.label}, {counted_text(side.traces, 'trace')}"
 
 
-def _tiles(comparison: TilesComparison) -> Iterator[HeadlineFigure]:
-    """The candidate, the baseline and the ratio, as on the page of any comparison."""
+def _headline_figures(comparison: TilesComparison) -> Iterator[HeadlineFigure]:
     change = comparison.overall
-    for name, side, value in reversed(_both(comparison, change)):
+    for name, side, value in reversed(_both_sides(comparison, change)):
         traces = counted_text(side.traces, "trace")
         yield HeadlineFigure(name, f"{value_text(value, 'cycles')} cycles", f"{change.name}; {side.label}, {traces}")
     interval = interval_text(change.ci95, ratio_text) if change.ci95 else "no interval"
-    yield HeadlineFigure("speedup", _ratio(change), interval)
+    yield HeadlineFigure("speedup", _ratio_text(change), interval)
 
 
-def _ratio(figure: FigureChange) -> str:
+def _ratio_text(figure: FigureChange) -> str:
     return "unknown" if figure.ratio is None else ratio_text(figure.ratio)
 
 
@@ -81,8 +80,9 @@ def figures_table(figures: Iterable[FigureChange]) -> TableBlock:
     return table(cells, *(column(head, formats[at], itemgetter(at)) for at, head in enumerate(HEAD)))
 
 
-def _both(found: TilesComparison | TilesEvidence, figure: FigureChange) -> list[tuple[str, TilesSide, float | None]]:
-    """Name, side and figure of the baseline and the candidate."""
+def _both_sides(
+    found: TilesComparison | TilesEvidence, figure: FigureChange
+) -> list[tuple[str, TilesSide, float | None]]:
     return [("baseline", found.baseline, figure.baseline), ("candidate", found.candidate, figure.candidate)]
 
 
@@ -97,7 +97,7 @@ def comparison_sentence(comparison: TilesComparison) -> str:
         words = f"{words}; minimum detectable change: {share_text(change.minimum_detectable)}"
     else:
         words = f"candidate {words}"
-    return f"speedup {_ratio(change)} {interval} by {change.name}: {words}"
+    return f"speedup {_ratio_text(change)} {interval} by {change.name}: {words}"
 
 
 def value_text(value: float | None, unit: str) -> str:
@@ -118,7 +118,7 @@ def shown_figures(comparison: TilesComparison) -> list[FigureChange]:
 def figure_cells(row: FigureChange) -> tuple[str, str, str, str, str, str]:
     """Change of shares in points, of stalls in cycles, else as a ratio."""
     values = value_text(row.baseline, row.unit), value_text(row.candidate, row.unit)
-    words = {"share": _points, "cycles": ratio_text, "MAC/cycle": ratio_text}.get(row.unit, _signed)
+    words = {"share": _points_text, "cycles": ratio_text, "MAC/cycle": ratio_text}.get(row.unit, _signed_text)
     differs = row.change if row.ratio is None else row.ratio
     change = "-" if differs is None else words(differs)
     interval = "" if row.ci95 is None else interval_text(row.ci95, words)
@@ -127,7 +127,6 @@ def figure_cells(row: FigureChange) -> tuple[str, str, str, str, str, str]:
 
 
 def _stalls_line(stalls: Sequence[FigureChange]) -> list[str]:
-    """What the stalls of a table count; empty where it has none in cycles."""
     counted = {
         PER_ITERATION: "Stall cycles per iteration, start to start; lower is better.",
         PER_CALL: "Stall cycles per multiplying call; lower is better.",
@@ -135,19 +134,19 @@ def _stalls_line(stalls: Sequence[FigureChange]) -> list[str]:
     return [counted[unit] for unit in dict.fromkeys(row.unit for row in stalls) if unit in counted]
 
 
-def _points(share: float) -> str:
+def _points_text(share: float) -> str:
     return f"{round(share * 100, 1) + 0.0:+.1f} pt"
 
 
-def _signed(cycles: float) -> str:
+def _signed_text(cycles: float) -> str:
     return f"{round(cycles) + 0:+,d}"
 
 
 def tiles_text(decision: Decision[TilesEvidence]) -> GateText:
-    """What a decision over AI Engine traces says; there is no time in it, since cycles are none."""
+    """Say a decision over AI Engine traces; there is no time in it, since cycles are none."""
     evidence, first = decision.evidence, decision.criteria[0]
     figures = f"{measured_text(first)} by {first.name}"
-    both = _both(evidence, evidence.figure)
+    both = _both_sides(evidence, evidence.figure)
     rows = [(name, side.path, value_text(value, "cycles"), str(side.traces)) for name, side, value in both]
     return GateText(
         answer=slowdown_answer(decision, "the candidate"),

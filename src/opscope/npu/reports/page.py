@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from opscope.core.grouping import grouped
 from opscope.core.parts import part
 from opscope.core.units import counted_text, rate_text, share_text
 from opscope.npu.analysis.cycles import EVENTS
@@ -21,15 +20,14 @@ from opscope.npu.reports.answer import (
     answer,
     array_sentence,
     busyness,
+    by_saving,
     category_cells,
     clock_text,
     iteration_lines,
-    measured_text,
     range_text,
     share,
     shown_core,
     stalled_share,
-    told,
     units_text,
     verdict_text,
 )
@@ -38,12 +36,14 @@ from opscope.reports.document.blocks import (
     Beside,
     Block,
     Bullets,
+    CellMap,
     Closing,
     Details,
     Document,
     Figures,
     Format,
     HeadlineFigure,
+    MapCell,
     Messages,
     Section,
     Sentence,
@@ -63,7 +63,6 @@ if TYPE_CHECKING:
     from opscope.npu.analysis.array import ArrayView
     from opscope.npu.analysis.bound import TileBound
     from opscope.npu.analysis.kinds import KindRow
-    from opscope.npu.analysis.prediction import Prediction
     from opscope.npu.analysis.specification import RunSpecification
     from opscope.npu.analysis.tiles import Examined
     from opscope.npu.analysis.tiles_result import TileRow, TilesAnalysis
@@ -93,10 +92,10 @@ def call_sequences(core: TracedCore) -> list[CallSequence]:
     """The calls of a core in at most twenty stretches of about as many calls each."""
     calls = core.pairing.calls
     parts = np.array_split(np.arange(len(calls)), min(len(calls), MOST)) if len(calls) else []
-    return [_stretch(core, int(part[0]), int(part[-1])) for part in parts]
+    return [_call_sequence(core, int(part[0]), int(part[-1])) for part in parts]
 
 
-def _stretch(core: TracedCore, first: int, last: int) -> CallSequence:
+def _call_sequence(core: TracedCore, first: int, last: int) -> CallSequence:
     calls, part = core.pairing.calls, slice(first, last + 1)
     durations, counts = calls.durations[part], np.bincount(core.kinds.labels[part], minlength=len(core.kinds.kinds))
     named = zip(counts.tolist(), core.kinds.kinds, strict=True)
@@ -113,16 +112,30 @@ def _stretch(core: TracedCore, first: int, last: int) -> CallSequence:
     )
 
 
-def array_rows(rows: Sequence[TileRow]) -> tuple[list[int], list[tuple[int, list[str]]]]:
-    """The heat map as a table: columns, and for each row, the highest first, the share of each core.
+_SHADES = 5
+"""Strongest shade of a map's cell."""
 
-    Empty without a core.
+
+def array_map(rows: Sequence[TileRow]) -> CellMap:
+    """Draw the array as it lies, row 0 at the bottom: the share of its peak of each core, or of its cycles in calls.
+
+    The scale is from 0 to 1 for every trace, so that an array that is evenly slow looks slow.
     """
-    places = [tuple(int(part) for part in row.tile.split(",")) for row in rows]
-    shares = dict(zip(places, map(share_text, busyness(rows)[1]), strict=True))
-    columns = sorted({place[1] for place in places})
-    lines = sorted({place[0] for place in places}, reverse=True)
-    return columns, [(line, [shares.get((line, column), "") for column in columns]) for line in lines]
+    of_peak, values = busyness(rows)
+    shares = {tuple(map(int, row.tile.split(","))): value for row, value in zip(rows, values, strict=True)}
+    lines, columns = (sorted({tile[axis] for tile in shares}) for axis in (0, 1))
+    return CellMap(
+        label="Share of the peak" if of_peak else "Share of cycles in calls",
+        down="row",
+        across="column",
+        columns=[f"column {column}" for column in columns],
+        rows=[(f"row {line}", [_map_cell(shares.get((line, column))) for column in columns]) for line in lines[::-1]],
+    )
+
+
+def _map_cell(share: float | None) -> MapCell:
+    """Return a cell without text where no core was traced."""
+    return MapCell("") if share is None else MapCell(share_text(share), min(round(share * _SHADES), _SHADES))
 
 
 _MOST_ROWS = 200
@@ -143,7 +156,7 @@ def tiles_document(examined: Examined) -> Document:
     """Are the cores busy, what stalls them, how far are they from their peak; and what that rests on."""
     analysis = examined.analysis
     name = PurePath(analysis.trace.path).name
-    about = ", ".join(filter(None, (_device(analysis.given), units_text(analysis))))
+    about = ", ".join(filter(None, (_device_text(analysis.given), units_text(analysis))))
     headline, lines = answer(analysis)
     cut = [Sentence("Incomplete: part of the trace is missing; the rest is shown.", Tone.BAD)]
     return Document(
@@ -151,15 +164,15 @@ def tiles_document(examined: Examined) -> Document:
         heading=f"{name}: {about}",
         answer=headline,
         trust=[*map(Sentence, lines), *([] if analysis.trace.complete else cut)],
-        blocks=_first(examined),
+        blocks=_first_screen(examined),
         sections=[*(_of_calls(examined) if analysis.working else []), _traced_section(analysis)],
     )
 
 
-def _first(examined: Examined) -> list[Block]:
-    analysis, shown = examined.analysis, _shown(examined)
+def _first_screen(examined: Examined) -> list[Block]:
+    analysis, shown = examined.analysis, _shown_core(examined)
     rows = analysis.working
-    messages = told(analysis.findings)
+    messages = by_saving(analysis.findings)
     steps = Section("Recommendations", [Messages(messages, _FIRST) if messages else Sentence("No findings.")])
     if not rows:
         return [steps]
@@ -171,46 +184,47 @@ def _first(examined: Examined) -> list[Block]:
     ]
     blocks: list[Block] = [Section("Where the cycles go", cycles)]
     if len(rows) > 1:
-        drawn = picture("map", lambda: aie_pictures.array_map(rows), _map_note(rows))
-        blocks.append(Section("The array", [drawn]))
+        cells = part("the map of the array", lambda: array_map(rows), None)
+        note = Sentence(f"{cells.label}, by core position on the chip." if cells else "", Tone.DIM)
+        blocks.append(Section("The array", [*([cells] if cells else []), note]))
     elif shown:
-        blocks.append(Section(f"A few calls of tile {shown.tile.tile}", [_close(shown)]))
-    figures = part("the figures of the first screen", lambda: _figures(analysis), list[HeadlineFigure]())
+        blocks.append(Section(f"A few calls of tile {shown.tile.tile}", [_close_picture(shown)]))
+    figures = part("the figures of the first screen", lambda: _headline_figures(analysis), list[HeadlineFigure]())
     return [Figures(figures), Beside(blocks, [steps])]
 
 
-def _close(core: TracedCore) -> Picture:
+def _close_picture(core: TracedCore) -> Picture:
     return picture("close", lambda: aie_pictures.close_timeline(core))
 
 
 def _of_calls(examined: Examined) -> Iterator[Section]:
-    analysis, shown = examined.analysis, _shown(examined)
+    analysis, shown = examined.analysis, _shown_core(examined)
     rows = analysis.working
     if shown:
-        yield _timeline(examined, shown)
-        yield _calls(examined, shown)
-    yield _rates(analysis)
-    yield _iterations(rows)
+        yield _timeline_section(examined, shown)
+        yield _calls_section(examined, shown)
+    yield _rates_section(analysis)
+    yield _iterations_section(rows)
     if analysis.array and len(rows) > 1:
-        yield _together(analysis.array)
+        yield _array_section(analysis.array)
 
 
-def _timeline(examined: Examined, shown: TracedCore) -> Section:
+def _timeline_section(examined: Examined, shown: TracedCore) -> Section:
     cores, array = [core for core in examined.cores if len(core.pairing.calls)], examined.analysis.array
     shifts = {shift.tile: shift.cycles for shift in array.alignment.shifts} if array else {}
-    close = [Section(f"A few calls of tile {shown.tile.tile}", [_close(shown)])] if len(cores) > 1 else []
-    timers = f"Cycles of the tiles' own timers, which start with their traces{_aligned(examined.analysis)}."
+    close = [Section(f"A few calls of tile {shown.tile.tile}", [_close_picture(shown)])] if len(cores) > 1 else []
+    timers = f"Cycles of the tiles' own timers, which start with their traces{_alignment_text(examined.analysis)}."
     timed = f"{timers} Darker colours: a larger part of the interval is active."
     stretches = part("the calls over time", lambda: call_sequences(shown), list[CallSequence]())
     blocks = [
         *close,
         picture("whole", lambda: aie_pictures.whole_timeline(cores, shifts), timed),
-        Details(f"Tile {shown.tile.tile} over time", [_stretches(stretches)]),
+        Details(f"Tile {shown.tile.tile} over time", [_sequences_table(stretches)]),
     ]
     return Section("Timeline", blocks, "when", "Timeline")
 
 
-def _stretches(rows: Sequence[CallSequence]) -> TableBlock:
+def _sequences_table(rows: Sequence[CallSequence]) -> TableBlock:
     return table(
         rows,
         column("calls", Format.TEXT, lambda one: f"{one.first} to {one.last}"),
@@ -223,7 +237,7 @@ def _stretches(rows: Sequence[CallSequence]) -> TableBlock:
     )
 
 
-def _calls(examined: Examined, shown: TracedCore) -> Section:
+def _calls_section(examined: Examined, shown: TracedCore) -> Section:
     rows = examined.analysis.working
     many = [] if len(rows) <= aie_pictures.FEW else [picture("all_cycles", lambda: aie_pictures.cycle_bars(rows))]
     within = _OF_SHARES if len(rows) > 1 else ""
@@ -232,9 +246,7 @@ def _calls(examined: Examined, shown: TracedCore) -> Section:
         Section(f"Duration of each call of tile {shown.tile.tile}", [drawn]),
         kinds_table(rows),
         Sentence("Cycles from INSTR_EVENT_0 to INSTR_EVENT_1. No call is excluded as an outlier.", Tone.DIM),
-        Section(
-            "Cycles by what the core did", [*many, *_map_table(rows), cycles_table(rows), Sentence(within, Tone.DIM)]
-        ),
+        Section("Cycles by what the core did", [*many, cycles_table(rows), Sentence(within, Tone.DIM)]),
     ]
     return Section("Calls", blocks, "calls", "Calls")
 
@@ -242,18 +254,8 @@ def _calls(examined: Examined, shown: TracedCore) -> Section:
 _OF_SHARES = "Shares of the window from the first call's start to the last call's end. Untraced events count as other."
 
 
-def _map_table(rows: Sequence[TileRow]) -> list[Block]:
-    """The heat map as a table, which pages have as a picture."""
-    if len(rows) == 1:
-        return []
-    no_map: tuple[list[int], list[tuple[int, list[str]]]] = [], []
-    columns, lines = part("the map of the array", lambda: array_rows(rows), no_map)
-    heads = ["", *(f"column {number}" for number in columns)]
-    return [Details(f"{_map_note(rows)} as a table", [words_table(heads, ([f"row {n}", *own] for n, own in lines))])]
-
-
 def cycles_table(rows: Sequence[TileRow]) -> TableBlock:
-    """Where the cycles went; of one core in calls and between them, of several by category."""
+    """Tabulate where the cycles went: of one core in calls and between them, of several by category."""
     if len(rows) == 1:
         heads = ("cycles", "in calls", "between calls", "together", "share")
         return words_table(heads, category_cells(rows[0]))
@@ -266,7 +268,7 @@ def cycles_table(rows: Sequence[TileRow]) -> TableBlock:
             column(name.removesuffix("_stall"), Format.SHARE, partial(_share_of, name), absent="-")
             for name in CATEGORY_NAMES
         ),
-        closing=_more(rows, _MOST_ROWS),
+        closing=_more_rows(rows, _MOST_ROWS),
         sortable=True,
     )
 
@@ -310,16 +312,16 @@ def rates_table(rows: Sequence[TileRow], most: int | None = None) -> TableBlock:
         column("call", Format.COUNT, lambda row: row.bound.call_cycles if row.bound else None, wide=True),
         column("bound by", Format.TEXT, lambda row: verdict_text(row.bound) if row.bound else NOT_KNOWN),
         column("coverage", Format.SHARE, lambda row: row.coverage, absent=NOT_KNOWN, wide=True),
-        closing=_more(rows, most or len(rows)),
+        closing=_more_rows(rows, most or len(rows)),
         sortable=True,
     )
 
 
-def _more(rows: Sequence[TileRow], most: int) -> list[Closing]:
+def _more_rows(rows: Sequence[TileRow], most: int) -> list[Closing]:
     return [Closing(f"{len(rows) - most} more", {})] if len(rows) > most else []
 
 
-def _rates(analysis: TilesAnalysis) -> Section:
+def _rates_section(analysis: TilesAnalysis) -> Section:
     rows, shown = analysis.working, shown_core(analysis)
     without = [row for row in rows if row.rate_reason]
     more = f" and {len(without) - 1} more" if len(without) > 1 else ""
@@ -331,9 +333,7 @@ def _rates(analysis: TilesAnalysis) -> Section:
         Sentence(_OF_RATES, Tone.DIM),
     ]
     if shown.bound and shown.bound.ports:
-        blocks.append(Section(f"Streams of tile {shown.tile}", [_ports(shown.bound)]))
-    if analysis.prediction:
-        blocks.append(Section("Predicted against measured", prediction_blocks(analysis.prediction)))
+        blocks.append(Section(f"Streams of tile {shown.tile}", [_ports_table(shown.bound)]))
     drawn = picture("roofline", lambda: aie_pictures.roofline_of(rows), _OF_ROOFLINE)
     blocks.append(Section("Roofline", [drawn]))
     return Section("Rates and bottleneck", blocks, "rates", "Rates")
@@ -349,7 +349,7 @@ _OF_ROOFLINE = (
 )
 
 
-def _ports(bound: TileBound) -> TableBlock:
+def _ports_table(bound: TileBound) -> TableBlock:
     return table(
         bound.ports,
         column("port", Format.NAME, lambda port: port.name),
@@ -364,24 +364,7 @@ def _ports(bound: TileBound) -> TableBlock:
     )
 
 
-def prediction_blocks(prediction: Prediction) -> list[Block]:
-    """Numbers of a cost model; what nothing is compared with says why below."""
-    silent = grouped([row for row in prediction.rows if row.measured is None], lambda row: row.note)
-    names = [f"{', '.join(row.quantity.replace('_', ' ') for row in rows)}: {note}" for note, rows in silent.items()]
-    rows = table(
-        prediction.rows,
-        column("cost model figure", Format.TEXT, lambda row: row.quantity.replace("_", " ")),
-        column("predicted", Format.COUNT, lambda row: row.predicted),
-        column("measured", Format.FIGURE, measured_text),
-        column("error", Format.FIGURE, lambda row: "" if row.error is None else f"{row.error * 100:+.2f} %"),
-        column("measurements", Format.COUNT, lambda row: row.n, wide=True),
-        column("what was measured", Format.TEXT, lambda row: "" if row.measured is None else row.note, wide=True),
-    )
-    told_of = f"Cost model, per {prediction.of}; an error above 0 means the prediction is too long."
-    return [rows, Sentence(told_of, Tone.DIM), Bullets(names)]
-
-
-def _iterations(rows: Sequence[TileRow]) -> Section:
+def _iterations_section(rows: Sequence[TileRow]) -> Section:
     reasons = part("the sentences on iterations", lambda: iteration_lines(rows), list[str]())
     listed = table(
         [(row, one) for row in rows for one in row.iterations[:_MOST_ROWS]],
@@ -398,7 +381,7 @@ def _iterations(rows: Sequence[TileRow]) -> Section:
     return Section("Iterations", [listed, Bullets(reasons)], "iterations", "Iterations")
 
 
-def _together(array: ArrayView) -> Section:
+def _array_section(array: ArrayView) -> Section:
     tiles = table(
         array.tiles,
         column("tile", Format.TEXT, lambda one: one.tile),
@@ -420,12 +403,12 @@ def _together(array: ArrayView) -> Section:
         column("MAC per cycle, all cores", Format.RATE, lambda one: one.mac_per_cycle, absent=NOT_KNOWN),
         sortable=True,
     )
-    why = f"{_capital(array.alignment.reason)}. {_capital(array.reason)}."
-    blocks = [Sentence(f"{_capital(array_sentence(array))}."), tiles, each, Sentence(why, Tone.DIM)]
+    why = f"{_capitalise_first(array.alignment.reason)}. {_capitalise_first(array.reason)}."
+    blocks = [Sentence(f"{_capitalise_first(array_sentence(array))}."), tiles, each, Sentence(why, Tone.DIM)]
     return Section("All cores together", blocks, "array", "Array")
 
 
-def _capital(text: str) -> str:
+def _capitalise_first(text: str) -> str:
     return text[:1].upper() + text[1:]
 
 
@@ -457,13 +440,28 @@ def _traced_section(analysis: TilesAnalysis) -> Section:
     how = "Estimated from the commands per event; the buffer keeps the oldest."
     whole = "whole" if trace.complete else "cut off"
     file = f"{trace.path} ({trace.format}), {counted_text(trace.events, 'event', ',')}, {whole}, sha256 {trace.sha256}"
-    blocks: list[Block] = [slots]
+    addresses = addresses_table(tiles)
+    blocks: list[Block] = [slots, *([addresses] if addresses.rows else [])]
     if steps.rows:
         blocks.append(Section("Events to drop from the trace", [steps, Sentence(how, Tone.DIM)]))
-    return Section("What was traced", [*blocks, facts([("file", file), *_given(analysis.given)])], "trace", "Trace")
+    return Section(
+        "What was traced", [*blocks, facts([("file", file), *_given_facts(analysis.given)])], "trace", "Trace"
+    )
 
 
-def _shown(examined: Examined) -> TracedCore | None:
+def addresses_table(rows: Sequence[TileRow]) -> TableBlock:
+    """Program addresses of events, of the units that recorded these."""
+    return table(
+        [(row, slot, address) for row in rows for slot in row.slots for address in slot.addresses],
+        column("tile", Format.TEXT, lambda triple: triple[0].tile),
+        column("event", Format.NAME, lambda triple: triple[1].event),
+        column("address", Format.TEXT, lambda triple: f"{triple[2].address:#x}"),
+        column("times", Format.COUNT, lambda triple: triple[2].times),
+        sortable=True,
+    )
+
+
+def _shown_core(examined: Examined) -> TracedCore | None:
     """The core that stands for all; None without calls."""
     if not examined.analysis.working:
         return None
@@ -471,8 +469,7 @@ def _shown(examined: Examined) -> TracedCore | None:
     return next((core for core in examined.cores if len(core.pairing.calls) and core.tile.tile == name), None)
 
 
-def _aligned(analysis: TilesAnalysis) -> str:
-    """What the times of a picture of all cores count from."""
+def _alignment_text(analysis: TilesAnalysis) -> str:
     if analysis.array is None or len(analysis.working) == 1:
         return ""
     alignment = analysis.array.alignment
@@ -481,15 +478,14 @@ def _aligned(analysis: TilesAnalysis) -> str:
     return "; the chart of all cores shifts them by the tiles' timers" if alignment.by == "timer" else ""
 
 
-def _figures(analysis: TilesAnalysis) -> list[HeadlineFigure]:
-    """Busy, stalled, achieved, paced, seen."""
+def _headline_figures(analysis: TilesAnalysis) -> list[HeadlineFigure]:
     rows = analysis.working
     of_all = "of the cycles" if len(rows) == 1 else f"of the cycles of {counted_text(len(rows), 'core')}"
     stalled = f"; {share_text(stalled_share(rows))} of these stalled" if stalled_share(rows) >= STALLED else ""
     worst = max(STALLS, key=lambda name: share(rows, name))
     figures = [
         HeadlineFigure("in kernel calls", share_text(analysis.in_call_share), f"{of_all}{stalled}"),
-        HeadlineFigure("vector instructions", *_traced(rows, "vector")),
+        HeadlineFigure("vector instructions", *_traced_share(rows, "vector")),
         HeadlineFigure(CATEGORY_NAMES[worst], share_text(share(rows, worst)), "the largest traced stall"),
     ]
     row = shown_core(analysis)
@@ -516,20 +512,19 @@ def _in_seconds(analysis: TilesAnalysis) -> list[HeadlineFigure]:
     return [HeadlineFigure("GMAC/s", rate_text(value), f"a core, {clock_text(gmac_range)}")]
 
 
-def _traced(rows: Sequence[TileRow], category: str) -> tuple[str, str]:
+def _traced_share(rows: Sequence[TileRow], category: str) -> tuple[str, str]:
     if any(EVENTS[category] in row.not_traced for row in rows):
         return NOT_KNOWN, f"{EVENTS[category]} was not traced"
     return share_text(share(rows, category)), "of the cycles"
 
 
-def _device(given: RunSpecification) -> str:
+def _device_text(given: RunSpecification) -> str:
     if given.device is None:
         return ""
     return f"{given.device.name} ({given.device.architecture}){f', {given.dtype}' if given.dtype else ''}"
 
 
-def _given(given: RunSpecification) -> list[tuple[str, str]]:
-    """What the user said, in words."""
+def _given_facts(given: RunSpecification) -> list[tuple[str, str]]:
     tiling = given.tiling
     found = []
     if tiling is not None:
@@ -537,12 +532,12 @@ def _given(given: RunSpecification) -> list[tuple[str, str]]:
         found.append(("matrix product", whole))
         found.append(("one call", f"m {tiling.m}, k {tiling.k}, n {tiling.n}: {tiling.macs_per_call:,} MAC"))
         found.append(("compute cores", f"{tiling.rows} x {tiling.columns}"))
-    found.append(("architecture", _device(given) or "not given"))
-    found.append(("clock", _clock(given)))
+    found.append(("architecture", _device_text(given) or "not given"))
+    found.append(("clock", _clock_fact(given)))
     return found
 
 
-def _clock(given: RunSpecification) -> str:
+def _clock_fact(given: RunSpecification) -> str:
     assumed = given.assumed_clock
     if given.clock_mhz:
         return f"{given.clock_mhz:g} MHz"
@@ -550,8 +545,3 @@ def _clock(given: RunSpecification) -> str:
         return "not given"
     span = f"{assumed.low_mhz:g} to {assumed.high_mhz:g} MHz"
     return f"not given; assumed {assumed.mhz:g} MHz of {span}: {assumed.source}"
-
-
-def _map_note(rows: Sequence[TileRow]) -> str:
-    of = "Share of the peak" if busyness(rows)[0] else "Share of cycles in calls"
-    return f"{of}, by core position on the chip."

@@ -12,9 +12,9 @@ import altair as alt
 import msgspec
 import numpy as np
 
-from opscope.core.units import counted_text, rate_text, share_text
+from opscope.core.units import counted_text
 from opscope.npu.analysis.cycles import EVENTS, cover
-from opscope.npu.reports.answer import CATEGORY_NAMES, busyness
+from opscope.npu.reports.answer import CATEGORY_NAMES
 from opscope.reports.document.text import plain
 from opscope.reports.pictures.bars import INK, Bar, BarSegment, bars, beside, lettering, svg
 from opscope.reports.pictures.pictures import drawn, rows_of
@@ -46,20 +46,7 @@ KIND_COLOURS = ("#4c78a8", "#f58518", "#54a69f", "#b279a2", "#e45756", "#9d9d9d"
 _BINS = 1000
 _LEVELS = 4
 _LANE = 18
-_CELL_HEIGHT = 46
-_FAINTEST, _STRONGEST = 0.06, 0.9
-_FEWEST_COLUMNS = 4
 _SHORT = 9
-
-
-class Cell(NamedTuple):
-    """A tile of the array: its place, its value from 0 to 1, and the texts in and behind it."""
-
-    row: int
-    column: int
-    value: float | None
-    text: str
-    title: str
 
 
 class Lane(NamedTuple):
@@ -71,55 +58,16 @@ class Lane(NamedTuple):
     end: Ints
 
 
-def heat_map(cells: Sequence[Cell], title: str) -> str:
-    """The array as it lies on the chip: row 0 at the bottom, columns from left to right; the stronger the nearer to 1.
-
-    The scale is the same for every trace, so that an array that is evenly slow looks slow.
-    """
-    rows = sorted({cell.row for cell in cells}, reverse=True)
-    columns = list(range(min(cell.column for cell in cells), max(cell.column for cell in cells) + 1))
-    width = 100 / max(len(columns), _FEWEST_COLUMNS)
-    bottom = len(rows) * _CELL_HEIGHT + 14
-    inside = [lettering((place + 0.5) * width, bottom, str(column), "middle") for place, column in enumerate(columns)]
-    for cell in cells:
-        left = columns.index(cell.column) * width
-        inside.append(_tile_cell(cell, left, rows.index(cell.row) * _CELL_HEIGHT, width))
-    names = [*(f"row {row}" for row in rows), "column"]
-    return beside("map", names, svg("map", title, bottom + 6, inside))
-
-
-def map_legend(full: str) -> str:
-    """The colours of a heat map from 0 to 100 %, as a line of markup."""
-    steps = [0.0, 0.25, 0.5, 0.75, 1.0]
-    names = [*(f"{step * 100:.0f} %" for step in steps[:-1]), f"100 % {full}"]
-    opacities = (f' fill-opacity="{_strength(step):.3f}"' for step in steps)
-    return _chips((name, COLOURS["vector"], opacity) for name, opacity in zip(names, opacities, strict=True))
-
-
-def _strength(value: float | None) -> float:
-    """Opacity of a value from 0 to 1."""
-    return 0.0 if value is None else _FAINTEST + (_STRONGEST - _FAINTEST) * min(max(value, 0.0), 1.0)
-
-
-def _tile_cell(cell: Cell, left: float, top: int, width: float) -> str:
-    box = (
-        f'<rect x="{left + 0.15:.3f}%" y="{top + 1}" width="{width - 0.3:.3f}%" height="{_CELL_HEIGHT - 2}" '
-        f'fill="{COLOURS["vector"]}" fill-opacity="{_strength(cell.value):.3f}" stroke="{INK}" stroke-opacity="0.4">'
-        f"<title>{escape(cell.title)}</title></rect>"
-    )
-    return box + lettering(left + width / 2, top + 27, cell.text, "middle", colour="currentColor")
-
-
 def timeline(lanes: Sequence[Lane], span: tuple[int, int], title: str) -> str:
     """Lanes over cycles from ``span[0]`` to ``span[1]``; the stronger the colour, the more of a stretch is active."""
     height = len(lanes) * (_LANE + 3)
-    inside = [part for place, lane in enumerate(lanes) for part in _lane(place * (_LANE + 3), lane, span)]
-    inside += _axis(span, height)
+    inside = [part for place, lane in enumerate(lanes) for part in _draw_lane(place * (_LANE + 3), lane, span)]
+    inside += _draw_axis(span, height)
     names = [*(lane.label for lane in lanes), "cycle"]
     return beside("timeline", names, svg("timeline", title, height + 20, inside))
 
 
-def _lane(top: int, lane: Lane, span: tuple[int, int]) -> Iterator[str]:
+def _draw_lane(top: int, lane: Lane, span: tuple[int, int]) -> Iterator[str]:
     levels = np.ceil(covered(lane.start, lane.end, span, _BINS) * _LEVELS).astype(np.int64)
     edges = np.flatnonzero(np.concatenate([[True], levels[1:] != levels[:-1], [True]]))
     scale = 100 / _BINS
@@ -132,7 +80,7 @@ def _lane(top: int, lane: Lane, span: tuple[int, int]) -> Iterator[str]:
             )
 
 
-def _axis(span: tuple[int, int], top: int) -> Iterator[str]:
+def _draw_axis(span: tuple[int, int], top: int) -> Iterator[str]:
     """Five cycles under the lanes; a narrow screen shows three of them, or both ends where they are long."""
     for part in range(5):
         text = f"{span[0] + (span[1] - span[0]) * part // 4:,}"
@@ -155,15 +103,10 @@ def covered(start: Ints, end: Ints, span: tuple[int, int], bins: int) -> NDArray
 
 def legend(names: Iterable[tuple[str, str]]) -> str:
     """Colours with their names, as a line of markup."""
-    return _chips((name, colour, "") for name, colour in names)
-
-
-def _chips(names: Iterable[tuple[str, str, str]]) -> str:
-    """Names with their colours, and what is to be said of these."""
     chips = (
         f'<span><svg class="key" width="11" height="11" aria-hidden="true"><rect width="11" height="11" '
-        f'fill="{colour}"{opacity}/></svg> {escape(name)}</span>'
-        for name, colour, opacity in names
+        f'fill="{colour}"/></svg> {escape(name)}</span>'
+        for name, colour in names
     )
     return f'<div class="legend">{"".join(chips)}</div>'
 
@@ -180,11 +123,11 @@ _PLAIN = "#7f8fa6"
 
 
 def cycle_bars(rows: Sequence[TileRow]) -> str:
-    """Where the cycles of each core went: in calls, then, pale, between them."""
-    return bars([Bar(row.tile, _segments(row)) for row in rows[:MOST_BARS]], "Cycles of each core by activity")
+    """Draw the cycles of each core: in calls, then, pale, between them."""
+    return bars([Bar(row.tile, _bar_segments(row)) for row in rows[:MOST_BARS]], "Cycles of each core by activity")
 
 
-def _segments(row: TileRow) -> list[BarSegment]:
+def _bar_segments(row: TileRow) -> list[BarSegment]:
     segments = []
     for where, split, pale in (
         ("in calls", row.cycles.in_call, False),
@@ -197,29 +140,12 @@ def _segments(row: TileRow) -> list[BarSegment]:
 
 
 def summed_bar(rows: Sequence[TileRow]) -> str:
-    """The same for all cores together, in one bar."""
+    """Draw the cycles of all cores together in one bar."""
     window = sum(row.window_cycles for row in rows)
-    parts = [[segment.share * row.window_cycles for segment in _segments(row)] for row in rows]
+    parts = [[segment.share * row.window_cycles for segment in _bar_segments(row)] for row in rows]
     shares = [sum(column) / window for column in zip(*parts, strict=True)]
-    merged = [segment._replace(share=share) for segment, share in zip(_segments(rows[0]), shares, strict=True)]
+    merged = [segment._replace(share=share) for segment, share in zip(_bar_segments(rows[0]), shares, strict=True)]
     return bars([Bar(counted_text(len(rows), "core"), merged)], "Cycles of all cores by activity")
-
-
-def array_map(rows: Sequence[TileRow]) -> str | None:
-    """Utilisation of each core where it lies, or how much of it is in calls; None for a single core."""
-    if len(rows) < 2:  # noqa: PLR2004 - one tile is not an array
-        return None
-    of_peak, values = busyness(rows)
-    picture = heat_map(list(map(_cell, rows, values)), "Utilisation of the cores of the array")
-    return picture + map_legend("of the peak" if of_peak else "of the cycles in calls")
-
-
-def _cell(row: TileRow, value: float) -> Cell:
-    place = [int(part) for part in row.tile.split(",")]
-    inside = row.cycles.in_call.total / row.window_cycles
-    rate = "" if row.mac_per_cycle is None else f", {rate_text(row.mac_per_cycle)} MAC per cycle"
-    title = f"tile {row.tile}: {share_text(inside)} in calls{rate}"
-    return Cell(place[0], place[1], value, f"{value * 100:.0f} %", title)
 
 
 def whole_timeline(cores: Sequence[TracedCore], shifts: Mapping[str, int]) -> str:
@@ -278,7 +204,6 @@ def kind_colour(number: int) -> str:
 
 
 def _slot_lanes(core: TracedCore) -> list[Lane]:
-    """What is active besides calls; marks of calls are not drawn again."""
     labels, lanes = {port.name: port.label for port in core.ports}, []
     for slot in core.tile.slots:
         if len(slot.spans.start) and not slot.name.startswith("INSTR_EVENT_"):
@@ -294,7 +219,7 @@ def call_durations(core: TracedCore) -> str | None:
     calls = core.pairing.calls
     if not len(calls):
         return None
-    rows = [row for number in range(len(core.kinds.kinds)) for row in _points(core, number)]
+    rows = [row for number in range(len(core.kinds.kinds)) for row in _duration_points(core, number)]
     names = [kind.kind for kind in core.kinds.kinds]
     scale = alt.Scale(domain=names, range=[kind_colour(number) for number in range(len(names))])
     colour = alt.Color("kind:N", scale=scale, title=None, legend=alt.Legend(orient="top"))
@@ -305,7 +230,7 @@ def call_durations(core: TracedCore) -> str | None:
     return drawn(alt.layer(ranges, dots).properties(width=_WIDTH, height=_HEIGHT))
 
 
-def _points(core: TracedCore, number: int) -> Rows:
+def _duration_points(core: TracedCore, number: int) -> Rows:
     name = plain(core.kinds.kinds[number].kind, 30)
     where = np.flatnonzero(core.kinds.labels == number)
     durations = core.pairing.calls.durations[where]
@@ -324,11 +249,11 @@ def _points(core: TracedCore, number: int) -> Rows:
 
 def roofline_of(rows: Sequence[TileRow]) -> str | None:
     """Cores under the peak and what their streams feed, on logarithmic scales; None where that is not known."""
-    points = [point for row in rows for point in _achieved(row)]
+    points = [point for row in rows for point in _achieved_points(row)]
     shown = next((row.roofline for row in rows if row.roofline and row.roofline.ceilings), None)
     if not points or shown is None:
         return None
-    lines, names = _ceilings(shown, [point["intensity"] for point in points])
+    lines, names = _ceiling_lines(shown, [point["intensity"] for point in points])
     log = alt.Scale(type="log", nice=False, padding=18)
     x = alt.X("intensity:Q", scale=log, title="MAC per stream byte")
     y = alt.Y("rate:Q", scale=log, title="MAC per cycle")
@@ -347,8 +272,7 @@ def roofline_of(rows: Sequence[TileRow]) -> str | None:
 _ACHIEVED = ("in the median period", "in the whole window")
 
 
-def _achieved(row: TileRow) -> Rows:
-    """What a core reached, above the stream that allows least."""
+def _achieved_points(row: TileRow) -> Rows:
     roofline = row.roofline
     if roofline is None:
         return []
@@ -359,7 +283,7 @@ def _achieved(row: TileRow) -> Rows:
     return [{"intensity": lowest.mac_per_byte, "rate": value, "what": what} for what, value in values if value]
 
 
-def _ceilings(roofline: TileRoofline, around: Sequence[float]) -> tuple[Rows, Rows]:
+def _ceiling_lines(roofline: TileRoofline, around: Sequence[float]) -> tuple[Rows, Rows]:
     """The peak and the rise of one stream as lines; the place of each operand's stream on it."""
     streams = [(c.name, c.mac_per_byte, c.mac_per_cycle) for c in roofline.ceilings if c.mac_per_byte]
     peak = next((c.mac_per_cycle for c in roofline.ceilings if not c.mac_per_byte), None)

@@ -118,14 +118,14 @@ def published_files(examined: Examined, run: Index) -> dict[str, bytes]:
     """Name and content of each file."""
     reports = [published_core(core, row, run) for core, row in zip(examined.cores, examined.rows, strict=True)]
     names = distinct(report.tile_name for report in reports)
-    files = {f"{name}.json": _json(report) for name, report in zip(names, reports, strict=True)}
+    files = {f"{name}.json": _json_bytes(report) for name, report in zip(names, reports, strict=True)}
     details = details_markdown(reports, run)
     if details:
         files["details.md"] = details.encode()
     own = [report.mismatch_note for report in reports if report.mismatch_note]
     at = f"{run.output_dir}/details.md" if details else None
-    files["index.json"] = _json(msgspec.structs.replace(run, notes=[*own, *run.notes], details_md=at))
-    files["aggregate_perf.json"] = _json(aggregate(reports, run))
+    files["index.json"] = _json_bytes(msgspec.structs.replace(run, notes=[*own, *run.notes], details_md=at))
+    files["aggregate_perf.json"] = _json_bytes(aggregate(reports, run))
     return files
 
 
@@ -135,20 +135,20 @@ def files_without_calls(tiles: Iterable[TileTrace], run: Index) -> dict[str, byt
         PublishedCore(
             pid=tile.pid,
             tile_name=f"tile{tile.tile}",
-            expected_total_iterations=_expected(run),
+            expected_total_iterations=_expected_iterations(run),
             mismatch_note=f"No iterations: {_NO_EVENTS}.",
         )
         for tile in tiles
         if tile.unit is Unit.CORE
     ]
     files = {
-        f"{name}.json": _json(core) for name, core in zip(distinct(c.tile_name for c in cores), cores, strict=True)
+        f"{name}.json": _json_bytes(core)
+        for name, core in zip(distinct(c.tile_name for c in cores), cores, strict=True)
     }
-    return {**files, "index.json": _json(run), "aggregate_perf.json": _json(aggregate(cores, run))}
+    return {**files, "index.json": _json_bytes(run), "aggregate_perf.json": _json_bytes(aggregate(cores, run))}
 
 
-def _expected(run: Index) -> int | None:
-    """How many iterations ran, where that was said."""
+def _expected_iterations(run: Index) -> int | None:
     return None if run.warmup is None or run.iterations is None else run.warmup + run.iterations
 
 
@@ -156,15 +156,15 @@ def published_core(core: TracedCore, row: TileRow, run: Index) -> PublishedCore:
     """The report of one core."""
     start, end = core.pairing.calls.start, _seen_ends(core.tile, core.pairing.calls.end)
     middle = median((end - start).tolist()) if len(start) else None
-    rows = [_iteration(start, end, index, own, run.clock_GHz) for index, own in enumerate(row.iterations)]
+    rows = [_published_iteration(start, end, index, own, run.clock_GHz) for index, own in enumerate(row.iterations)]
     return PublishedCore(
         pid=core.tile.pid,
         tile_name=f"tile{row.tile}",
         median_kernel_duration_cycles=middle,
-        lock_stall_boundary_count=_boundaries(core.tile, middle),
+        lock_stall_boundary_count=_boundary_count(core.tile, middle),
         detected_total_iterations=len(rows),
-        expected_total_iterations=_expected(run),
-        mismatch_note=_note(row),
+        expected_total_iterations=_expected_iterations(run),
+        mismatch_note=_mismatch_note(row),
         iterations=rows,
         performance_window=[own.iteration_index for own in rows if own.phase == "perf"],
         assumed_clock=run.assumed_clock,
@@ -183,8 +183,7 @@ def _seen_ends(tile: TileTrace, begins: Ints) -> Ints:
     return found
 
 
-def _note(row: TileRow) -> str | None:
-    """What is to be said about the number of iterations; None when it is the expected one, and nothing is partial."""
+def _mismatch_note(row: TileRow) -> str | None:
     found, expected = len(row.iterations), row.expected_iterations
     partial = sum(not one.complete for one in row.iterations)
     if not row.iterations:
@@ -204,14 +203,14 @@ def aggregate(cores: Sequence[PublishedCore], run: Index) -> Aggregate | dict[st
     common = sorted(set.intersection(*(set(core.performance_window) for core in cores)))
     if not common:
         return {"note": _NO_COMMON}
-    rows = [_system(cores, index, run) for index in common]
+    rows = [_system_iteration(cores, index, run) for index in common]
     reason = _no_rate(cores, run)
     if reason is None and any(row.gmacs_per_second is UNSET for row in rows):
         reason = "the work per iteration is unknown for some cores"
     return Aggregate(
         iterations_considered=common,
         count=len(common),
-        average=_average(rows),
+        average=_average_iteration(rows),
         best=min(rows, key=lambda row: row.runtime_cycles),
         worst=max(rows, key=lambda row: row.runtime_cycles),
         per_iteration=rows,
@@ -220,7 +219,7 @@ def aggregate(cores: Sequence[PublishedCore], run: Index) -> Aggregate | dict[st
     )
 
 
-def _average(rows: Sequence[PublishedSystemIteration]) -> PublishedSystemIteration:
+def _average_iteration(rows: Sequence[PublishedSystemIteration]) -> PublishedSystemIteration:
     names = ("gmacs_per_second", "gmacs_per_second_traced_cores")
     rates = {name: [getattr(row, name) for row in rows] for name in names}
     known = {name: sum(own) / len(own) for name, own in rates.items() if UNSET not in own}
@@ -228,7 +227,6 @@ def _average(rows: Sequence[PublishedSystemIteration]) -> PublishedSystemIterati
 
 
 def _no_rate(cores: Sequence[PublishedCore], run: Index) -> str | None:
-    """Why the rate of the whole product is not known; None when nothing keeps it from being."""
     if run.clock_GHz is None:
         return "the clock is unknown; give --clock-mhz, or the device with --hwid or --arch"
     if run.M is None or run.K is None or run.N is None:
@@ -242,7 +240,7 @@ def _no_rate(cores: Sequence[PublishedCore], run: Index) -> str | None:
 
 def details_markdown(cores: Sequence[PublishedCore], run: Index) -> str:
     """``details.md``; empty without iterations, as no such file is written then."""
-    rows = [_detail(core, row) for core in cores for row in core.iterations]
+    rows = [_detail_row(core, row) for core in cores for row in core.iterations]
     if not rows:
         return ""
     sizes = f"M={run.M or '?'} K={run.K or '?'} N={run.N or '?'}"
@@ -255,17 +253,17 @@ def details_markdown(cores: Sequence[PublishedCore], run: Index) -> str:
 
 
 def _clock_line(assumed: AssumedClock | UnsetType) -> str:
-    """That the rates are made from a clock that was not measured; empty where they are not."""
     if assumed is UNSET:
         return ""
     clock = f"{assumed.mhz:g} MHz ({assumed.low_mhz:g} to {assumed.high_mhz:g} MHz)"
     return f"\nGMAC/s at an assumed clock of {clock}: {assumed.source}.\n"
 
 
-def _iteration(start: Ints, end: Ints, index: int, row: Iteration, clock: float | None) -> PublishedIteration:
+def _published_iteration(start: Ints, end: Ints, index: int, row: Iteration, clock: float | None) -> PublishedIteration:
     part = slice(row.first_call, row.last_call + 1)
     durations = end[part] - start[part]
-    first, last = int(start[row.first_call]), int(end[row.last_call])
+    # an iteration that lost calls may begin before the first call that is whole, and end after the last
+    first, last = row.start, max(int(end[row.last_call]), row.end + 1 if row.lost_calls else 0)
     return PublishedIteration(
         num_kernels=len(durations),
         avg_duration_cycles=int(durations.sum()) / len(durations),
@@ -274,13 +272,13 @@ def _iteration(start: Ints, end: Ints, index: int, row: Iteration, clock: float 
         total_span_cycles=last - first,
         first_start=first,
         last_end=last,
-        gmacs_per_second=_rate(row.macs, clock, last - first),
+        gmacs_per_second=_gmacs_per_second(row.macs, clock, last - first),
         iteration_index=index,
         phase={"measured": "perf"}.get(row.phase, row.phase),
     )
 
 
-def _boundaries(tile: TileTrace, middle: float | None) -> int:
+def _boundary_count(tile: TileTrace, middle: float | None) -> int:
     stalls = tile.slot("LOCK_STALL")
     if not middle or stalls is None:
         return 0
@@ -288,7 +286,7 @@ def _boundaries(tile: TileTrace, middle: float | None) -> int:
     return len(np.unique(stalls.spans.end[long]))
 
 
-def _system(cores: Sequence[PublishedCore], index: int, run: Index) -> PublishedSystemIteration:
+def _system_iteration(cores: Sequence[PublishedCore], index: int, run: Index) -> PublishedSystemIteration:
     """The iteration of this index on all cores; the whole product has a rate only where all cores were traced."""
     rows = [core.iterations[index] for core in cores]
     runtime = max(row.total_span_cycles for row in rows)
@@ -298,14 +296,14 @@ def _system(cores: Sequence[PublishedCore], index: int, run: Index) -> Published
     if _no_rate(cores, run) is not None:
         return PublishedSystemIteration(index, runtime, gmacs_per_second_traced_cores=sum(done) / runtime)
     product = None if run.M is None or run.K is None or run.N is None else run.M * run.K * run.N
-    return PublishedSystemIteration(index, runtime, _rate(product, run.clock_GHz, runtime) or UNSET)
+    return PublishedSystemIteration(index, runtime, _gmacs_per_second(product, run.clock_GHz, runtime) or UNSET)
 
 
-def _rate(macs: int | None, clock: float | None, cycles: int) -> float | None:
+def _gmacs_per_second(macs: int | None, clock: float | None, cycles: int) -> float | None:
     return None if macs is None or clock is None or cycles <= 0 else macs * clock / cycles
 
 
-def _detail(core: PublishedCore, row: PublishedIteration) -> str:
+def _detail_row(core: PublishedCore, row: PublishedIteration) -> str:
     rate = "" if row.gmacs_per_second is None else f"{row.gmacs_per_second:.3f}"
     cells = (
         core.tile_name,
@@ -321,5 +319,5 @@ def _detail(core: PublishedCore, row: PublishedIteration) -> str:
     return f"| {' | '.join(map(str, cells))} |\n"
 
 
-def _json(value: msgspec.Struct | dict[str, str]) -> bytes:
+def _json_bytes(value: msgspec.Struct | dict[str, str]) -> bytes:
     return msgspec.json.format(msgspec.json.encode(value), indent=2) + b"\n"

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import msgspec
 
 from opscope.core.errors import EmptyTraceError, IncompleteError, MismatchError, NotFoundError, UsageError
+from opscope.core.table.tiles import TraceMode
 from opscope.measurements.notebook import NotebookResult
 from opscope.npu.analysis.specification import NamedProduct
 
@@ -17,14 +19,11 @@ if TYPE_CHECKING:
     import polars as pl
 
     from opscope.core.errors import OpscopeError
-    from opscope.core.table.tiles import TileTraceSet
     from opscope.npu.analysis.tiles import Examined, TilesTerms
     from opscope.npu.analysis.tiles_result import TilesAnalysis
-    from opscope.npu.cost_model import CostModel
-    from opscope.npu.devices import AieDevice
     from opscope.npu.readers.words import Slots
     from opscope.npu.reports.published import Index
-    from opscope.reports.notebook.card import Card
+    from opscope.reports.document.blocks import Document
 
 _SIZES = "give --M --K --N together, --m --k --n together, and --row with --col"
 _MOST_ITERATIONS = 1 << 24
@@ -50,14 +49,6 @@ class TilesRequest(NamedProduct, frozen=True, kw_only=True):
         arch: architecture, whose peak counts.
         clock_mhz: of the array during the run.
         assume_clock: whether a clock is assumed where none is given.
-        predicted_step: a cost model's cycles from the start of an iteration to that of the next.
-        predicted_overlap: its cycles in which two iterations run.
-        predicted_latency: its cycles of an iteration.
-        predicted_total: its cycles of all iterations.
-        predicted_iterations: how many iterations that are.
-        predicted_per: what the cost model calls an iteration: ``iteration``, the whole product, or ``call``; None: a
-            call of ``predicted``, else the whole product.
-        predicted: file of Stream's with the latencies of its cost model, in place of the numbers above.
         align: what counts as one moment on all cores: ``auto``, a broadcast that was traced everywhere, else the
             timers of raw words, else the starts of the traces; ``trace-start`` or ``first-call``, these.
     """
@@ -72,13 +63,6 @@ class TilesRequest(NamedProduct, frozen=True, kw_only=True):
     arch: str | None = None
     clock_mhz: float | None = None
     assume_clock: bool = True
-    predicted_step: float | None = None
-    predicted_overlap: float | None = None
-    predicted_latency: float | None = None
-    predicted_total: float | None = None
-    predicted_iterations: int | None = None
-    predicted_per: Literal["iteration", "call"] | None = None
-    predicted: Path | None = None
     align: Literal["auto", "trace-start", "first-call"] = "auto"
 
 
@@ -106,22 +90,22 @@ class Tiles(NotebookResult, _ExaminedRequest):
         return self.examined.analysis
 
     def to_polars(self) -> pl.DataFrame:
-        """Every traced unit in a row; cycles by category are null where the event was not traced."""
-        from opscope.npu.reports.notebook import tiles_frame
+        """Return every traced unit in a row; cycles by category are null where the event was not traced."""
+        from opscope.npu.reports.frames import tiles_frame
 
         return tiles_frame(self.analysis)
 
-    def _card(self) -> Card:
-        from opscope.npu.reports.notebook import tiles_card
+    def _document(self) -> Document:
+        from opscope.npu.reports.terminal import tiles_screen
 
-        return tiles_card(self.analysis)
+        return tiles_screen(self.analysis)
 
 
 _NOTHING = TilesRequest()
 
 
 def analyze_tiles(path: str | Path, request: TilesRequest = _NOTHING) -> Tiles:
-    """Whether the cores of a trace are busy, what stalls them, and how far they are from their peak.
+    """Tell whether the cores of a trace are busy, what stalls them, and how far they are from their peak.
 
     A trace that is cut off is analysed as far as it goes; see :func:`missing`.
 
@@ -136,36 +120,42 @@ def analyze_tiles(path: str | Path, request: TilesRequest = _NOTHING) -> Tiles:
     """
     from opscope.npu.analysis.tiles import analyse_tiles
     from opscope.npu.analysis.tiles_result import TilesSource
+    from opscope.npu.analysis.traced_units import existing_tiles
     from opscope.npu.readers.files import read_tiles
 
-    terms, place = _terms(request), Path(path)
+    terms, place = _checked_terms(request), Path(path)
     if place.is_dir():
         raise NotFoundError("a directory, not a trace", where=place, hint="name the trace inside it")
-    traces, sha256 = read_tiles(place, _slots(request))
-    _on(terms.said.device, traces, place)
+    traces, sha256 = read_tiles(place, _named_slots(request))
+    tiles, left_out = existing_tiles(traces.tiles, terms.said.device)
+    if not tiles:
+        device = terms.said.device.name if terms.said.device else "an AI Engine"
+        problem = f"no traced tile exists on {device}: tile {left_out[0].tile} (row, column) does not"
+        raise MismatchError(problem, where=place, hint="check --arch and --hwid against the traced device")
+    traces = replace(traces, tiles=tuple(tiles))
     whole = all(warning.code != "truncated" for warning in traces.all_warnings)
     source = TilesSource(str(path), traces.format, sha256, traces.clock.value, traces.events, whole)
-    return Tiles(analyse_tiles(traces, source, terms), request)
+    return Tiles(analyse_tiles(traces, source, terms._replace(left_out=left_out)), request)
 
 
-def _on(device: AieDevice | None, traces: TileTraceSet, path: Path) -> None:
-    """Refuse tiles in columns that the device does not have."""
-    if device is None or device.array_columns is None:
-        return
-    beyond = next((tile for tile in traces.tiles if tile.column >= device.array_columns), None)
-    if beyond is not None:
-        problem = f"tile {beyond.tile} is in the trace, {device.name} has columns 0 to {device.array_columns - 1}"
-        raise MismatchError(problem, where=path, hint="check --arch and --hwid against the traced device")
+def published_path(request: TilesRequest) -> Path | None:
+    """Return where the published tool looks for the trace of a run. None unless all that it needs is given."""
+    parts = (request.hwid, request.M, request.K, request.N, request.row, request.col)
+    if any(part is None for part in parts):
+        return None
+    hwid, height, depth, width, row, col = parts
+    run = f"{hwid}-gemm_{height}_{depth}_{width}-{row}_row_{col}_col"
+    return Path("outputs") / run / "traces" / f"trace_mm_{height}_{depth}_{width}.json"
 
 
 def missing(tiles: Tiles, out: Path | None = None) -> OpscopeError | None:
-    """What keeps a result from being whole, to be raised when it was written; None when nothing does."""
+    """Return the error that a result which is not whole ends in, once it was written. None if it is whole."""
     analysis, path = tiles.analysis, tiles.analysis.trace.path
     cores = [row for row in analysis.tiles if row.unit == "core"]
     if not cores:
         hint = "also trace a core, with INSTR_EVENT_0 and INSTR_EVENT_1"
         return EmptyTraceError("no core was traced, so there are no kernel calls to judge", where=path, hint=hint)
-    if not any(row.calls.paired for row in cores):
+    if not any(row.calls.paired and row.mode is TraceMode.EVENT_TIME for row in cores):
         from opscope.core.tracebacks import nothing_known
         from opscope.npu.reports.answer import without_calls
 
@@ -233,7 +223,9 @@ def write_empty(failure: EmptyTraceError, request: TilesRequest, path: Path, out
 
     if not isinstance(failure, EmptyTilesError):
         return []
-    files = files_without_calls(failure.tiles, _index(request, path, out, [failure.problem], request.clock_mhz))
+    files = files_without_calls(
+        failure.tiles, _published_index(request, path, out, [failure.problem], request.clock_mhz)
+    )
     return write_outputs({out / name: content for name, content in files.items()})
 
 
@@ -244,13 +236,14 @@ def published(tiles: Tiles, out: str) -> dict[str, bytes]:
     given = tiles.analysis.given
     notes = [f"{one.title}: {one.evidence}" for one in tiles.analysis.findings if one.rule in _LIMITS]
     mhz = given.assumed_clock.mhz if given.assumed_clock else given.clock_mhz
-    run = _index(tiles.request, tiles.analysis.trace.path, out, notes, mhz)
+    run = _published_index(tiles.request, tiles.analysis.trace.path, out, notes, mhz)
     assumed = given.assumed_clock or msgspec.UNSET
     return published_files(tiles.examined, msgspec.structs.replace(run, assumed_clock=assumed))
 
 
-def _index(request: TilesRequest, path: str | Path, out: str | Path, notes: list[str], mhz: float | None) -> Index:
-    """What was said of a run, as the published tool's files hold it."""
+def _published_index(
+    request: TilesRequest, path: str | Path, out: str | Path, notes: list[str], mhz: float | None
+) -> Index:
     from opscope.npu.reports.published import Index
 
     return Index(
@@ -265,7 +258,7 @@ def _index(request: TilesRequest, path: str | Path, out: str | Path, notes: list
     )
 
 
-def _slots(request: TilesRequest) -> Slots | None:
+def _named_slots(request: TilesRequest) -> Slots | None:
     from opscope.npu.readers.slots import parse_slots, read_slots
 
     if request.slots and request.slots_file:
@@ -275,15 +268,14 @@ def _slots(request: TilesRequest) -> Slots | None:
     return parse_slots(request.slots) if request.slots else None
 
 
-def _terms(request: TilesRequest) -> TilesTerms:
-    """What was said, checked."""
+def _checked_terms(request: TilesRequest) -> TilesTerms:
     from opscope.npu.analysis.specification import assumed_clock, run_specification
     from opscope.npu.analysis.tiles import TilesTerms
     from opscope.npu.devices import aie_devices
     from opscope.program.cost.gemm import tiling
 
-    whole, tile = _all((request.M, request.K, request.N)), _all((request.m, request.k, request.n))
-    cores = _all((request.row, request.col))
+    whole, tile = _all_or_none((request.M, request.K, request.N)), _all_or_none((request.m, request.k, request.n))
+    cores = _all_or_none((request.row, request.col))
     if tile is None and whole is not None:
         raise UsageError("the sizes of one call are missing", where="--m --k --n", hint=_SIZES)
     for name, count in (("--warmup", request.warmup), ("--iterations", request.iterations)):
@@ -292,7 +284,7 @@ def _terms(request: TilesRequest) -> TilesTerms:
     if cores is not None and min(cores) < 1:
         raise UsageError(f"{cores[0]} x {cores[1]} cores is impossible", where="--row --col", hint=_SIZES)
     rows, columns = cores or (1, 1)
-    made = None if tile is None else tiling(_three(tile), _three(whole) if whole else None, (rows, columns))
+    made = None if tile is None else tiling(_as_triple(tile), _as_triple(whole) if whole else None, (rows, columns))
     device = aie_devices().named(request.arch or request.hwid or "")
     arch = request.arch or (device.name if device else None)
     assumed = assumed_clock(device, request.hwid) if request.assume_clock else None
@@ -301,31 +293,10 @@ def _terms(request: TilesRequest) -> TilesTerms:
     said = run_specification(
         tiling=made, arch=arch, dtype=request.dtype, clock_mhz=request.clock_mhz, runs=runs, assumed=assumed
     )
-    of_calls = (request.predicted_per or ("call" if request.predicted else "iteration")) == "call"
-    return TilesTerms(said, cores is not None, warmup, measured, _model(request), of_calls, request.align)
+    return TilesTerms(said, cores is not None, warmup, measured, request.align)
 
 
-def _model(request: TilesRequest) -> CostModel | None:
-    """The cost model, as given in numbers or by a file of Stream's."""
-    from opscope.npu.cost_model import cost_model
-    from opscope.npu.readers.stream_model import read_stream_model
-
-    given = cost_model(
-        iteration_step=request.predicted_step,
-        overlap=request.predicted_overlap,
-        latency_per_iteration=request.predicted_latency,
-        total=request.predicted_total,
-        iterations=request.predicted_iterations,
-    )
-    if request.predicted is None:
-        return given
-    if given is not None:
-        hint = "give the file, or the numbers with --predicted-step and the other options"
-        raise UsageError("the file already has the cost model's numbers", where="--predicted", hint=hint)
-    return read_stream_model(request.predicted)
-
-
-def _all(values: Sequence[int | None]) -> list[int] | None:
+def _all_or_none(values: Sequence[int | None]) -> list[int] | None:
     """The values when all are given, None when none is."""
     known = [value for value in values if value is not None]
     if known and len(known) < len(values):
@@ -333,5 +304,5 @@ def _all(values: Sequence[int | None]) -> list[int] | None:
     return known or None
 
 
-def _three(values: Sequence[int]) -> tuple[int, int, int]:
+def _as_triple(values: Sequence[int]) -> tuple[int, int, int]:
     return values[0], values[1], values[2]

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from opscope.npu.analysis.tiles_result import TilesAnalysis
     from opscope.readers.registry import Reader
-    from opscope.reports.notebook.card import Card
+    from opscope.reports.document.blocks import Document
 
 
 ANALYSIS = "analysis.json"
@@ -34,7 +34,7 @@ _MOST_FILES = 10_000
 
 
 def is_tiles(path: str | Path) -> bool:
-    """Whether a path is a trace of AI Engine tiles, an analysis of one, or a directory that holds such."""
+    """Return whether a path is a trace of AI Engine tiles, an analysis of one, or a directory that holds such."""
     place = Path(path)
     if place.is_dir():
         return bool(_files_in(place))
@@ -50,7 +50,6 @@ def _reads_tiles(reader: Reader | None) -> bool:
 
 
 def _is_written(path: Path) -> bool:
-    """Whether a file is an analysis of a trace."""
     try:
         return _is_analysis(first_bytes(path, 2 * _HEAD))
     except OpscopeError:
@@ -116,7 +115,7 @@ def compare_tiles(baseline: str | Path, candidate: str | Path) -> TilesCompariso
         MismatchError: one of the two is something else.
         EmptyTraceError: a side has no two calls that multiply, so there is nothing to compare.
     """
-    return shown_as(TilesComparisonResult, _compared(*_sides_of(baseline, candidate)))
+    return shown_as(TilesComparisonResult, _compare_sides(*_sides_of(baseline, candidate)))
 
 
 def _sides_of(baseline: str | Path, candidate: str | Path) -> tuple[TilesTraces, TilesTraces]:
@@ -126,10 +125,10 @@ def _sides_of(baseline: str | Path, candidate: str | Path) -> tuple[TilesTraces,
     if places[0].resolve() == places[1].resolve():
         return sides
     first, second = labels(places)
-    return _labelled(sides[0], first), _labelled(sides[1], second)
+    return _with_label(sides[0], first), _with_label(sides[1], second)
 
 
-def _labelled(side: TilesTraces, label: str) -> TilesTraces:
+def _with_label(side: TilesTraces, label: str) -> TilesTraces:
     return side._replace(side=msgspec.structs.replace(side.side, label=label))
 
 
@@ -142,7 +141,7 @@ def _side_of(path: str | Path) -> TilesTraces:
     return tiles_side(path)
 
 
-def _compared(baseline: TilesTraces, candidate: TilesTraces) -> TilesComparison:
+def _compare_sides(baseline: TilesTraces, candidate: TilesTraces) -> TilesComparison:
     comparison = compared_tiles(baseline, candidate)
     if comparison is None:
         problem = "a side has no call period: it needs INSTR_EVENT_0 and INSTR_EVENT_1 of two calls"
@@ -154,7 +153,7 @@ def _compared(baseline: TilesTraces, candidate: TilesTraces) -> TilesComparison:
 def check_tiles(
     candidate: str | Path, against: str | Path, *, threshold: float | None = None, force: bool = False
 ) -> TilesGateResult:
-    """Whether a candidate is slower than a baseline on an AI Engine by more than is let through.
+    """Decide whether a candidate is slower than a baseline on an AI Engine by more than is let through.
 
     Args:
         candidate: what is judged: paths as of :func:`opscope.compare_tiles`.
@@ -172,16 +171,16 @@ def check_tiles(
     from opscope.npu.analysis.compare import gate_tiles
 
     sides = _sides_of(against, candidate)
-    problems = _mismatches(*sides)
+    problems = _find_mismatches(*sides)
     if problems and not force:
         hint = "capture both in the same way, or compare them anyway with --force"
         raise MismatchError(f"cannot be compared with the baseline: {problems[0]}", where=candidate, hint=hint)
     limit = DEFAULT_THRESHOLD if threshold is None else threshold
-    return shown_as(TilesGateResult, gate_tiles(_compared(*sides), limit, problems))
+    return shown_as(TilesGateResult, gate_tiles(_compare_sides(*sides), limit, problems))
 
 
-def _mismatches(baseline: TilesTraces, candidate: TilesTraces) -> list[str]:
-    """Why two sides are not comparable; what neither tells is not a mismatch."""
+def _find_mismatches(baseline: TilesTraces, candidate: TilesTraces) -> list[str]:
+    """Return why two sides are not comparable; what neither tells is not a mismatch."""
     mismatches = []
     hashes = [[one.trace.sha256 for one in side.analyses] for side in (baseline, candidate)]
     if hashes[0] == hashes[1]:
@@ -200,15 +199,15 @@ class TilesComparisonResult(NotebookResult, TilesComparison, frozen=True):
     """Verdict on two sides of AI Engine traces, as :func:`opscope.compare_tiles` gives it."""
 
     def to_polars(self) -> pl.DataFrame:
-        """Every figure of both sides in a row, the one that the verdict rests on first; ``part`` says which list."""
-        from opscope.npu.reports.notebook import tiles_comparison_frame
+        """Return a row for each figure of both sides, the one that the verdict rests on first; ``part`` is its list."""
+        from opscope.npu.reports.frames import tiles_comparison_frame
 
         return tiles_comparison_frame(self)
 
-    def _card(self) -> Card:
-        from opscope.npu.reports.notebook import tiles_comparison_card
+    def _document(self) -> Document:
+        from opscope.npu.reports.comparison import tiles_comparison_document
 
-        return tiles_comparison_card(self)
+        return tiles_comparison_document(self)
 
 
 class TilesGateResult(NotebookResult, Decision[TilesEvidence], frozen=True):
@@ -216,11 +215,13 @@ class TilesGateResult(NotebookResult, Decision[TilesEvidence], frozen=True):
 
     def to_polars(self) -> pl.DataFrame:
         """The figure that was judged, then those that are shown to be worse, a row each."""
-        from opscope.npu.reports.notebook import tiles_gate_frame
+        from opscope.npu.reports.frames import tiles_gate_frame
 
         return tiles_gate_frame(self)
 
-    def _card(self) -> Card:
-        from opscope.npu.reports.notebook import tiles_gate_card
+    def _document(self) -> Document:
+        from opscope.npu.reports.comparison import tiles_text
+        from opscope.reports.document.blocks import NOTEBOOK_ROWS
+        from opscope.reports.gate import gate_document
 
-        return tiles_gate_card(self)
+        return gate_document(self, tiles_text(self), NOTEBOOK_ROWS)

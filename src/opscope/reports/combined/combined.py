@@ -49,7 +49,7 @@ from opscope.reports.document.blocks import (
 )
 from opscope.reports.document.html import html_document
 from opscope.reports.document.markdown import markdown_document
-from opscope.reports.document.messages import grade_text, sentence
+from opscope.reports.document.messages import EXPERIMENT, grade_text, sentence, unchecked_sentence
 from opscope.reports.sections.first import category_table
 from opscope.reports.sections.kernel_view import kernel_rows
 from opscope.reports.sections.metadata import switch_messages
@@ -113,6 +113,7 @@ def _bundle(part: BundlePart) -> CombinedBundle:
         bottleneck=_bottleneck(content, split) if split else None,
         shares=_shares(split) if split else None,
         findings=content.advice,
+        unchecked=unchecked_sentence(content.findings, content.ruled_out),
         missing=missing(content),
         limits=[sentence(message) for message in (*switch_messages(content), *limits(content))],
         device=manifest.device,
@@ -137,7 +138,7 @@ def _configurations(content: ReportContent, result: VariantResult) -> Iterator[C
             variant=variant.name,
             baseline=comparison.baseline.label if comparison else None,
             off=baseline.variant.ablated if baseline else None,
-            latency_ns=(latency.median_ns if method and latency else analysis.headline_ns) if analysis else None,
+            latency_ns=analysis.headline_of(method) if analysis else None,
             baseline_ns=end.baseline_ns if end else None,
             speedup=end.speedup if end else None,
             ci95=end.ci95 if end else None,
@@ -253,9 +254,7 @@ def combined_document(report: CombinedReport) -> Document:
 def _answer(bundle: CombinedBundle) -> str:
     most, quality = bundle.bottleneck, bundle.quality
     dominates = f"; {most.category.value} dominates, {units.share_text(most.share)}" if most else ""
-    graded = (
-        f" (measurement quality: {grade_text(quality.grade)})" if quality and quality.grade is not Grade.GOOD else ""
-    )
+    graded = f" ({EXPERIMENT} {grade_text(quality.grade)})" if quality and quality.grade is not Grade.GOOD else ""
     return f"{bundle.label} ({where_text(bundle)}): {bundle.headline}{dominates}{graded}"
 
 
@@ -281,7 +280,9 @@ def _comparison(rows: Sequence[_Line], *, several: bool) -> TableBlock:
         column("95 % interval", Format.RATIO, _interval_of),
         column("verdict", Format.VERDICT, lambda line: line[1].verdict),
         column(
-            "quality", Format.TEXT, lambda line: grade_text(line[0].quality.grade) if line[0].quality else NOT_KNOWN
+            f"quality of the {EXPERIMENT}",
+            Format.TEXT,
+            lambda line: grade_text(line[0].quality.grade) if line[0].quality else NOT_KNOWN,
         ),
     )
 
@@ -351,7 +352,8 @@ def _of_bundle(bundle: CombinedBundle, *, folded: bool) -> Block:
         else [Sentence("No split into operators and categories.")]
     )
     split += [_groups(bundle.bottleneck.groups), _longest(bundle.bottleneck.operators)] if bundle.bottleneck else []
-    inside = Beside(split, [Messages(bundle.findings) if bundle.findings else Sentence("No findings.")])
+    findings = Messages(bundle.findings) if bundle.findings else Sentence("" if bundle.unchecked else "No findings.")
+    inside = Beside(split, [findings, Sentence(bundle.unchecked)])
     return (
         Details(f"{name}: categories, longest operators and findings", [inside]) if folded else Section(name, [inside])
     )

@@ -236,6 +236,7 @@ class CombinedBundle(msgspec.Struct, frozen=True):
         bottleneck: null when no operator was recorded.
         shares: null when nothing was measured.
         findings: most severe first.
+        unchecked: how many checks were not made and why, as one sentence; empty if all were made.
         missing: what could not be shown, one sentence each.
         limits: what limits its figures, one sentence each.
         device: name of the machine, where the configuration gave it one.
@@ -259,6 +260,7 @@ class CombinedBundle(msgspec.Struct, frozen=True):
     bottleneck: Bottleneck | None
     shares: Shares | None
     findings: list[Message]
+    unchecked: str
     missing: list[str]
     limits: list[str]
     device: str | None = None

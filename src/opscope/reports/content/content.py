@@ -218,7 +218,7 @@ def latency_ns(content: ReportContent, name: str, method: str = "") -> float | N
     result = content.result(name)
     if result is None or result.analysis is None:
         return None
-    return result.analysis.by_method[method][0].median_ns if method else result.analysis.headline_ns
+    return result.analysis.headline_of(method)
 
 
 def side_names(content: ReportContent) -> tuple[str, str]:
@@ -641,6 +641,15 @@ def listed_operators(content: ReportContent) -> tuple[list[OperatorRow], list[Cl
     return long, [Closing(name, values | {"baseline ms": sum(before)} if content.primary else values)]
 
 
+NO_COUNTERPART, SHARES_ONLY = "no counterpart", "shares only"
+"""What stands for an operator's time: the side does not have the operator, or only shares are known of its traces."""
+
+
+def missing_time_text(comparison: Comparison) -> str:
+    """Return why a comparison has no baseline time for an operator of the candidate."""
+    return NO_COUNTERPART if comparison.baseline.timed and comparison.candidate.timed else SHARES_ONLY
+
+
 def top_operators(content: ReportContent) -> list[OperatorRow]:
     """The rows of operators that do work, longest first; the framework's own time is left to the full table."""
     return [row for row in operator_rows(content) if row.operator.kind != "framework"]
@@ -747,7 +756,7 @@ def limits(content: ReportContent) -> list[Message]:
     """What limits the figures."""
     lines = [_how_timed(content), *([_how_classified(content)] if content.has_split else [])]
     left_out = content.manifest.left_out
-    lines += [plain(one, 600) for one in (left_out.runner, left_out.models) if one]
+    lines += [plain(left_out.runner, 600)] if left_out.runner else []
     shown = [content.shown, *(result.analysis for result in content.variants)]
     told = {} if content.has_split else {"no_trace"}  # said above
     trace_warnings = [*content.failed, *(w for one in shown if one for w in one.trace.warnings)]

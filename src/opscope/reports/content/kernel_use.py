@@ -77,8 +77,7 @@ def _calls(step: LevelAnswer) -> tuple[tuple[str, float], ...]:
 
 def _evidence(step: LevelAnswer) -> str:
     if step.rung is EvidenceLevel.EXECUTED:
-        source = step.source or ""
-        known = next((one for one in ("calls counted", BY_RUNTIME) if source.startswith(one)), "samples of a profiler")
+        known = BY_RUNTIME if step.source == BY_RUNTIME else "calls counted"
         return f"{step.rung.value}, {known}"
     text = f"{step.rung.value}, {_SOURCES[step.rung]}"
     return text if step.answer is Answer.YES else f"not {text}"

@@ -1,7 +1,7 @@
 """What a report is made of: blocks, and tables whose cells keep their values until they are written.
 
-A report is built once, as a :class:`Document`. What writes it for a terminal, in Markdown, as a page or as a card of a
-notebook knows units, escaping and widths, and nothing of what the report is about.
+A report is built once, as a :class:`Document`. What writes it for a terminal, in Markdown, as a page or for a notebook
+knows units, escaping and widths, and nothing of what the report is about.
 """
 
 from __future__ import annotations
@@ -123,6 +123,10 @@ class Fold(NamedTuple):
     elsewhere: str  # where all of it is
 
 
+NOTEBOOK_ROWS = 10
+"""Rows of a long table in a notebook; the data frame has all of them."""
+
+
 class Block:
     """A part of a document."""
 
@@ -204,6 +208,11 @@ def words_table(heads: Sequence[str], rows: Iterable[Sequence[str]], texts: int 
     return table(rows, *(column(head, formats[at], partial(_at, at)) for at, head in enumerate(heads)))
 
 
+def rest_sentence(shown: int, total: int) -> Sentence:
+    """Return how many rows of a result a notebook leaves out, and where they are; empty where it shows all."""
+    return Sentence(f"{total - shown:,} more: .to_polars() has all of them" if total > shown else "")
+
+
 def _at(number: int, row: Sequence[str]) -> str:
     return row[number]
 
@@ -223,7 +232,7 @@ _FORMATS: dict[Format, Callable[[float], str]] = {
     Format.COUNT: lambda value: f"{value:,.0f}",
     Format.RATE: units.rate_text,
     Format.LARGE: lambda value: units.count_text(int(value)),
-    Format.MS: units.milliseconds,
+    Format.MS: units.milliseconds_in_table,
     Format.TIME: units.time_text,
     Format.SHARE: units.share_text,
     Format.RATIO: units.ratio_text,
@@ -251,7 +260,7 @@ def cell_text(cell: TableCell, column: TableColumn) -> str:
         if column.format is Format.TREND:
             return trend_text(value)
         return units.range_text(form(value[0]), form(value[1]))
-    return units.milliseconds_or_blank(value) if column.format is Format.MS else form(value)
+    return form(value)
 
 
 @dataclass(frozen=True)
@@ -380,11 +389,23 @@ class Section(Block):
     answer: str = ""  # what it says in a line
     folded: bool = False
 
-    @property
-    def closed(self) -> Section:
-        """The same with nothing but its answer."""
-        text = f"{self.answer[:1].upper()}{self.answer[1:]}." if self.answer else "In the HTML report."
-        return replace(self, blocks=[Sentence(text)])
+
+def replace_blocks(blocks: Iterable[Block], change: Callable[[Block], Block | None]) -> list[Block]:
+    """Return blocks with each of them, at any depth, changed by a function; those that it makes None are left out.
+
+    Sections, details and groups are kept around what is changed in them, unless nothing is left in them.
+    """
+    return [changed for block in blocks if (changed := _replace_block(block, change)) is not None]
+
+
+def _replace_block(block: Block, change: Callable[[Block], Block | None]) -> Block | None:
+    if isinstance(block, Beside):
+        left, right = (replace_blocks(side, change) for side in (block.left, block.right))
+        return replace(block, left=left, right=right) if left or right else None
+    if isinstance(block, Section | Details):
+        changed = replace_blocks(block.blocks, change)
+        return replace(block, blocks=changed) if changed else None
+    return change(block)
 
 
 class Document(NamedTuple):

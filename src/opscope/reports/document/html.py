@@ -34,6 +34,7 @@ from opscope.reports.document.blocks import (
     TableBlock,
     Tone,
     cell_text,
+    replace_blocks,
     trend_svg,
 )
 from opscope.reports.document.messages import finding_parts, sentence
@@ -92,6 +93,24 @@ def html_document(document: Document, *, styles: Sequence[str] = ()) -> str:
             written_by=WRITTEN_BY,
         )
     )
+
+
+def html_fragment(document: Document) -> str:
+    """Return the first screen of a document as a piece of HTML without style or script, as a notebook shows it.
+
+    What needs the style sheet of a page is replaced: figures become a table, and pictures are left out.
+    """
+    head = Markup("<p><b>{}</b><br>{}</p>").format(plain(document.answer, LONG), plain(document.title, LONG))
+    blocks = replace_blocks(document.blocks, _replace_styled)
+    shown = Markup("<div>\n{}\n{}\n{}\n</div>").format(head, _joined(document.trust, 4), _joined(blocks, 4))
+    return str(shown)
+
+
+def _replace_styled(block: Block) -> Block | None:
+    """Return a block that is legible without a style sheet. None for a picture, which is not."""
+    if isinstance(block, Figures):
+        return block.listed
+    return None if isinstance(block, Picture) else block
 
 
 def _has(marks: Sequence[str], *parts: Markup) -> bool:

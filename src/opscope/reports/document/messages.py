@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, NamedTuple
+from collections import Counter
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from opscope.analysis.findings.message import Grade, MessageKind, grade_left
 from opscope.core.units import counted_text, time_text
 from opscope.reports.document.text import plain
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from opscope.analysis.findings.message import Message, Quality
 
 _WORDS = {Grade.GOOD: "good", Grade.USABLE: "usable", Grade.DO_NOT_TRUST: "do not trust"}
@@ -62,6 +65,8 @@ def finding_parts(message: Message) -> FindingParts | None:
 
 
 def _saving(message: Message) -> str:
+    if message.saving_cycles:
+        return f"could save up to {message.saving_cycles:,.0f} cycles"
     if not message.saving_ns:
         return ""
     ends = message.saving_ci95_ns
@@ -77,19 +82,54 @@ def grade_text(grade: Grade) -> str:
     return _WORDS[grade]
 
 
-def quality_sentence(quality: Quality | None, *, reasons_told: bool = False) -> str:
-    """The grade, the worst reason and what to do about it, and how many there are; empty when nothing was measured."""
+LATENCY, COMPARISON, EXPERIMENT = "latency", "comparison", "experiment"
+"""What a grade can be of: the inferences of one variant, two sides, or all variants of a bundle together."""
+GradedSubjects: TypeAlias = "Sequence[tuple[str, Quality | None]]"
+
+
+def grades_text(subjects: GradedSubjects) -> str:
+    """Return the grade of each subject: ``Measurement quality of latency: usable, of comparison: do not trust``.
+
+    Subjects of one grade stand together; one that was not graded is left out.
+    """
+    by_grade: dict[Grade, list[str]] = {}
+    for subject, quality in subjects:
+        if quality is not None:
+            by_grade.setdefault(quality.grade, []).append(subject)
+    graded = ", ".join(f"of {' and '.join(names)}: {grade_text(grade)}" for grade, names in by_grade.items())
+    return f"Measurement quality {graded}"
+
+
+def quality_sentence(quality: Quality | None, subjects: GradedSubjects, *, reasons_told: bool = False) -> str:
+    """Return the subjects' grades, the worst reason of a quality, what to do about it, and how many reasons there are.
+
+    Empty when nothing was measured.
+    """
     if quality is None:
         return ""
-    kept = "".join(f". {one}" for one in quality.kept())
+    grades = grades_text(subjects)
     if reasons_told or not quality.reasons:
-        return f"Measurement quality: {grade_text(quality.grade)}{kept}"
+        return grades
     worst, rest = quality.reasons[0], len(quality.reasons) - 1
     why = plain(in_short(worst.title), _LONG)
     # Where the grade says not to trust, the step comes before all findings: measure_again.
     do = f" (try: {plain(in_short(worst.next_step), _LONG)})" if quality.grade is not Grade.DO_NOT_TRUST else ""
     more = f"; {counted_text(rest, 'more reason')} in the report" if rest else ""
-    return f"Measurement quality: {grade_text(quality.grade)}; {why}{do}{more}{kept}"
+    return f"{grades}; {why}{do}{more}"
+
+
+def unchecked_sentence(findings: Sequence[Message], ruled_out: Sequence[Message]) -> str:
+    """Say how many rules could not be checked and the most frequent reason; empty if all were checked.
+
+    A rule that needs what nobody measured, such as ceilings, counts, too: no findings is a statement of all rules.
+    """
+    reasons = Counter(message.title for message in ruled_out if message.kind is MessageKind.NOT_CHECKED)
+    if not reasons:
+        return ""
+    rules = {message.rule for message in (*findings, *ruled_out)}
+    why, _ = reasons.most_common(1)[0]
+    unchecked = {message.rule for message in ruled_out if message.kind is MessageKind.NOT_CHECKED}
+    return f"{len(unchecked)} of {len(rules)} checks not made, most often because {plain(why, _LONG)}."
 
 
 def measure_again(quality: Quality | None) -> str:

@@ -1,6 +1,6 @@
 """Analyses, and kernels in the columns of the Arm kit's lists, as CSV files with documented columns.
 
-``count`` is what the source counts: calls, samples, or lines of a log, of which the kit knows only the last. A number
+``count`` is what the source counts: calls or lines of a log, of which the kit knows only the last. A number
 that is not known is left empty. The other columns come from the names; for kernels of KleidiAI, which the kit's grammar
 does not know, ``arch_chain`` is the instruction set alone.
 """
@@ -36,7 +36,7 @@ COLUMNS = (
     *("model_id", "kernel_name", "category", "count", "dtype", "xnn_op", "variant"),
     *("ukernel_shape", "arch_chain", "has_sme", "has_sme2"),
 )
-_NAMED = (KernelState.COUNTED, KernelState.SAMPLED, KernelState.PRESENT)
+_NAMED = (KernelState.COUNTED, KernelState.PRESENT)
 _PLAIN = re.compile(r"[^A-Za-z0-9_.+-]+")
 _LONGEST = 100
 

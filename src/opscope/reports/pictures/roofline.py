@@ -77,12 +77,11 @@ def _ceilings(analysis: Analysis, left: float, right: float) -> Rows:
     assert analysis.roofline is not None  # noqa: S101 - the caller has looked
     assert analysis.ceilings is not None  # noqa: S101 - likewise
     used = {one.ceiling for one in analysis.roofline.operators if one.ceiling}
-    level = {
-        f"{ceiling.dtype} {ceiling.kernel.value}": ceiling.rate for ceiling in analysis.ceilings.compute if ceiling.rate
-    }
-    levels = _joined(
-        {name: rate.best / _GIGA for name, rate in level.items() if any(name in ceiling for ceiling in used)}
-    )
+    best: dict[str, float] = {}
+    for ceiling in analysis.ceilings.compute:
+        name = f"products in {ceiling.dtype}"
+        best[name] = max(best.get(name, 0.0), ceiling.rate.best / _GIGA)
+    levels = _joined({name: rate for name, rate in best.items() if name in used})
     top = max(levels.values(), default=max((p["gmacs"] for p in _points(analysis)), default=1.0))
     rows: Rows = [
         {"line": name, "intensity": x, "gmacs": rate, "end": x == right, "kind": "arithmetic"}

@@ -9,13 +9,11 @@ import altair as alt
 from opscope.analysis.tokens.parts import TokenPart
 from opscope.core.grouping import grouped
 from opscope.program.phases import PhaseKind
-from opscope.reports.pictures.bars import INK
 from opscope.reports.pictures.pictures import drawn, rows_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opscope.analysis.tokens.growth import DecodeGrowth
     from opscope.analysis.tokens.ledger import TokenLedger
 
 _COLOURS = {
@@ -68,8 +66,8 @@ def _share(ledger: TokenLedger, part: TokenPart) -> float:
     return sum(row.share for row in ledger.rows if row.part is part)
 
 
-def decode_over_position(ledgers: Sequence[TokenLedger], growth: Sequence[DecodeGrowth]) -> str | None:
-    """Time of a token by part of the model, over its position, with the fitted line; None without positions.
+def decode_over_position(ledgers: Sequence[TokenLedger]) -> str | None:
+    """Draw the time of a token by part of the model, over its position. None without positions.
 
     Of several sizes of the cache the one with the most positions is drawn: bars at one place would hide each other.
     """
@@ -95,14 +93,4 @@ def decode_over_position(ledgers: Sequence[TokenLedger], growth: Sequence[Decode
             order=alt.Order("order:Q"),
         )
     )
-    lines = [
-        {"position": at, "us": (one.fixed_ns.value + at * one.per_position_ns.value) / 1e3, "cache": str(one.cache)}
-        for one in growth
-        if one.cache == token_ledgers[0].phase.cache
-        for at in one.positions
-    ]
-    layers: list[alt.Chart] = [stacked]
-    if lines:
-        fitted = alt.Chart(rows_of(lines)).mark_line(color=INK, strokeDash=[4, 3])
-        layers.append(fitted.encode(x=x, y="us:Q", detail="cache:N"))
-    return drawn(alt.layer(*layers).properties(width=_WIDTH, height=_HEIGHT))
+    return drawn(stacked.properties(width=_WIDTH, height=_HEIGHT))

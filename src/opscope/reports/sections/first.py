@@ -48,7 +48,7 @@ from opscope.reports.document.blocks import (
     column,
     table,
 )
-from opscope.reports.document.messages import measure_again
+from opscope.reports.document.messages import measure_again, unchecked_sentence
 from opscope.reports.document.template import picture
 from opscope.reports.document.text import plain
 from opscope.reports.pictures.bars import category_shift
@@ -198,9 +198,9 @@ def next_steps(content: ReportContent) -> Section:
     messages = content.advice
     again = "" if one_process_a_side(content) else measure_again(content.quality)
     blocks: list[Block] = [Sentence(f"{again}.", Tone.BAD)] if again else []
-    return Section(
-        "Recommendations", [*blocks, Messages(messages, _FIRST, brief=True) if messages else Sentence("No findings.")]
-    )
+    unchecked = unchecked_sentence(content.findings, content.ruled_out)
+    blocks.append(Messages(messages, _FIRST, brief=True) if messages else Sentence("" if unchecked else "No findings."))
+    return Section("Recommendations", [*blocks, Sentence(unchecked, wide=bool(messages))])
 
 
 def first_step(quality: Quality | None) -> list[Block]:

@@ -15,7 +15,7 @@ from opscope.analysis.rules.acceleration import HEAVY
 from opscope.core.grouping import grouped
 from opscope.core.stats.effect import Verdict
 from opscope.core.units import counted_text, range_text, rate_text, ratio_of_times, ratio_text, share_text
-from opscope.reports.content.content import SHORTEST_NS, top_operators
+from opscope.reports.content.content import SHARES_ONLY, SHORTEST_NS, missing_time_text, top_operators
 from opscope.reports.content.kernel_use import products_text
 from opscope.reports.document.blocks import Closing, Format, Sentence, TableCell, Tone, column, table
 
@@ -133,8 +133,10 @@ def groups_blocks(content: ReportContent) -> list[Block]:
         column("types", Format.NAME, lambda row: row.types),
         column("microkernel", Format.NAME, lambda row: TableCell(row.kernel, row.evidence or "")),
         column("operators", Format.COUNT, lambda row: row.count),
-        column("baseline ms", Format.MS, lambda row: row.baseline_ns) if compared else None,
-        column("ms", Format.MS, lambda row: row.time_ns, total=True),
+        column("baseline ms", Format.MS, lambda row: row.baseline_ns, absent=missing_time_text(content.primary))
+        if content.primary
+        else None,
+        column("ms", Format.MS, lambda row: row.time_ns, total=True, absent=SHARES_ONLY),
         column("share", Format.SHARE, lambda row: row.share),
         column("GMAC/s", Format.FIGURE, lambda row: row.rate),
         column("speedup", Format.RATIO, lambda row: row.speedup) if compared else None,
@@ -218,9 +220,11 @@ def _by_switching(content: ReportContent) -> list[str]:
     faster = sum(1 for change in heavy if change.verdict is Verdict.FASTER)
     undecided = sum(1 for change in heavy if change.verdict is Verdict.UNDECIDABLE)
     excluded = sum(1 for change in heavy if shown_not_faster(change))
-    open_ = len(heavy) - faster - undecided - excluded
-    rest = [f"{excluded} are not (a speedup of {ratio_text(NOT_FASTER)} is ruled out)"] if excluded else []
-    rest += [f"{open_} with no difference detected"] if open_ else []
-    rest += [f"{undecided} inconclusive"] if undecided else []
-    text = f"{faster} of {len(heavy)} convolutions and matrix products of delegates are faster"
-    return [f"Measured with and without the features, {'; '.join([text, *rest])}."]
+    withheld = sum(1 for change in heavy if change.verdict is Verdict.WITHHELD)
+    open_ = len(heavy) - faster - undecided - excluded - withheld
+    parts = [f"{faster} shown to be faster"] if faster else []
+    parts += [f"{excluded} are not (a speedup of {ratio_text(NOT_FASTER)} is ruled out)"] if excluded else []
+    parts += [f"{open_} with no difference detected"] if open_ else []
+    parts += [f"{withheld} withheld, since the run was disturbed"] if withheld else []
+    parts += [f"{undecided} with too few rounds for a verdict on a single operator"] if undecided else []
+    return [f"{products_text(len(heavy))} of delegates, with the features and without: {'; '.join(parts)}."]

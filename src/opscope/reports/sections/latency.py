@@ -56,7 +56,7 @@ class ThreadSweepRow(NamedTuple):
     """A variant at one thread count."""
 
     configuration: Variant  # the variant
-    median_ns: float  # its latency
+    headline_ns: float  # its latency
     speedup: float  # over the smallest pool with the same features
     efficiency: float  # `speedup` for each time that the pool is larger; 1 is ideal
 
@@ -68,38 +68,37 @@ class ThreadSweepRow(NamedTuple):
 
 def sweep(content: ReportContent) -> tuple[list[ThreadSweepRow], str, list[str]] | None:
     """The sweep over threads; None with one thread count."""
-    measured = [
-        (result.variant, result.analysis.latency)
+    analyses = [
+        (result.variant, result.analysis)
         for result in content.variants
         if result.analysis is not None and result.variant.threads
     ]
-    found = [(variant, latency.median_ns) for variant, latency in measured]
+    found = [(variant, analysis.headline_ns) for variant, analysis in analyses]
     if len({variant.threads for variant, _ in found}) < 2:  # noqa: PLR2004 - one is not a sweep
         return None
     smallest: dict[tuple[str, ...], tuple[int, float]] = {}
-    for variant, median_ns in sorted(found, key=lambda pair: pair[0].threads or 0):
-        smallest.setdefault(tuple(variant.cleared), (variant.threads or 1, median_ns))
+    for variant, headline_ns in sorted(found, key=lambda pair: pair[0].threads or 0):
+        smallest.setdefault(tuple(variant.cleared), (variant.threads or 1, headline_ns))
     rows = []
-    for variant, median_ns in found:
+    for variant, headline_ns in found:
         threads, reference = smallest[tuple(variant.cleared)]
-        speedup = reference / median_ns if median_ns else 1.0
-        rows.append(ThreadSweepRow(variant, median_ns, speedup, speedup / ((variant.threads or 1) / threads)))
-    latencies = {variant.name: latency for variant, latency in measured}
+        speedup = reference / headline_ns if headline_ns else 1.0
+        rows.append(ThreadSweepRow(variant, headline_ns, speedup, speedup / ((variant.threads or 1) / threads)))
+    latencies = {variant.name: analysis.latency for variant, analysis in analyses}
     return rows, _answer(rows, latencies), _notes(rows, _slower(found, latencies))
 
 
 def _answer(rows: Sequence[ThreadSweepRow], latencies: Mapping[str, Latency]) -> str:
     """The fastest configuration, where it is shown to be faster than every other one; else which ones it may be."""
-    least = min(rows, key=lambda row: row.median_ns)
-    text = (
-        f"{least.variant}: {time_text(least.median_ns)} with {counted_text(least.configuration.threads or 1, 'thread')}"
-    )
+    least = min(rows, key=lambda row: row.headline_ns)
+    threads = counted_text(least.configuration.threads or 1, "thread")
+    text = f"{least.variant}: {time_text(least.headline_ns)} with {threads}"
     others = [row for row in rows if row.variant != least.variant]
     rivals = [row for row in others if not _shown(latencies[row.variant], latencies[least.variant], Verdict.FASTER)]
     if not rivals:
         return f"Best: {text}"
     names = ", ".join(row.variant for row in rivals)
-    return f"Lowest median: {text}; no difference detected to {names}"
+    return f"Lowest latency: {text}; no difference detected to {names}"
 
 
 def _slower(found: Sequence[tuple[Variant, float]], latencies: Mapping[str, Latency]) -> set[str]:
@@ -476,7 +475,7 @@ def threads_section(content: ReportContent) -> Section | None:
         swept,
         column("variant", Format.NAME, lambda row: row.variant),
         column("threads", Format.COUNT, lambda row: row.configuration.threads),
-        column("median ms", Format.MS, lambda row: row.median_ns),
+        column("latency ms", Format.MS, lambda row: row.headline_ns),
         column("speedup", Format.RATIO, lambda row: row.speedup),
         column("of ideal scaling", Format.SHARE, lambda row: row.efficiency),
         sortable=True,

@@ -26,7 +26,15 @@ from opscope.reports.document.blocks import (
     facts,
     table,
 )
-from opscope.reports.document.messages import grade_text, sentence
+from opscope.reports.document.messages import (
+    COMPARISON,
+    EXPERIMENT,
+    LATENCY,
+    GradedSubjects,
+    grade_text,
+    grades_text,
+    sentence,
+)
 from opscope.reports.document.template import WRITTEN_BY
 from opscope.reports.sections.latency import calls_text
 
@@ -210,7 +218,7 @@ def _profile_words(manifest: Manifest, request: ExperimentRequest | None) -> Ite
     ]
     against = [word for other in manifest.programs.values() for word in ("--against", other.source)]
     rest = [*_given(options), *_flags(manifest), *_said(request)]
-    yield from _line("profile", manifest.model.source, [*against, *rest])
+    yield from _line("check" if against else "profile", manifest.model.source, [*against, *rest])
 
 
 def _switched(manifest: Manifest) -> list[tuple[str, str | None]]:
@@ -262,12 +270,15 @@ def _line(command: str, argument: str, options: list[str]) -> list[str]:
 def trust_section(content: ReportContent, failures: Sequence[PartFailure]) -> Section:
     """The grade and its reasons, the limits of the figures, and the checks."""
     messages = [*switch_messages(content), *limits(content), *(warning(part_warning(one)) for one in failures)]
-    blocks = [*quality_blocks(content.quality), Bullets([sentence(one) for one in messages])]
+    blocks = [*quality_blocks(content.quality, graded_subjects(content)), Bullets([sentence(one) for one in messages])]
     ruled_out = [*content.ruled_out, *(content.quality.ruled_out if content.quality else [])]
-    for title, kind in (("Passed Checks", MessageKind.PASSED), ("Checks Not Made", MessageKind.NOT_CHECKED)):
+    for title, kind in (
+        ("Passed Checks", MessageKind.PASSED),
+        ("Further Analysis: Checks Not Made", MessageKind.NOT_CHECKED),
+    ):
         found = [one for one in ruled_out if one.kind is kind]
         if found:
-            count = f"{title.capitalize()}: {len(found)}."
+            count = f"{title.capitalize()}: {len(found)}." if kind is MessageKind.PASSED else ""
             blocks.append(Details(f"{title} ({len(found)})", [Bullets(_named(found))], count))
     return Section("Measurement Quality", blocks, "trust", "Trust")
 
@@ -276,11 +287,23 @@ def _named(messages: Iterable[Message]) -> list[str]:
     return [f"{one.rule}: {one.title}" for one in messages]
 
 
-def quality_blocks(quality: Quality | None) -> list[Block]:
-    """The grade, and what limits it."""
+def graded_subjects(content: ReportContent) -> GradedSubjects:
+    """Return what a report grades: the latency, the comparison, and the experiment where others make it worse."""
+    subjects = [
+        (LATENCY, content.shown.quality if content.shown else None),
+        (COMPARISON, content.primary.quality if content.primary else None),
+    ]
+    grades = {quality.grade for _, quality in subjects if quality}
+    if content.quality and content.quality.grade not in grades:
+        subjects.append((EXPERIMENT, content.quality))
+    return subjects
+
+
+def quality_blocks(quality: Quality | None, subjects: GradedSubjects) -> list[Block]:
+    """The grades, and what limits them."""
     if quality is None:
         return []
-    return [Sentence(f"Measurement quality: {grade_text(quality.grade)}."), _concerns(quality)]
+    return [Sentence(f"{grades_text(subjects)}."), _concerns(quality)]
 
 
 def _concerns(quality: Quality) -> TableBlock:

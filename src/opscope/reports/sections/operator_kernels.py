@@ -45,7 +45,6 @@ _LONG = 80
 _KERNELS = 40
 KIND_TEXTS = {
     EvidenceKind.COUNTED: "calls counted",
-    EvidenceKind.SAMPLED: "samples",
     EvidenceKind.NAMED: "named by the runtime",
     EvidenceKind.REGISTERED: "registered, not necessarily run",
 }
@@ -168,7 +167,8 @@ def _row(rows: Sequence[Sequence[OperatorLadder | None]]) -> OperatorKernels:
     layers = [next(ladder.module or "" for ladder in row if ladder) for row in rows]
     columns = [[ladder for ladder in column if ladder] for column in zip(*rows, strict=True)]
     cells = [_together([kernel_use(ladder) for ladder in column]) if column else None for column in columns]
-    return OperatorKernels(_operator(rows[0]), _listed([name for name in layers if name]), len(rows), cells)
+    named = [name for name in layers if name]
+    return OperatorKernels(_operator(rows[0]), _listed(named) if named else "", len(rows), cells)
 
 
 def _together(uses: Sequence[UsedKernel]) -> UsedKernel:
@@ -191,7 +191,6 @@ def _legend(columns: Sequence[KernelColumn]) -> str:
     lines = {
         EvidenceKind.COUNTED: "numbers are calls in the whole process, including kernels that only pack data; 0 means "
         "counted but never called",
-        EvidenceKind.SAMPLED: "samples are not calls; operators marked ? may have run between two samples",
         EvidenceKind.NAMED: "numbers are operators of one inference that the runtime says a kernel ran",
         EvidenceKind.REGISTERED: "present and absent show registration when the library was loaded, not what ran",
     }
@@ -210,13 +209,13 @@ def cell_text(cell: KernelCell) -> str:
     """A cell of a table of kernels: the amount where there is one, else what is known."""
     if cell.state is KernelState.UNKNOWN:
         return "?"
-    known = cell.state in {KernelState.COUNTED, KernelState.SAMPLED} and cell.amount is not None
+    known = cell.state is KernelState.COUNTED and cell.amount is not None
     return f"{cell.amount:,}" if known else str(cell.state.value)
 
 
 _HOW_KNOWN = (
     "Calls are per inference and count compute kernels only. Evidence is the strongest available: executed "
-    "(counted, sampled or named), selected (the library's choice, by the operator's name), eligible (possible by type "
+    "(counted or named), selected (the library's choice, by the operator's name), eligible (possible by type "
     "and shape)."
 )
 

@@ -11,19 +11,21 @@ from opscope.core.units import counted_text, share_text, time_text
 from opscope.program.operators.kinds import Attribution, Category
 from opscope.program.operators.taxonomy import aten_operator
 from opscope.reports.content.content import (
+    SHARES_ONLY,
     category_rows,
     closing_rows,
     counted_text_of,
     listed_operators,
+    missing_time_text,
     operator_rows,
     split_sentence,
-    top_operators,
 )
 from opscope.reports.content.places import CATEGORY, layer_text, method_of
 from opscope.reports.document.blocks import Format, Picture, Section, Sentence, TableCell, Tone, column, table
 from opscope.reports.document.html import legend
 from opscope.reports.document.template import picture
 from opscope.reports.document.text import plain
+from opscope.reports.sections.kernel_view import kernel_rows
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -32,9 +34,10 @@ if TYPE_CHECKING:
     from opscope.analysis.operators.operators import Operator
     from opscope.reports.content.content import OperatorRow, ReportContent
     from opscope.reports.document.blocks import TableBlock, TableColumn
+    from opscope.reports.sections.kernel_view import KernelRow
 
 INSTRUCTIONS = "instructions"
-_NAME, _HEAVY = 60, 8
+_NAME = 60
 _EXPORTED = re.compile(r"^native_|_legit.*$|_with_indices$")
 _LIKELY = {Attribution.ALIGNED, Attribution.AMBIGUOUS}
 
@@ -65,21 +68,39 @@ def _by_module(shown: Analysis) -> str:
 
 
 def bottlenecks_section(content: ReportContent) -> Section:
-    """Every category as it is now, longest first, with the speedup that is left in it; operators that weigh."""
-    heavy = [row.operator for row in top_operators(content) if row.operator.share > LEAST_SHARE]
-    names = [f"{layer_text(one) or one.name} {share_text(one.share)}" for one in heavy[:_HEAVY]]
-    more = f" and {len(heavy) - _HEAVY} more" if len(heavy) > _HEAVY else ""
-    least = share_text(LEAST_SHARE)
-    answer = f"{counted_text(len(heavy), 'operator')} above {least} of the latency"
-    text = f"{answer}: {', '.join(names)}{more}." if heavy else f"No operator takes more than {least}."
-    rows = table(
+    """List categories, and operators with all instances of one kernel together, longest first.
+
+    Each has the speedup that is left in it: the limit if it took no time (Amdahl's law).
+    """
+    categories = table(
         sorted(category_rows(content), key=lambda row: -row.share),
         CATEGORY,
         column("ms", Format.MS, lambda row: row.time_ns),
         column("share", Format.SHARE, lambda row: row.share),
         column("limit if removed", Format.RATIO, lambda row: limit_without(row.share)),
     )
-    return Section("Bottlenecks", [rows, Sentence(text)], "bottlenecks", answer=answer, folded=True)
+    heavy = [row for row in kernel_rows(content) if row.share > LEAST_SHARE]
+    above = f"above {share_text(LEAST_SHARE)} of the latency"
+    operators = table(
+        heavy,
+        column("operator", Format.NAME, lambda row: TableCell(_kernel_name(row), row.kind, row.category)),
+        column("backend", Format.NAME, lambda row: row.backend),
+        column("instances", Format.COUNT, lambda row: row.count),
+        column("ms", Format.MS, lambda row: row.time_ns),
+        column("share", Format.SHARE, lambda row: row.share),
+        column("limit if removed", Format.RATIO, lambda row: limit_without(row.share)),
+        column("speedup", Format.RATIO, lambda row: row.speedup) if content.primary else None,
+    )
+    answer = f"{counted_text(len(heavy), 'kernel')} {above}"
+    section = Section(f"Operators {above}, all instances of a kernel together", [operators])
+    blocks = [categories, section if heavy else Sentence(f"No kernel {above}, all instances together.")]
+    return Section("Bottlenecks", blocks, "bottlenecks", answer=answer, folded=True)
+
+
+def _kernel_name(row: KernelRow) -> str:
+    """Name what the instances of a kernel have in common, such as ``Convolution IGEMM (F32)``."""
+    types = f"({row.types})" if row.types else ""
+    return " ".join(filter(None, (row.operator, row.algorithm, types)))
 
 
 def operators_section(content: ReportContent, shown: Analysis) -> Section:
@@ -115,10 +136,15 @@ def _table(content: ReportContent, shown: Analysis) -> TableBlock:
         column("kind", Format.TEXT, lambda row: row.operator.kind),
         column("backend", Format.NAME, lambda row: row.operator.backend, pick=True),
         column("instruction", Format.FIGURE, lambda row: _place(row.operator)),
-        column("baseline ms", Format.MS, lambda row: row.change.baseline_ns if row.change else None)
-        if compared
+        column(
+            "baseline ms",
+            Format.MS,
+            lambda row: row.change.baseline_ns if row.change else None,
+            absent=missing_time_text(content.primary),
+        )
+        if content.primary
         else None,
-        column("ms", Format.MS, lambda row: row.operator.time_ns, total=True),
+        column("ms", Format.MS, lambda row: row.operator.time_ns, total=True, absent=SHARES_ONLY),
         spread_column(rows),
         column("share", Format.SHARE, lambda row: row.operator.share, total=True),
         column("cumulative", Format.SHARE, lambda row: row.cumulative),

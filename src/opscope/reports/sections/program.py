@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from opscope.analysis.operators.delegates import attributed_share
 from opscope.analysis.operators.operators import sums
 from opscope.analysis.roofline import RateUnit, Shortfall
+from opscope.analysis.rules.evidence import LEAST_SHARE
 from opscope.core.grouping import grouped
 from opscope.core.table.places import by_operator
 from opscope.core.units import counted_text, range_text, rate_text, share_text, time_text
@@ -19,6 +20,7 @@ from opscope.reports.content.content import NOT_KNOWN
 from opscope.reports.content.places import bound_text, boundary_text, is_delegated, layer_text, method_of, source_text
 from opscope.reports.document.blocks import (
     Beside,
+    Bullets,
     Closing,
     Details,
     Format,
@@ -172,28 +174,49 @@ def backends_section(analysis: Analysis, closing: Sequence[Closing]) -> Section:
             closing=closing,
         )
     ]
-    answer = ""
-    if analysis.program is None:
-        blocks.append(Sentence("Unknown why operators were not delegated: there is no program next to the traces."))
-    elif not is_delegated(analysis):
-        blocks.append(_layout(analysis))
-        answer = f"no delegates, layout tax {share_text(sums(analysis.layout).share)}"
+    answer = f"{counted_text(len(analysis.portable), 'operator')} not delegated"
+    if not is_delegated(analysis):
+        blocks += [_layout(analysis)] if analysis.program else [Sentence("This runtime has no delegates.")]
+        tax = f", layout tax {share_text(sums(analysis.layout).share)}" if analysis.program else ""
+        answer = f"no delegates{tax}"
+    elif analysis.program is None:
+        blocks += _portable_blocks(analysis)
     else:
-        blocks += [*_not_delegated(analysis), _calls(analysis), _layout(analysis)]
-        counted = (
-            counted_text(len(analysis.delegates), "delegate call"),
-            counted_text(len(analysis.portable), "operator"),
-        )
-        tax = share_text(sums(analysis.layout).share)
-        answer = f"{counted[0]}, layout tax {tax}, {counted[1]} not delegated"
+        blocks += [*_portable_blocks(analysis), _calls(analysis), _layout(analysis)]
+        calls, tax = counted_text(len(analysis.delegates), "delegate call"), share_text(sums(analysis.layout).share)
+        answer = f"{calls}, layout tax {tax}, {answer}"
     return Section("Portable vs Delegated", blocks, "delegates", "Delegates", answer, folded=True)
 
 
-def _not_delegated(analysis: Analysis) -> list[Block]:
+_NO_PROGRAM = "The reasons are unknown: there is no program next to the traces."
+_OPTIONS = (
+    "Delegate them: export with a partitioner of a delegate that supports them, in a number type that it supports.",
+    (
+        "Change the model: replace them by operators that are delegated, or fuse them into others; the reason below "
+        "says what is not supported, and the recommendations name recipes."
+    ),
+    "Write a custom backend or kernel: register an own kernel of the operator with the runtime, or a delegate for it.",
+)
+
+
+def _portable_blocks(analysis: Analysis) -> list[Block]:
+    """List operators that run in the runtime's own kernels, all of one name and reason together, and the options."""
     if not analysis.portable:
-        return []
-    groups = grouped(analysis.portable, _name_and_reason).items()
-    rows = sorted(groups, key=lambda group: -sums(group[1]).share)[:_MOST_DELEGATES]
+        return [Sentence("No operator ran outside of a delegate.")]
+    unknown = "unknown: all known rules are met" if analysis.program else "unknown"
+
+    def name_and_reason(row: PortableTime) -> tuple[str, str]:
+        reason = row.reason or unknown
+        return row.name, f"{reason} ({row.evidence})" if row.evidence else reason
+
+    groups = grouped(analysis.portable, name_and_reason).items()
+    rows = sorted(groups, key=lambda group: -sums(group[1]).share)
+    share = sums(analysis.portable).share
+    side = "above" if share > LEAST_SHARE else "below"
+    text = (
+        f"{counted_text(len(analysis.portable), 'operator')} ran in the runtime's portable kernels: "
+        f"{share_text(share)} of the latency, {side} the {share_text(LEAST_SHARE)} from which they matter."
+    )
     block = table(
         rows,
         column("operator", Format.NAME, lambda group: group[0][0].removeprefix("native_call_")),
@@ -204,7 +227,9 @@ def _not_delegated(analysis: Analysis) -> list[Block]:
         column("reason", Format.TEXT, lambda group: group[0][1]),
         sortable=True,
     )
-    return [Section("Why operators are not delegated", [block])]
+    why_unknown = [] if analysis.program else [Sentence(_NO_PROGRAM, Tone.DIM)]
+    options = [Section("Options for them", [Bullets(_OPTIONS)])] if share > LEAST_SHARE else []
+    return [Sentence(text), *options, Section("Why operators are not delegated", [block, *why_unknown])]
 
 
 def _layers_of(rows: Sequence[PortableTime]) -> str:
@@ -266,7 +291,7 @@ def _layout(analysis: Analysis) -> Section:
 
 
 _HOW_LIMITED = (
-    "A ceiling is the best rate that the same library reached here with the same features and threads. An operator "
+    "A ceiling is the best rate that this machine reached with the same features and threads. An operator "
     "is limited by arithmetic or memory when the ceiling accounts for at least half of its time. An operator timed "
     "in whole microseconds has an interval instead of a figure."
 )
@@ -438,11 +463,6 @@ def module_rows(modules: Sequence[ModuleTime], most: int = _MOST_MODULES) -> tup
 def _adds_nothing(module: ModuleTime, following: ModuleTime) -> bool:
     inside = following.path.startswith(f"{module.path}.")
     return inside and not module.self_share and math.isclose(following.share, module.share)
-
-
-def _name_and_reason(row: PortableTime) -> tuple[str, str]:
-    why = row.reason or "unknown: all known rules are met"
-    return row.name, f"{why} ({row.evidence})" if row.evidence else why
 
 
 def _interval_text(interval: Interval | None, scale: float, unit: str = "") -> str:

@@ -6,13 +6,25 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from opscope.analysis.compare.compare import shown_not_faster
 from opscope.analysis.compare.matching import MatchedBy
+from opscope.analysis.kernels.ladder import EvidenceLevel, evidence_level_counts
+from opscope.analysis.operators.operators import PORTABLE_BACKEND
 from opscope.analysis.rules.acceleration import CONTEXT, HEAVY, SME
 from opscope.analysis.rules.evidence import LEAST_SHARE
+from opscope.analysis.rules.operators import EXPECTED
 from opscope.core.parts import part
 from opscope.core.stats.effect import Verdict
 from opscope.core.units import counted_text, milliseconds, ratio_text, share_text, time_text
+from opscope.machine.pair_names import declared_features
 from opscope.program.operators.taxonomy import FRAMEWORK
-from opscope.reports.content.content import category_rows, no_difference_text, speedup_text, top_operators
+from opscope.reports.content.content import (
+    NO_COUNTERPART,
+    NOT_KNOWN,
+    category_rows,
+    ladders_beside,
+    no_difference_text,
+    speedup_text,
+    top_operators,
+)
 from opscope.reports.content.places import CATEGORY
 from opscope.reports.document.blocks import (
     Beside,
@@ -26,6 +38,7 @@ from opscope.reports.document.blocks import (
     TableCell,
     Tone,
     column,
+    facts,
     table,
     verdict_text,
 )
@@ -36,11 +49,12 @@ if TYPE_CHECKING:
 
     from opscope.analysis.compare.compare import Comparison, EndToEnd, OperatorChange
     from opscope.analysis.compare.shift import Moved, Top
-    from opscope.reports.content.content import OperatorRow, ReportContent
+    from opscope.analysis.kernels.ladder import EvidenceLevelCount
+    from opscope.reports.content.content import CategoryShift, OperatorRow, ReportContent
     from opscope.reports.document.blocks import TableBlock
 
 
-_ROWS, _TOP = 12, 8
+_ROWS, _TOP = 10, 8
 _WHOLE = "total"
 
 
@@ -102,14 +116,15 @@ def changes_table(comparison: Comparison, *, detailed: bool = False) -> TableBlo
     return table(
         rows[:most],
         column("operator", Format.NAME, _named),
-        column("baseline ms", Format.MS, lambda row: row.change.baseline_ns, absent="-"),
+        column("baseline ms", Format.MS, lambda row: row.change.baseline_ns, absent=NO_COUNTERPART),
         column("share before", Format.SHARE, lambda row: _share(row.change.baseline_ns, total[0]))
         if detailed
         else None,
         column("rank before", Format.COUNT, lambda row: row.before) if detailed else None,
-        column("ms", Format.MS, lambda row: row.change.candidate_ns, absent="-"),
+        column("ms", Format.MS, lambda row: row.change.candidate_ns, absent=NO_COUNTERPART),
         column("share", Format.SHARE, lambda row: _share(row.change.candidate_ns, total[1])) if detailed else None,
         column("rank", Format.COUNT, lambda row: row.after) if detailed else None,
+        column("speedup", Format.RATIO, lambda row: row.change.speedup) if detailed else None,
         column("saved ms", Format.MS, lambda row: row.change.saved_ns),
         column("95 % interval", Format.MS, lambda row: row.change.ci95_saved_ns) if detailed else None,
         column("of the baseline", Format.SHARE, lambda row: row.change.saved_ns / total[0]) if detailed else None,
@@ -255,6 +270,7 @@ def acceleration_section(content: ReportContent) -> Section:
         answer = f"Not known: there is no baseline to compare with{why}"
         return Section(title, [Sentence(f"{answer}.")], "change", "Change", answer, folded=True)
     blocks: list[Block] = [Bullets(part("what acceleration did", lambda: accelerated(content), list[str]()))]
+    blocks += part("what to check of acceleration", lambda: _check_list(content), list[Block]())
     found = part("what changed", lambda: shift_blocks(comparison) if content.has_split else [], list[Block]())
     where = [Section("Where the change comes from", found)] if found else []
     speeds = [f"{method} {speedup_text(end)}".strip() for method, end in comparison.verdicts.items()]
@@ -281,6 +297,48 @@ def accelerated(content: ReportContent) -> list[str]:
     return [*lines, *_expected(content), *_unhelped(content)]
 
 
+def _check_list(content: ReportContent) -> list[Block]:
+    """List what can keep SME2 below its usual speedup, with what is known of each; empty unless it is below."""
+    slow = [
+        row for row in category_rows(content) if row.category in EXPECTED and 0 < (row.speedup or 0) < _usual_least(row)
+    ]
+    if not slow or not _may_switch_sme(content):
+        return []
+    speeds = table(
+        slow,
+        CATEGORY,
+        column("speedup", Format.RATIO, lambda row: row.speedup),
+        column("usual with SME2", Format.TEXT, lambda row: "{:g}x to {:g}x".format(*EXPECTED[row.category])),
+    )
+    return [Section("Below the usual range: what to check", [speeds, facts(_list_checks(content))])]
+
+
+def _usual_least(row: CategoryShift) -> float:
+    return EXPECTED[row.category][0]
+
+
+def _list_checks(content: ReportContent) -> Iterator[tuple[str, str]]:
+    features = content.manifest.environment.features
+    has = NOT_KNOWN if features is None else "yes" if "sme2" in features else "no: it is not among its features"
+    yield "The device has SME2", has
+    ladder = next(iter(ladders_beside(content)), None)
+    counts = {row.rung: row for row in evidence_level_counts(ladder)} if ladder and ladder.operators else {}
+    yield "The runner is built with SME2 kernels", _count_text(counts.get(EvidenceLevel.IN_BINARY))
+    heavy = [row.operator for row in top_operators(content) if row.operator.category in HEAVY]
+    delegated = [row for row in heavy if row.backend != PORTABLE_BACKEND]
+    yield "Convolutions and matrix products are delegated", f"{len(delegated)} of {len(heavy)}"
+    yield "Their number types and shapes are eligible", _count_text(counts.get(EvidenceLevel.ELIGIBLE))
+    yield "The library selected such a kernel", _count_text(counts.get(EvidenceLevel.SELECTED))
+
+
+def _count_text(count: EvidenceLevelCount | None) -> str:
+    """Say for how many operators the answer is yes, and for how many it is not known."""
+    if count is None or not count.yes + count.no:
+        return f"{NOT_KNOWN} here: opscope kernels says what each source can tell"
+    unknown = f", {count.unknown} {NOT_KNOWN}" if count.unknown else ""
+    return f"{count.yes} of {count.yes + count.no + count.unknown}{unknown}"
+
+
 def _speed_line(method: str, end_to_end: EndToEnd) -> str:
     text = (
         no_difference_text(end_to_end)
@@ -291,12 +349,26 @@ def _speed_line(method: str, end_to_end: EndToEnd) -> str:
 
 
 def _expected(content: ReportContent) -> list[str]:
-    """What SME2 is expected to give, where SME is what was switched."""
-    off = content.result(content.primary.baseline.label) if content.primary else None
-    switched = off.variant.ablated if off else None
-    if switched is None:
-        return [f"Expected if SME2 was switched: {CONTEXT}."]
-    return [f"Expected: {CONTEXT}."] if SME & set(switched) else []
+    """Say what SME2 is expected to give, where SME is what was switched, or where that is not known."""
+    if not _may_switch_sme(content):
+        return []
+    condition = "Expected" if _switched_features(content) else "Expected if SME2 was switched"
+    return [f"{condition}: {CONTEXT}."]
+
+
+def _switched_features(content: ReportContent) -> list[str] | None:
+    """Return the features that are off in the baseline, or that its name declares as off. None if neither tells."""
+    if content.primary is None:
+        return None
+    baseline = content.result(content.primary.baseline.label)
+    ablated = baseline.variant.ablated if baseline else None
+    declared = declared_features(content.primary.baseline.label, content.primary.candidate.label)
+    return ablated or list(declared) or ablated
+
+
+def _may_switch_sme(content: ReportContent) -> bool:
+    switched = _switched_features(content)
+    return switched is None or bool(SME & set(switched))
 
 
 def _unhelped(content: ReportContent) -> list[str]:

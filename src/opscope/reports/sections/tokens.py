@@ -1,4 +1,4 @@
-"""What a token costs: the phases of a language model, the ledger of each, what bounds it, and how decoding grows."""
+"""What a token costs: the phases of a language model, the ledger of each, and what bounds it."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 from opscope.analysis.tokens.ledger import ByteUse, PartCost, TokenLimit
 from opscope.analysis.tokens.parts import TokenPart
 from opscope.core.grouping import grouped
-from opscope.core.stats.effect import Verdict
-from opscope.core.units import counted_text, interval_text, ratio_text, share_text, size_text, time_text
+from opscope.core.units import counted_text, ratio_text, share_text, size_text, time_text
 from opscope.program.phases import PhaseKind
 from opscope.reports.content.content import phase_text
 from opscope.reports.document.blocks import (
@@ -33,10 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from opscope.analysis.analysis import Analysis
-    from opscope.analysis.latency.methods import MethodTime
-    from opscope.analysis.tokens.growth import CacheCost, DecodeGrowth
     from opscope.analysis.tokens.ledger import LedgerRow, TokenLedger
-    from opscope.analysis.tokens.speculation import Acceptance, Speculation
     from opscope.program.phases import Phase
     from opscope.reports.document.blocks import Block, TableBlock
 
@@ -119,88 +115,11 @@ def _reached(total: PartTotal) -> str:
     return "" if total.needed is None else f", at {share_text(total.needed)} of the bandwidth that it could reach"
 
 
-def growth_sentence(growth: DecodeGrowth) -> str:
-    """How the time of a token grows with its position."""
-    each, fixed = growth.per_position_ns, growth.fixed_ns
-    between = f" {interval_text(each.ci95, time_text)}" if each.ci95 and each.ci95[0] > 0 else ""
-    kept = f" with a cache of {growth.cache:,} places" if growth.cache else ""
-    if each.value <= 0 or (each.ci95 is not None and each.ci95[0] <= 0):
-        first, last = growth.positions[0], growth.positions[-1]
-        return f"Decoding{kept} does not grow detectably between positions {first:,} and {last:,}."
-    doubled = f"; twice that at position {growth.doubled_at:,.0f}" if growth.doubled_at else ""
-    return (
-        f"Decoding{kept} takes {time_text(fixed.value)}, plus {time_text(each.value)}{between} for each token before it"
-        f"{doubled}."
-    )
-
-
-def speculation_sentences(speculation: Speculation) -> list[str]:
-    """From which acceptance rate on each draft length pays, or what a counted rate makes of it."""
-    where = f" at position {speculation.position:,}" if speculation.position is not None else ""
-    texts = []
-    for one in speculation.lengths:
-        between = f" {interval_text(one.break_even_ci95, share_text)}" if one.break_even_ci95 else ""
-        need = f"pays from an acceptance rate of {share_text(one.break_even)}{between} on"
-        if one.break_even >= 1:
-            need = "never pays"
-        elif one.break_even <= 0:
-            need = "pays at any acceptance rate"
-        drafted = counted_text(one.drafted, "drafted token")
-        cost = f"a round takes as long as {one.relative_cost:.2f} tokens"
-        texts.append(f"Speculation with {drafted}{where} {need}: {cost}.")
-    return [*texts, *_accepted(speculation.acceptance)]
-
-
-def _accepted(acceptance: Acceptance | None) -> list[str]:
-    """The verdicts on a counted rate."""
-    if acceptance is None:
-        return []
-    rate = f"{share_text(acceptance.rate)} {interval_text(acceptance.rate_ci95, share_text)}"
-    words = {Verdict.FASTER: "faster", Verdict.SLOWER: "slower"}
-    verdicts = ", ".join(
-        f"{one.drafted} drafted {ratio_text(one.speedup)} ({words.get(one.verdict, 'cannot tell')})"
-        for one in acceptance.judged
-    )
-    counted = f"{acceptance.accepted:,} of {acceptance.offered:,} drafted tokens kept"
-    return [
-        f"{counted}: acceptance rate {rate}, if it is the same at every place: {verdicts}; best with {acceptance.best}."
-    ]
-
-
-def bandwidth_sentence(methods: Sequence[MethodTime]) -> str:
-    """The bandwidth that the fastest decoding implies; empty where no size of the model is stated."""
-    rows = [one for one in methods if one.weights_per_s]
-    if not rows:
-        return ""
-    most = max(rows, key=lambda one: one.weights_per_s or 0.0)
-    read = f"{(most.weights_per_s or 0.0) / 1e9:.3g} GB/s"
-    less = "an embedding table apart from the head, and experts that are not chosen, are not read"
-    return f"{most.method} reads weights at up to {read}: {less}; keys and values come on top."
-
-
-def cache_sentence(cost: CacheCost) -> str:
-    """What more places of a cache cost a token."""
-    fewer, more = cost.places
-    between = f" {interval_text(cost.ratio.ci95, ratio_text)}" if cost.ratio.ci95 else ""
-    took = f"takes {ratio_text(cost.ratio.value)}{between} as long"
-    return f"At position {cost.position:,} a token {took} with a cache of {more:,} places as with {fewer:,}."
-
-
 def token_blocks(shown: Analysis) -> list[Block]:
-    """What a first screen says of a language model: what bounds a prompt and a token, and how that grows."""
+    """Return what a first screen says of a language model: what bounds a prompt and a token."""
     phases = [one.phase for one in shown.tokens]
     texts = [sentence for one in _ends(shown.tokens) if (sentence := bound_sentence(one, phases))]
-    texts += [growth_sentence(one) for one in shown.growth]
-    texts += [cache_sentence(one) for one in shown.cache_costs]
     texts += arithmetic_sentence(shown.tokens)
-    return [*([Bullets(texts)] if texts else []), *claim_blocks(shown)]
-
-
-def claim_blocks(shown: Analysis) -> list[Block]:
-    """What rates of decoding imply, and what speculative decoding needs to pay."""
-    texts = [sentence for sentence in [bandwidth_sentence(shown.methods)] if sentence]
-    texts += [sentence for one in shown.speculation for sentence in speculation_sentences(one)]
-    texts += [f"{one.evidence}." for one in shown.claims]
     return [Bullets(texts)] if texts else []
 
 
@@ -250,10 +169,8 @@ def ledger_section(shown: Analysis) -> Section | None:
     if any(one.phase.kind is PhaseKind.PREFILL for one in shown.tokens):
         blocks.append(picture("the parts of a prompt", lambda: prefill_parts(shown.tokens)))
     if any(one.phase.kind is PhaseKind.DECODE for one in shown.tokens):
-        blocks.append(picture("decoding over the position", lambda: decode_over_position(shown.tokens, shown.growth)))
+        blocks.append(picture("decoding over the position", lambda: decode_over_position(shown.tokens)))
     blocks.append(facts(_clocks(shown)))
-    blocks += [Sentence(growth_sentence(one)) for one in shown.growth]
-    blocks += [Sentence(cache_sentence(one)) for one in shown.cache_costs]
     for one in shown.tokens:
         blocks += _ledger(one, [each.phase for each in shown.tokens])
     text = "What a token costs"

@@ -92,7 +92,8 @@ def _machine(compiler: Sequence[str]) -> str:
 def _header(symbols: ElfSymbols | None, library: Path) -> tuple[str, tuple[str, ...]]:
     """The part of the source that is made for a library, and the kernels that it counts."""
     if symbols is None or symbols.machine != AARCH64 or not _LIBRARY.match(library.name):
-        raise FeatureError("kernels can be counted only in libraries for 64-bit Arm Linux", where=library)
+        hint = "run the model on 64-bit Arm Linux, or with --target qemu-aarch64; elsewhere compare with features off"
+        raise FeatureError("kernels can be counted only in libraries for 64-bit Arm Linux", where=library, hint=hint)
     kernels = tuple(sorted(name for name in symbols.called if _KERNEL.match(name) and name in symbols.defined))
     if not kernels or _INVOKE not in symbols.called or not symbols.defined.get(_INVOKE):
         hint = "the library calls its own functions directly; use `perf record` to name its kernels"

@@ -466,7 +466,8 @@ def _decode(data: bytes, decoder: msgspec.json.Decoder[T]) -> T:
         if not any(word in data for word in _NON_FINITE):
             raise
         # Python converts no number of more than 4,300 digits: an error like any other damage.
-        return msgspec.convert(json.loads(data), decoder.type, str_keys=True)
+        content: T = msgspec.convert(json.loads(data), decoder.type, str_keys=True)
+        return content
 
 
 def _by_method(found: dict[str, dict[int, T]] | None) -> dict[tuple[str, int], T]:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from opscope.core.errors import MissingDependencyError
+from opscope.core.files import text_of
 from opscope.core.install import install_command
 from opscope.core.system.c_library import check_c_library
 from opscope.core.system.pythons import HERE
@@ -22,6 +24,7 @@ TRIED = {"executorch": ("0.7.0", "1.4.0", "1.4.1", "1.5.0", "1.5.1"), "torch": (
 """Versions that runs were made with: docs/reference/versions.md."""
 _BINDINGS = "_portable_lib"
 _SUFFIXES = (".so", ".dylib")
+_COMMIT = re.compile(r"^git_version\b[^=]*= ['\"]([0-9a-f]{40})['\"]", re.MULTILINE)
 
 
 class InstalledRuntime(NamedTuple):
@@ -60,6 +63,17 @@ def installed_runtime(python: Python = HERE) -> InstalledRuntime:
         problem = f"torch is not installed, and executorch {found} needs it to run models"
         raise MissingDependencyError(problem, hint=install_command("executorch"))
     return InstalledRuntime(found, library_path(torch / "lib", "libc10"), bindings, _BINDINGS, traces=False)
+
+
+def source_versions(python: Python = HERE) -> dict[str, str]:
+    """Return ``{"executorch commit": COMMIT}`` of the installed package; empty if its ``version.py`` names no commit.
+
+    The file is read as text and not imported.
+    """
+    package = python.place("executorch")
+    text = text_of(package / "version.py") if package else ""
+    commit = _COMMIT.search(text)
+    return {"executorch commit": commit[1]} if commit else {}
 
 
 def library_directory(python: Python = HERE) -> Path:

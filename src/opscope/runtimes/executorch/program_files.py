@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from opscope.core.errors import MismatchError, NotFoundError, OpscopeError, RunError, TraceFormatError, UsageError
-from opscope.core.files import sha256_of, write_atomically
+from opscope.core.files import sha256_of
+from opscope.core.writing import write_atomically
 from opscope.experiment.tensors import from_bytes
 from opscope.program.structure.dtypes import program_type
 from opscope.program.structure.exported import Tensor

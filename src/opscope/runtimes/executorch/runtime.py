@@ -126,7 +126,7 @@ class ExecuTorch(Runtime):
 
     def unpacked(self, program: Path, work: Path) -> tuple[Path, Mapping[str, Sequence[InputValue]]]:
         """The program of a .bpte, and the inputs of its first test cases."""
-        from opscope.core.files import write_atomically
+        from opscope.core.writing import write_atomically
         from opscope.runtimes.executorch.program_files import is_bundled, read_bundled
 
         if not is_bundled(program):

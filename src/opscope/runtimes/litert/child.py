@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import msgspec
 import numpy as np
 
-from opscope.core.files import write_atomically
+from opscope.core.writing import write_atomically
 from opscope.experiment.protocol import RunRequest
 from opscope.experiment.tensors import from_bytes, to_bytes
 from opscope.program.structure.exported import Tensor

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from opscope.bundle.manifest import Failure
-from opscope.core.files import write_atomically
 from opscope.core.json import from_json
+from opscope.core.writing import write_atomically
 from opscope.experiment.protocol import LOG, OUTPUTS
 from opscope.experiment.target import JobOutcome
 from opscope.experiment.tensors import from_bytes, to_bytes

@@ -11,7 +11,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
-    from opscope.experiment.inputs import InputValue
     from opscope.experiment.target import RunTarget
     from opscope.experiment.target_names import TargetName
     from opscope.program.model import ProgramModel
@@ -26,11 +25,10 @@ class LiteRt(Runtime):
 
     name = "litert"
     title = "LiteRT"
-    suffixes = (".tflite", ".litertlm")
+    suffixes = (".tflite",)
     readers: ClassVar = {
         "litert-trace": ("opscope.runtimes.litert.trace", "LitertTraceReader"),
         "litert-benchmark": ("opscope.runtimes.litert.benchmark_text", "BenchmarkTextReader"),
-        "litert-benchmark-proto": ("opscope.runtimes.litert.benchmark_proto", "BenchmarkProtoReader"),
     }
     program_hint = "--program MODEL.tflite adds shapes, and why operators stayed outside of the delegate"
     importable = "ai_edge_litert.interpreter"
@@ -160,30 +158,6 @@ class LiteRt(Runtime):
         sides = [[number for _, number in side] for side in (named.inputs, named.outputs)] if named else []
         inputs, outputs = sides or (list(graph.inputs), list(graph.outputs))
         return [graph.tensors[number].name for number in inputs], [graph.tensors[number].name for number in outputs]
-
-    def unpacked(self, program: Path, work: Path) -> tuple[Path, Mapping[str, Sequence[InputValue]]]:
-        """The model of a .litertlm that makes tokens."""
-        from opscope.core.files import write_atomically
-        from opscope.readers.compressed import mapped_file
-        from opscope.runtimes.litert.packed import packed_model
-
-        packed = packed_model(mapped_file(program), program)
-        if packed is None:
-            return program, {}
-        alone = work / f"{program.stem}{self.suffix}"
-        write_atomically(alone, [packed.program])
-        return alone, {}
-
-    def left_out(self, program: Path) -> str | None:
-        """The other models of a .litertlm, such as an embedder."""
-        from opscope.readers.compressed import mapped_file
-        from opscope.runtimes.litert.packed import packed_model
-
-        packed = packed_model(mapped_file(program), program)
-        if packed is None or not packed.others:
-            return None
-        besides = ", ".join(dict.fromkeys(packed.others))
-        return f"of {program.name} only the first model that makes tokens ran, without {besides}"
 
     def is_program(self, head: bytes) -> bool:
         """By the identifier of its FlatBuffer."""

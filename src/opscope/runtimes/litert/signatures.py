@@ -12,7 +12,6 @@ from opscope.runtimes.language import is_cache
 from opscope.runtimes.litert.tflite import (
     MEDIAPIPE,
     REGISTERED,
-    decode_tflite,
     read_tflite,
 )
 
@@ -49,12 +48,7 @@ class CallableModel(NamedTuple):
 
 def read_callable(path: Path) -> CallableModel:
     """The signatures of a .tflite."""
-    return _callable(read_tflite(path))
-
-
-def decode_callable(data: bytes | memoryview, where: str) -> CallableModel:
-    """The signatures in these bytes; ``where`` names them in errors."""
-    return _callable(decode_tflite(data, where))
+    return describe_callable(read_tflite(path))
 
 
 def check_callable(model: CallableModel, path: Path) -> None:
@@ -173,7 +167,8 @@ def check_without_delegate(path: Path) -> None:
         raise UsageError(problem, where=path, hint="leave out --delegate, or choose xnnpack")
 
 
-def _callable(model: TfliteModel) -> CallableModel:
+def describe_callable(model: TfliteModel) -> CallableModel:
+    """Return the signatures of a decoded .tflite, its custom operators and how many operators it has."""
     operators = [operator for graph in model.subgraphs for operator in graph.operators]
     custom = dict.fromkeys(operator.name for operator in operators if operator.custom)
     signatures = tuple(_signatures(model)) or (_unsigned(model.subgraphs[0]),)

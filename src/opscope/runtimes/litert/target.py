@@ -28,18 +28,15 @@ from opscope.runtimes.package_target import PackageModules, PackageTarget
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from opscope.bundle.manifest import Mechanism, Variant
+    from opscope.bundle.manifest import Mechanism
     from opscope.core.system.pythons import Python
-    from opscope.experiment.target import Capabilities, RunTarget, SwitchOffer
-    from opscope.machine.ceilings_cache import MachineIdentity
-    from opscope.program.ceilings import Ceilings
+    from opscope.experiment.target import Capabilities, SwitchOffer
     from opscope.runtimes.litert.tflite import TfliteModel, TfliteSubgraph
     from opscope.runtimes.runtime import AskedCalls
 
 
 MODULES = PackageModules(
     "opscope.runtimes.litert.child",
-    "opscope.runtimes.litert.ceilings",
     frozenset({"affinity", "calls", "inputs", "values", "delegate"}),
 )
 
@@ -91,7 +88,6 @@ def _called(model: TfliteModel) -> Iterator[_Sides]:
 
 INTERPRETER_MODULES = PackageModules(
     "opscope.runtimes.litert.interpreter.child",
-    "opscope.runtimes.litert.ceilings",
     frozenset({"affinity", "calls", "inputs", "values", "delegate"}),
 )
 
@@ -99,15 +95,13 @@ INTERPRETER_MODULES = PackageModules(
 class InterpreterTarget(PackageTarget):
     """Runs .tflite models in the Interpreter.
 
-    ``reason``: why it runs them, as one sentence; ``peaks``: measures the ceilings of the release; None where none is
-    known to; ``python``: that has it.
+    ``reason``: why it runs them, as one sentence; ``python``: that has it.
     """
 
-    def __init__(self, reason: str, peaks: RunTarget | None, python: Python = HERE) -> None:
+    def __init__(self, reason: str, python: Python = HERE) -> None:
         library = installed_interpreter(python)
         versions = {library.package: library.version}
         super().__init__(INTERPRETER_MODULES, TRACE, lambda: library.library, lambda: versions, reason, python=python)
-        self._peaks = peaks
 
     def capabilities(self) -> Capabilities:
         """Operators are timed by a library that is built here."""
@@ -132,23 +126,10 @@ class InterpreterTarget(PackageTarget):
     def _recorder(self, job: Job) -> str | None:
         return self._built if job.traced else None
 
-    def ceilings(self, variant: Variant) -> Ceilings | None:  # type: ignore[override]  # may lack
-        """Those of the same release, through its compiled-model API."""
-        return self._peaks.ceilings(variant) if self._peaks else None
-
-    def ceilings_again(self, sample: Ceilings) -> Ceilings:
-        """Likewise."""
-        return self._peaks.ceilings_again(sample) if self._peaks else super().ceilings_again(sample)
-
-    def identity(self) -> MachineIdentity | None:  # type: ignore[override]  # likewise
-        """Likewise."""
-        return self._peaks.identity() if self._peaks else None
-
 
 def interpreter_here(why: str, python: Python = HERE) -> InterpreterTarget:
     """The Interpreter that is installed; ``why`` says what the compiled-model API lacks."""
-    peaks = litert_here() if python == HERE and has_compiled_models() else None
-    return InterpreterTarget(f"LiteRT's Interpreter ran it from Python: {why}", peaks, python)
+    return InterpreterTarget(f"LiteRT's Interpreter ran it from Python: {why}", python)
 
 
 def interpreter_needed(program: Path, asked_calls: AskedCalls) -> str | None:

@@ -39,7 +39,6 @@ from opscope.readers.flatbuffer import (
     vectors,
 )
 from opscope.readers.other_files import not_recognised
-from opscope.runtimes.litert.packed import MARK, packed_model
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -199,15 +198,13 @@ class TfliteModel(msgspec.Struct, frozen=True):
 
 
 def is_tflite_program(head: bytes) -> bool:
-    """Whether a file starts like a .tflite, or like LiteRT-LM's with one inside."""
-    return head[IDENTIFIER_OFFSET : IDENTIFIER_OFFSET + len(IDENTIFIER)] == IDENTIFIER or head.startswith(MARK)
+    """Return whether a file starts like a .tflite."""
+    return head[IDENTIFIER_OFFSET : IDENTIFIER_OFFSET + len(IDENTIFIER)] == IDENTIFIER
 
 
 def read_tflite(path: Path) -> TfliteModel:
-    """A .tflite as a value, or the one of a .litertlm."""
+    """Read a .tflite as a value."""
     data = mapped_file(path)
-    packed = packed_model(data, path)
-    data = packed.program if packed else data
     if not is_tflite_program(bytes(data[:8])):
         raise not_recognised(path, "not a LiteRT model", _HINT)
     return decode_tflite(data, str(path))

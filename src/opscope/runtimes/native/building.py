@@ -29,6 +29,8 @@ SHARED = Path(__file__).with_name("cpp") / "runner.h"
 """What all runners share; the first argument of the compiler says where it lies."""
 _COMPILE_SECONDS, _START_SECONDS = 180, 60
 _CONSEQUENCE = "cannot build the native runner"
+LINUX_FLAGS = ("-ldl",)
+"""Of the compiler, where the runner is for Linux: macOS has no such library."""
 COMPILER_HINT = (
     "install a C++17 compiler (Debian: apt install g++, macOS: xcode-select --install) or use --target local"
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import tempfile
 import time
 from abc import ABC, abstractmethod
 from functools import cached_property
@@ -13,12 +14,13 @@ import msgspec
 
 from opscope.bundle.manifest import Failure, FailureKind, Measurement, Mechanism
 from opscope.core.errors import DeviceError, FeatureError, RunError
+from opscope.core.files import text_of
 from opscope.core.printable import uncoloured
 from opscope.core.system.usage import ProcessUsage, ThreadCount
 from opscope.experiment.protocol import LOG
 from opscope.experiment.target import SwitchOffer, feature_groups
-from opscope.hosts.host import GuardedCommand, ProcessSettings
-from opscope.hosts.process import log_tail, read_answer
+from opscope.hosts.host import PRINTED, GuardedCommand, ProcessSettings
+from opscope.hosts.process import log_tail, read_answer, unanswered
 from opscope.machine import environment, isa
 from opscope.machine.cpu_reading import CpuReading
 from opscope.runtimes.counting.kernel_counter import COUNTS, counter_environment
@@ -34,7 +36,7 @@ if TYPE_CHECKING:
     from opscope.experiment.target import JobOutcome, RunTarget
     from opscope.hosts.device import Device
     from opscope.hosts.host import Host
-    from opscope.machine.ceilings_cache import MachineIdentity
+    from opscope.machine.ceilings.cache import MachineIdentity
     from opscope.program.ceilings import Ceilings
     from opscope.program.structure.exported import Tensor
 
@@ -144,6 +146,8 @@ def _complaint(log: Path) -> str:
 _COUNTER = "libopscope_counter.so"
 # What shells say of a program that is not theirs to execute, and of one that is not there; some take it for a script.
 _CANNOT_START = (2, 126, 127)
+_LOADER_SECONDS = 30.0
+_BRING = "bring a runner that was built for the device, as with Android's NDK: ?runner=PATH behind the target"
 
 
 class NativeProgram(NamedTuple):
@@ -198,9 +202,36 @@ class RunnerStarter(Generic[Answer]):
         if self._host.remote and ended.code in _CANNOT_START and not answer.exists():
             raise self._foreign(call.log)
         heard = judged(read_answer(ended.code, answer, call.log, call.timeout, self._answers), ended.code, call.log)
-        if self._host.remote and isinstance(heard, Failure) and heard.kind is FailureKind.STORAGE:
-            raise DeviceError(heard.message, where=self._host.name, hint="free some space there")
+        if self._host.remote and isinstance(heard, Failure):
+            self._raise_for_device(heard)
         return heard
+
+    def loader_version(self) -> str:
+        """Start the loader of the folder that is brought, which starts all else, and return what it says of itself.
+
+        Raises DeviceError: it does not start there, or a system call of its C library is not allowed.
+        """
+        loader, *_ = self._command()
+        with tempfile.TemporaryDirectory(prefix="opscope-") as directory:
+            work = Path(directory)
+            command = GuardedCommand(words=[loader, "--version"], into=work, timeout=_LOADER_SECONDS)
+            with self._host.started(command) as ended:
+                printed = text_of(work / PRINTED)
+            if ended.code == 0:
+                return printed.partition("\n")[0]
+            if ended.code in _CANNOT_START or ended.code is None:
+                raise self._foreign(work / PRINTED)
+            failure = unanswered(ended.code, work / PRINTED)
+        self._raise_for_device(failure)
+        raise DeviceError(f"the loader does not start: {failure.message}", where=self._host.name, hint=_BRING)
+
+    def _raise_for_device(self, failure: Failure) -> None:
+        """Raise DeviceError for what the device, and not the program, is the cause of."""
+        if failure.kind is FailureKind.STORAGE:
+            raise DeviceError(failure.message, where=self._host.name, hint="free some space there")
+        if failure.signal == "SIGSYS" and self._program.brought:
+            problem = "the system does not allow a system call of the C library that is brought (SIGSYS)"
+            raise DeviceError(problem, where=self._host.name, hint=_BRING)
 
     def library_there(self, library: Path) -> str:
         """Path on the host of a library of the runtime."""
@@ -242,7 +273,7 @@ class RunnerStarter(Generic[Answer]):
         if call.outputs:
             flags["output_file"] = OUTPUT
         if not self._host.remote:
-            flags["spawned_ns"] = time.clock_gettime_ns(time.CLOCK_MONOTONIC)
+            flags["spawned_ns"] = time.clock_gettime_ns(getattr(time, "CLOCK_UPTIME_RAW", time.CLOCK_MONOTONIC))
         return [f"--{name}={value}" for name, value in flags.items() if value != ""]
 
     def _foreign(self, log: Path) -> DeviceError:

@@ -9,6 +9,7 @@ import functools
 import platform
 import stat
 import subprocess
+import sys
 import tempfile
 import zipfile
 from abc import ABC, abstractmethod
@@ -16,14 +17,16 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Generic, NamedTuple, NoReturn, TypeVar
 
+from opscope.bundle.bundle import SCRATCH
 from opscope.bundle.manifest import Failure, Target
 from opscope.core.errors import MissingDependencyError, OpscopeError, RunError, UsageError
-from opscope.core.files import leads_out, scratch_directory, sha256_of
+from opscope.core.files import leads_out, sha256_of
 from opscope.core.system.c_library import check_c_library
 from opscope.core.system.cache import cache_directory, is_whole, made_in_place
 from opscope.core.system.interpreter import module_command
 from opscope.core.system.pythons import HERE, python_at
 from opscope.core.system.stages import enter
+from opscope.core.writing import scratch_directory
 from opscope.experiment.protocol import LOG, ProbeAnswer
 from opscope.experiment.target import Capabilities, JobOutcome
 from opscope.hosts.adb.device import PHONE_VERSIONS, phone_device, ssh_device
@@ -37,6 +40,7 @@ from opscope.machine.cpu_reading import CPUID_LEAVES, fixed_fields
 from opscope.machine.switch.switch import fields_stated
 from opscope.runtimes.hosted import FROM_PYTHON, ended_by
 from opscope.runtimes.native.building import (
+    LINUX_FLAGS,
     RuntimeFolder,
     build_key,
     check_architecture,
@@ -182,18 +186,18 @@ class WheelRunner(NamedTuple):
     newest: str  # version that is taken for another architecture where none is installed
     platforms: tuple[str, ...]  # tags of its wheels; see Wheel
 
-    @property
-    def flags(self) -> tuple[str, ...]:
-        """Of the compiler."""
-        return (*source_flags(self.source), "-ldl")
+    def flags_for(self, system: str) -> tuple[str, ...]:
+        """Return the arguments of the compiler for a system, named as ``sys.platform`` names it."""
+        return (*source_flags(self.source), *(() if system == "darwin" else LINUX_FLAGS))
 
     def here(self, cache: Path | None = None, python: Python = HERE) -> NativeProgram:
         """The runner for the package that a Python has; built when there is none of this source and compiler."""
         check_c_library()
         (version, library), compiler = self.installed(python), find_compiler()
-        path = (cache or cache_directory()) / "native" / build_key(compiler, self.source, self.flags) / "runner"
+        flags = self.flags_for(sys.platform)
+        path = (cache or cache_directory()) / "native" / build_key(compiler, self.source, flags) / "runner"
         if not is_whole(path):
-            compile_runner(compiler, self.flags, path)
+            compile_runner(compiler, flags, path)
         versions = {self.package: version, "compiler": compiler.version}
         return NativeProgram(isa.architecture(platform.machine()), versions, command=[str(path)], library=library)
 
@@ -205,9 +209,8 @@ class WheelRunner(NamedTuple):
         check_architecture(arch)
         find_compiler(arch)  # before anything is downloaded
         version, library = self._library_for(arch, cache)
-        return make_folder(
-            arch, {self.package: version}, source=self.source, flags=self.flags, libraries=[library], cache=cache
-        )
+        flags, runtime = self.flags_for("linux"), {self.package: version}
+        return make_folder(arch, runtime, source=self.source, flags=flags, libraries=[library], cache=cache)
 
     def _library_for(self, arch: str, cache: Path | None) -> tuple[str, Path]:
         """Version and file of the library for Linux on an architecture."""
@@ -271,7 +274,7 @@ class WheelJobs(ABC, Generic[Answer]):
     def execute(self, job: Job, directory: Path) -> JobOutcome:
         """Run a job; see :meth:`opscope.experiment.target.RunTarget.execute`."""
         try:
-            with scratch_directory(directory / ".native") as work:
+            with scratch_directory(directory / SCRATCH) as work:
                 return self._execute(job, directory.resolve(), work.resolve())
         except (OpscopeError, OSError) as error:
             return ended_by(error)

@@ -549,7 +549,6 @@ class _Facts:
             elements=max((math.prod(shape) for shape in shapes), default=None),
             cost=part("costs of nodes", lambda: self._costs.of(named.place, self.computed), None),
             change=self._change(origin) if main is None else None,
-            taps=math.prod(self._costs.filter(main)[2:]) or None,
             weights=self._weights(node, main),
             cache=_cache_use(node),
         )

@@ -19,8 +19,8 @@ import msgspec
 import numpy as np
 
 from opscope.core.errors import RunError
-from opscope.core.files import write_atomically
 from opscope.core.system.launch import own_peak
+from opscope.core.writing import write_atomically
 from opscope.experiment.protocol import RunRequest
 from opscope.program.phases import phase_of
 from opscope.program.structure.exported import Tensor

@@ -11,8 +11,9 @@ import msgspec
 
 from opscope.bundle.manifest import Failure
 from opscope.core.errors import RunError, UsageError
-from opscope.core.files import place_beside, write_atomically
+from opscope.core.files import place_beside
 from opscope.core.system.pythons import HERE
+from opscope.core.writing import write_atomically
 from opscope.experiment.protocol import LOG, OUTPUTS
 from opscope.experiment.target import JobOutcome
 from opscope.experiment.tensors import from_bytes, to_bytes
@@ -49,7 +50,6 @@ if TYPE_CHECKING:
 
 MODULES = PackageModules(
     "opscope.runtimes.onnxruntime.child",
-    "opscope.runtimes.onnxruntime.ceilings",
     # the graph is called whatever its name, and its weights are found beside the model
     frozenset({"affinity", "calls", "inputs", "values", "data", "options"}),
 )

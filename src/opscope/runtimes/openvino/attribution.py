@@ -138,7 +138,6 @@ class _Facts:
         made = one.node.outputs[0] if one.node.outputs else None
         read = self._costs.read(place)
         shapes = [tensor.shape for tensor in (read[:1] + ([made] if made else [])) if tensor.shape is not None]
-        filter_ = self._costs.filter(origin.main)
         return OperatorFacts(
             operator_class=self._class(one, origin),
             attribution=origin.attribution,
@@ -150,7 +149,6 @@ class _Facts:
             elements=max((math.prod(shape) for shape in shapes), default=None),
             cost=part("costs of nodes", lambda: self._costs.of(place), None),
             change=self._change(place) if main is None else None,
-            taps=math.prod(filter_.taps) if filter_ else None,
             kernel=kernel,
         )
 

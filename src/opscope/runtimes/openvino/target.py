@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 
 MODULES = PackageModules(
     "opscope.runtimes.openvino.child",
-    "opscope.runtimes.openvino.ceilings",
     # the graph is called whatever its name, and its weights are found beside the model
     frozenset({"affinity", "calls", "inputs", "values", "data", "options"}),
 )

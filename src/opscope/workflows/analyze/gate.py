@@ -166,7 +166,7 @@ def check_sides(
     if problems and not force:
         hint = "measure both on one machine in the same way, or compare anyway with --force"
         raise MismatchError(f"cannot be compared with the baseline: {problems[0]}", where=candidate, hint=hint)
-    comparison = comparison_of(*sides)
+    comparison = comparison_of(*sides, across_machines=force)
     limits = _budgets(budgets, file, sides, comparison) if file else []
     given = threshold if threshold is not None else budgets.end_to_end.max_slower
     own = {one.name: one.max_slower for one in budgets.method if one.max_slower is not None}

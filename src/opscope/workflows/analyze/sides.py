@@ -43,9 +43,7 @@ def read(path: str | Path, *, program: str | Path | None = None, etrecord: str |
 
     side = side_of(path, None, program_files(program, etrecord))
     table, known = side.table, side.known.attributions.operators if side.known else {}
-    return EventsResult(
-        table.traces, table.clock, table.warnings, table.warmup, table.side, table.work, str(path), known
-    )
+    return EventsResult(table.traces, table.clock, table.warnings, table.warmup, table.side, str(path), known)
 
 
 def program_files(program: str | Path | None, etrecord: str | Path | None) -> ProgramFiles | None:
@@ -84,18 +82,6 @@ def _side_of(place: Path, variant: str | None, warmup: Warmup) -> Side:
     if variant:
         raise NotFoundError("neither a bundle nor a run of the Arm kit, so it has no variants", where=place)
     return trace_side(place, warmup)
-
-
-def unhashed_note(path: str | Path) -> str | None:
-    """What cannot be verified of a bundle of an earlier opscope, as one sentence; None where all can."""
-    from opscope.bundle.bundle import Bundle, is_bundle
-
-    directory = Path(str(path).partition("#")[0])
-    if is_kit(directory) or not is_bundle(directory):
-        return None
-    if all(record_hash.stated for record_hash in Bundle.open(directory).record_hashes()):
-        return None
-    return f"{directory}: written before opscope hashed untraced times, so changes to them cannot be detected"
 
 
 def is_kit(directory: Path) -> bool:

@@ -25,11 +25,12 @@ from opscope.bundle.bundle import Bundle, check_free, is_bundle
 from opscope.bundle.manifest import Role
 from opscope.bundle.settings import MORE_ROUNDS
 from opscope.core.errors import MissingDependencyError, OpscopeError, RunError, UsageError
-from opscope.core.files import sha256_of, storage_errors, write_atomically
+from opscope.core.files import sha256_of, storage_errors
 from opscope.core.json import from_json, to_json
 from opscope.core.stats.effect import Verdict
 from opscope.core.system.stages import enter
 from opscope.core.units import ratio_text
+from opscope.core.writing import write_atomically
 from opscope.experiment.planned import Experiment, PlannedVariant
 from opscope.workflows.measure.counting import count
 from opscope.workflows.measure.experiment_bundle import check_request, new_bundle, old_bundle

@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING, NamedTuple
 from packaging.version import InvalidVersion, Version
 
 from opscope.core.errors import MissingDependencyError, NotFoundError, UsageError
-from opscope.core.files import scratch_directory, sha256_of, write_atomically
+from opscope.core.files import sha256_of
 from opscope.core.system.cache import cache_directory, is_whole, made_in_place, remove_beyond
 from opscope.core.system.interpreter import module_command
 from opscope.core.system.pythons import HERE, Python, python_at, python_in
 from opscope.core.system.stages import enter
+from opscope.core.writing import scratch_directory, write_atomically
 from opscope.hosts.process import last_line
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ import msgspec
 from opscope.bundle.manifest import Role
 from opscope.core.errors import BundleError, InvalidBundleError, OpscopeError, StorageError
 from opscope.core.system.stages import enter
-from opscope.machine.ceilings_cache import CeilingsCache
+from opscope.machine.ceilings.cache import CeilingsCache
 from opscope.program.ceilings import Ceilings, NoCeilings, Origin, drift_of, drift_sample
 from opscope.runtimes.ceilings.process import probes_version
 

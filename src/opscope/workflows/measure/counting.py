@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import sys
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,11 +17,13 @@ from opscope.bundle.bundle import Bundle, is_bundle
 from opscope.bundle.manifest import Mechanism
 from opscope.core.errors import FeatureError, UsageError
 from opscope.core.files import place_beside, sha256_of
+from opscope.core.printable import shell_command
 from opscope.core.system.memory import file_bytes
 from opscope.core.table.calls import named_by_calls
 from opscope.experiment.engine import planned_job
 from opscope.experiment.planned import Experiment
-from opscope.experiment.target_names import kind_named
+from opscope.experiment.target_names import kind_named, parse_target
+from opscope.hosts.target_kinds import NATIVE
 from opscope.machine import isa
 from opscope.machine.instructions import SME_BITS, SVE_BITS
 from opscope.measurements.analyses import analysis_of
@@ -181,17 +184,28 @@ def _measured_job(bundle: Bundle) -> tuple[list[Path], Job]:
     )
 
 
-def verify_work(model: str | Path, receipt: Path) -> tuple[list[str], list[str]]:
-    """Count again what a receipt states.
+def verify_work(model: str | Path, receipt: Path, target: str = NATIVE.name) -> tuple[list[str], list[str]]:
+    """Count again what a receipt states, and return the differences and the files that differ.
 
-    The first list is the differences, empty where every operator executes what the receipt states; the second names the
-    files that executed in both counts and are not the same.
+    The first list is empty if every operator executes what the receipt states. The second names files that executed in
+    both counts and have other content, sorted.
 
-    ``receipt``: file that ``opscope count --receipt`` wrote.
+    Args:
+        model: what is counted; the receipt names no file that is opened or started.
+        receipt: file that ``opscope count --receipt`` wrote.
+        target: as of :func:`count`. A receipt of a target with an address is only verified if it is this one, since
+            the address is a program that would be started.
 
-    Raises TraceFormatError: the receipt is none, or was changed; OpscopeError: as :func:`count` does.
+    Raises:
+        TraceFormatError: the file is no receipt, or was changed.
+        UsageError: the receipt was counted on a target with an address that was not named.
+        OpscopeError: as :func:`count` does.
     """
     stated = read_receipt(file_bytes(receipt), str(receipt))
+    if parse_target(stated.request.target).address and stated.request.target != target:
+        problem = f"it was counted on {stated.request.target}, which names a program that would be started"
+        hint = f"if you trust that program: --target {shell_command([stated.request.target])}"
+        raise UsageError(problem, where=receipt, hint=hint)
     counted = count(model, **msgspec.structs.asdict(stated.request))
     return differences(stated.work, counted), other_files(stated.work, counted)
 
@@ -208,6 +222,9 @@ def check_work(candidate: str | Path, against: str | Path, *, limit: float = 0.0
 
 
 def _counter(target: str, sve_bits: int, sme_bits: int) -> WorkCounter:
+    if sys.platform != "linux":
+        problem = "instructions are counted on Linux, where Valgrind and QEMU can run a program"
+        raise FeatureError(problem, hint="run opscope on a Linux machine, or in a Linux container on this one")
     kind = kind_named(target).name
     if kind == EmulatorCounter.target:
         return EmulatorCounter(sve_bits, sme_bits)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import platform
 import tempfile
 from functools import partial
 from pathlib import Path
@@ -21,6 +22,7 @@ from opscope.experiment.guesses import USUAL_SIZES
 from opscope.experiment.protocol import AS_IT_IS, Job
 from opscope.experiment.target_names import parse_target
 from opscope.hosts.target_kinds import AUTO
+from opscope.machine import isa
 from opscope.machine.environment import capture, marked
 from opscope.machine.isa import check_name
 from opscope.runtimes.registry import RUNTIMES, runtime_of
@@ -152,11 +154,14 @@ def check_request(path: Path, experiment: Experiment, given: RunTarget | None = 
     asked_inputs(experiment)
     _check_sources(experiment, [program_source(*one, experiment.models) for one in experiment.all_models])
     asked = (*experiment.ablate, *(name for variant in experiment.variants for name in variant.ablated or ()))
+    kind = parse_target(experiment.target, builds_named=True).kind
+    here_alone = given is None and not (kind.remote or kind.emulated)
     for name in asked:
         if name != NOTHING_OFF:
             check_name(name)
-    kind = parse_target(experiment.target, builds_named=True).kind
-    if given is None and not (kind.remote or kind.emulated or experiment.oversubscribe):
+            if here_alone:
+                isa.group(isa.architecture(platform.machine()), name)
+    if here_alone and not experiment.oversubscribe:
         here = capture(None)
         for threads in experiment.thread_counts:
             check_thread_count(threads, experiment.cpus, here)
@@ -207,7 +212,6 @@ def new_bundle(path: Path, experiment: Experiment, target: RunTarget, clock: Tim
         shared = {} if experiment.against is not None else _own_calls(experiment, plan, programs, Path(work))
         plan = msgspec.structs.replace(plan, inputs_of=_unlike_plan(plan, shared, owners))
         environment = target.environment()
-        other_models = "; ".join(dict.fromkeys(one.left_out for one in programs if one.left_out)) or None
         manifest = Manifest(
             opscope=__version__,
             created=clock.now().isoformat(timespec="seconds"),
@@ -218,7 +222,7 @@ def new_bundle(path: Path, experiment: Experiment, target: RunTarget, clock: Tim
             target=marked(target.describe(), environment),
             environment=environment,
             repetitions=[],
-            left_out=LeftOut(not_switched, untraceable, target.capabilities().stand_in, other_models),
+            left_out=LeftOut(not_switched, untraceable, target.capabilities().stand_in),
             programs={
                 name: program.described(program_home(home))
                 for home, program in others.items()
@@ -319,7 +323,6 @@ class _Program(NamedTuple):
     source: Path | None  # the file that was named; None for a model that was exported
     files: list[Path]  # the program first
     inputs: Mapping[str, Sequence[InputValue]]  # that came with it, by method
-    left_out: str | None = None  # which models of the file that was named are not run
 
     def described(self, home: str) -> Model:
         """What a manifest says of it, where its files lie in this directory of the bundle."""
@@ -389,16 +392,14 @@ def _program(experiment: Experiment, planned: PlannedModel, source: Path | None,
     """A program, exported where needed; what differs from the files that were given is written to ``work``."""
     runtime, model = runtime_of(*planned), planned.model
     inputs: Mapping[str, Sequence[InputValue]] = {}
-    left_out = None
     if source is None:
         given = exported_files(msgspec.structs.replace(experiment, model=model), work, out)
     else:
         own, runtime = runtime_of(source), runtime_of(source, planned.runtime)
-        left_out = own.left_out(source)
         source, inputs = own.unpacked(source, work)
         data = experiment.data if model == experiment.model else None
         given = runtime.files(source, Path(data) if data else None)
-    return _Program(planned, source, runtime.kept_files(given, work), inputs, left_out)
+    return _Program(planned, source, runtime.kept_files(given, work), inputs)
 
 
 def _check_all_registered(
@@ -452,7 +453,11 @@ def resumed_bundle(path: Path, model: str, against: str | None = None) -> Bundle
     bundle = Bundle.open(path)
     manifest = bundle.manifest
     if model not in (manifest.model.source, manifest.model.name):
-        hint = shell_command(["opscope", "profile", manifest.model.source, "--out", str(path), "--resume"])
+        again = ["--out", str(path), *manifest.words_of_target, "--resume"]
+        if against is None:
+            hint = shell_command(["opscope", "profile", manifest.model.source, *again])
+        else:
+            hint = shell_command(["opscope", "check", manifest.model.source, "--against", against, *again])
         raise UsageError(f"the bundle is for {manifest.model.source}, not for {model}", where=path, hint=hint)
     others = [own.source for own in manifest.programs.values()]
     if against is not None and against not in others:
@@ -460,6 +465,12 @@ def resumed_bundle(path: Path, model: str, against: str | None = None) -> Bundle
         raise UsageError(f"{problem}, not against {against}", where=path, hint="choose another --out")
     for own in manifest.models.values():
         _check_unchanged(bundle, own)
+    names = {variant.name for variant in manifest.variants}
+    if unknown := sorted(
+        {name for order in (*manifest.plan.order, *manifest.plan.timed_order) for name in order} - names
+    ):
+        problem = f"the plan of the bundle names {unknown[0]!r}, which is not one of its variants"
+        raise BundleError(problem, where=path, hint="profile into a new --out; `opscope validate` shows what is wrong")
     return bundle
 
 

@@ -23,12 +23,12 @@ from opscope.core.errors import (
     StorageError,
     with_hint,
 )
-from opscope.core.files import write_atomically
 from opscope.core.parts import part
 from opscope.core.system.stages import enter, heard_by
 from opscope.core.system.stop import pause
 from opscope.core.tracebacks import tracebacks_kept
 from opscope.core.units import counted_text
+from opscope.core.writing import write_atomically
 from opscope.experiment.engine import Rest, planned_job, run_experiment, silent
 from opscope.experiment.inputs import LABELS, by_position, labelled_inputs, placed, stacked
 from opscope.experiment.protocol import OUTPUTS
@@ -268,7 +268,7 @@ def experiment_target(experiment: Experiment, path: Path, means: Means) -> RunTa
     """Where an experiment runs; one on ``auto`` is finished where it began, whatever that stands for by now."""
     target = means.given(experiment)
     begun = experiment.target == AUTO.name and target is None and is_bundle(path)
-    given = recorded_target(Bundle.open(path).manifest, path) if begun else target
+    given = recorded_target(Bundle.open(path).manifest, path, experiment.target) if begun else target
     return target_of(experiment, given=given)
 
 
@@ -296,7 +296,7 @@ def _measured(
     with _ANALYSING:
         content, files = _reported(bundle, target)
     left_out = bundle.manifest.left_out
-    notes = [*(one for one in (left_out.runner, left_out.models) if one), *_without_effect(experiment, content, rest)]
+    notes = [*([left_out.runner] if left_out.runner else []), *_without_effect(experiment, content, rest)]
     notes += _lock_notes(bundle.manifest.locks[-1:])
     notes += _drawn_notes(bundle)
     return Profiled(bundle.path, content, files, notes)

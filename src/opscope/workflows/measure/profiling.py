@@ -23,7 +23,7 @@ from opscope.workflows.analyze.gate import check_sides, read_budgets
 from opscope.workflows.measure.experiment_bundle import check_request, new_bundle, resumed_bundle, target_of
 from opscope.workflows.measure.experiments import Means, measure
 from opscope.workflows.measure.program_inputs import program_source
-from opscope.workflows.measure.resuming import check_agreement
+from opscope.workflows.measure.resuming import check_agreement, check_options_stated
 from opscope.workflows.measure.targets import recorded_target
 from opscope.workflows.measure.variants import NEW, OLD
 
@@ -124,8 +124,9 @@ def profile(  # noqa: PLR0913 - the one call a notebook makes; all but the first
         experiment = msgspec.structs.replace(experiment, against=str(against), ablate=(NOTHING_OFF,))
     if begun is not None:
         check_agreement(begun, msgspec.structs.replace(experiment, rounds=settings.rounds), named)
+        check_options_stated(begun.manifest, experiment)
     # A run is finished where it began.
-    given = recorded_target(begun.manifest, begun.path) if begun and target is None else target
+    given = recorded_target(begun.manifest, begun.path, settings.target) if begun and target is None else target
     if begun is None:
         check_request(path, experiment, given)
     place = target_of(experiment, given=given)

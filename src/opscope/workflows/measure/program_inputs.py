@@ -18,9 +18,10 @@ import numpy as np
 from opscope.bundle.bundle import MODEL, is_bundle
 from opscope.bundle.manifest import PlannedInput, VariantInputs
 from opscope.core.errors import ExportError, MismatchError, NotFoundError, UsageError
-from opscope.core.files import sha256_of, storage_errors, write_atomically
+from opscope.core.files import sha256_of, storage_errors
 from opscope.core.system.stages import enter
 from opscope.core.units import counted_text
+from opscope.core.writing import write_atomically
 from opscope.experiment.guesses import USUAL_SIZES, guessed, input_words, with_dimensions
 from opscope.experiment.inputs import AskedInput, described, made_inputs, parse_input, placed, read_input_file
 from opscope.experiment.tensors import random_inputs

@@ -11,6 +11,7 @@ from opscope.bundle.manifest import Mechanism, Role
 from opscope.bundle.settings import COMPARED, NOTHING_OFF
 from opscope.core.errors import UsageError
 from opscope.core.files import sha256_of
+from opscope.core.printable import shell_command
 from opscope.experiment.guesses import USUAL_SIZES
 from opscope.experiment.target_names import parse_target
 from opscope.hosts.target_kinds import AUTO
@@ -98,6 +99,19 @@ def _switching(manifest: Manifest, experiment: Experiment) -> Iterator[tuple[str
     yield "--session-option", _unlike([_options(manifest)], _pairs(experiment.session_options))
     used = next((variant.switch.value for variant in manifest.variants if variant.switch), Mechanism.CPUINFO.value)
     yield "--switch", _unlike([used, *([request.switch] if request else [])], experiment.switch)
+
+
+def check_options_stated(manifest: Manifest, experiment: Experiment) -> None:
+    """Raise UsageError if a runtime option of the bundle names a path that the user does not name, too.
+
+    The runtime would open or write that path, and the bundle may come from somebody else.
+    """
+    for variant in manifest.variants:
+        for name, value in (variant.options or {}).items():
+            if any(separator in value for separator in "/\\") and experiment.session_options.get(name) != value:
+                problem = f"the bundle was begun with {name}={value}, which names a path that the runtime would use"
+                hint = f"if you trust it, name it again: {shell_command(['--session-option', f'{name}={value}'])}"
+                raise UsageError(problem, where="--session-option", hint=hint)
 
 
 def _options(manifest: Manifest) -> str:

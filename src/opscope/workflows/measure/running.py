@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from opscope.bundle.bundle import Bundle, check_free, is_bundle
-from opscope.bundle.manifest import ConfigRequest
+from opscope.bundle.manifest import ConfigRequest, Role
 from opscope.core.errors import (
     BundleError,
     BusyError,
@@ -20,9 +20,10 @@ from opscope.core.errors import (
     UsageError,
     did_you_mean,
 )
-from opscope.core.files import write_new as create
+from opscope.core.writing import write_new as create
 from opscope.experiment.config import decoded, template
 from opscope.experiment.config_rules import read_own
+from opscope.experiment.planned import PlannedComparison
 from opscope.experiment.target_names import kind_named
 from opscope.kit.config import is_kit_config, read_kit_config
 from opscope.workflows.analyze.sides import is_kit
@@ -45,7 +46,7 @@ from opscope.workflows.reports.reports import REPORT_FORMATS, content, content_o
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opscope.experiment.planned import Experiment, Experiments, PlannedComparison
+    from opscope.experiment.planned import Experiment, Experiments
 
 
 __all__ = ["template", "write_new"]
@@ -94,6 +95,8 @@ def run(  # noqa: PLR0913 - the one call a notebook makes; all but the first are
     out: str | Path | None = None,
     target: str | None = None,
     oversubscribe: bool = False,
+    baseline: str | None = None,
+    candidate: str | None = None,
     means: Means | None = None,
 ) -> RunReport:
     """Run the experiments of a file, each into a bundle with its reports.
@@ -106,6 +109,8 @@ def run(  # noqa: PLR0913 - the one call a notebook makes; all but the first are
         out: directory of the bundles; None: as the file says.
         target: Android device for experiments with runners or of the target adb; None: as the file says.
         oversubscribe: allow more threads than a target has usable CPUs, whatever the file says.
+        baseline: name of the variant that others are compared with, whatever the file says; with ``candidate``.
+        candidate: name of the variant that is compared with it.
         means: None: this machine's clock and targets, and nobody watching.
 
     Raises:
@@ -117,7 +122,7 @@ def run(  # noqa: PLR0913 - the one call a notebook makes; all but the first are
     """
     chosen, file = means or Means(), Path(config)
     whole = read_experiments(file)
-    experiments = selected(whole, only)
+    experiments = selected(_with_roles(whole, baseline, candidate) if baseline or candidate else whole, only)
     experiments = _called(experiments, whole, ConfigRequest(str(file), target=target, scheduler=chosen.scheduler))
     if out is not None:
         experiments = msgspec.structs.replace(experiments, out=Path(out))
@@ -126,7 +131,7 @@ def run(  # noqa: PLR0913 - the one call a notebook makes; all but the first are
     if analysis_only:
         return _analysed(experiments)
     if chosen.scheduler is not None:
-        from opscope.workflows.measure.parallel.cluster import run_on_workers
+        from opscope.workflows.measure.parallel.remote_experiments import run_on_workers
 
         return run_on_workers(experiments, chosen.scheduler, chosen, resume=resume)
     _check(experiments, chosen, resume=resume)
@@ -139,6 +144,41 @@ def run(  # noqa: PLR0913 - the one call a notebook makes; all but the first are
         for one in collect_evidence(e, experiments.out / e.name, resume=resume)
     ]
     return RunReport(str(config), with_comparisons(experiments, results, notes), evidence, notes)
+
+
+def _with_roles(experiments: Experiments, baseline: str | None, candidate: str | None) -> Experiments:
+    """Make one variant the baseline and one the candidate, at each of their thread counts; nothing else is compared.
+
+    Raises:
+        UsageError: one of the names is missing, or no variant has it.
+    """
+    variants = [(experiment, variant) for experiment in experiments.experiments for variant in experiment.variants]
+    groups = dict.fromkeys(variant.group for _, variant in variants)
+    for option, name in (("--baseline", baseline), ("--candidate", candidate)):
+        if name not in groups:
+            problem = f"no variant {name} in the file" if name else "both sides have to be named"
+            hint = f"name one of {', '.join(groups)}" if groups else "it applies to files that list variants"
+            raise UsageError(problem, where=option, hint=hint)
+    if baseline == candidate:
+        raise UsageError("a variant cannot be compared with itself", where="--candidate", hint="name two")
+    sides = {baseline: Role.BASELINE, candidate: Role.CANDIDATE}
+    changed = tuple(
+        msgspec.structs.replace(
+            experiment,
+            variants=tuple(
+                msgspec.structs.replace(variant, role=sides.get(variant.group, Role.INTERMEDIATE))
+                for variant in experiment.variants
+            ),
+        )
+        for experiment in experiments.experiments
+    )
+    comparisons = tuple(
+        PlannedComparison((off.name, before.name), (on.name, after.name))
+        for off, before in variants
+        for on, after in variants
+        if (before.group, after.group) == (baseline, candidate) and before.threads == after.threads
+    )
+    return msgspec.structs.replace(experiments, experiments=changed, comparisons=comparisons)
 
 
 def _results(

@@ -13,6 +13,7 @@ import msgspec
 
 from opscope.bundle.manifest import BUILD
 from opscope.core.errors import OpscopeError, RunError, UsageError
+from opscope.core.printable import shell_command
 from opscope.core.units import size_text
 from opscope.experiment.checks import (
     Check,
@@ -43,7 +44,7 @@ if TYPE_CHECKING:
     from opscope.experiment.target_names import TargetName
     from opscope.hosts.host import Host
     from opscope.hosts.lock import LockRequest, MachineHold
-    from opscope.machine.ceilings_cache import MachineIdentity
+    from opscope.machine.ceilings.cache import MachineIdentity
     from opscope.program.ceilings import Ceilings
     from opscope.runtimes.runtime import Runtime
 
@@ -82,14 +83,20 @@ def restored_settings(name: str) -> list[Check]:
 
 def _device(target: RunTarget) -> list[Check]:
     able = target.capabilities()
+    loader: list[Check] = []
     try:
+        if able.loader is not None:
+            loader = [Check("loader", State.OK, able.loader())]
         environment = target.environment()
     except OpscopeError as error:
         seen = Check("device", State.OK, "it responds and is not in use")
-        return [seen, *_settings(able.host, None), *_storage(able.host), problem_check("runtime", error)]
+        part = "runtime" if able.loader is None else "runner" if loader else "loader"
+        failed = problem_check(part, error)
+        return [seen, *_settings(able.host, None), *_storage(able.host), *loader, failed]
     state = target.conditions()
     return [
         Check("device", State.OK, _what(environment)),
+        *loader,
         Check("runtime", State.OK, _runtime(environment, able)),
         *_storage(able.host),
         *_settings(able.host, state),
@@ -212,9 +219,26 @@ def target_running(
     return runtime_of(model, runtime).target_for(parse_target(name), [Path(one) for one in (model, *others)], asked)
 
 
-def recorded_target(manifest: Manifest, home: Path) -> RunTarget:
-    """The target that a manifest tells of, for its programs, which lie in the directory of the bundle."""
+def recorded_target(manifest: Manifest, home: Path, stated: str) -> RunTarget:
+    """Return the target that a bundle was begun on, for the bundle's own programs.
+
+    An address in a manifest is a program that would be started or a machine that would be connected to, and the bundle
+    may come from somebody else. It is only used if the user names it, too.
+
+    Args:
+        manifest: of the bundle.
+        home: directory of the bundle.
+        stated: name of the target as the user gave it; ``auto`` if none was given.
+
+    Raises:
+        UsageError: the manifest records an address, and ``stated`` is not that target.
+    """
     asked_calls = AskedCalls(manifest.plan.calls, manifest.plan.inputs)
+    for target in (manifest.target, *manifest.targets.values()):
+        if target.address and target.name != stated:
+            problem = f"the bundle was begun on {target.name}, which names a program or a device that would be used"
+            hint = f"if you trust it, name it again: {shell_command(['--target', target.name])}"
+            raise UsageError(problem, where="--target", hint=hint)
     if not manifest.programs:
         program, runtime = str(home / manifest.model.program), manifest.variants[0].runtime
         return target_running(program, manifest.target.name, runtime=runtime, asked=lambda _: asked_calls)

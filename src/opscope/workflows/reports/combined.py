@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from opscope.bundle.manifest import Manifest, Variant
     from opscope.reports.combined.combined import BundlePart
     from opscope.reports.content.content import ReportContent
-    from opscope.reports.notebook.card import Card
+    from opscope.reports.document.blocks import Document
     from opscope.runtimes.side import Side
 
 
@@ -144,10 +144,10 @@ class CombinedResult(NotebookResult, CombinedReport, frozen=True):
 
         return combined_frame(self)
 
-    def _card(self) -> Card:
-        from opscope.reports.notebook.cards import combined_card
+    def _document(self) -> Document:
+        from opscope.reports.combined.combined import combined_document
 
-        return combined_card(self)
+        return combined_document(self)
 
 
 def version_series(parts: Sequence[BundlePart]) -> list[VersionSeries]:
@@ -207,7 +207,7 @@ def _compared(part: BundlePart, first: Side, side: Side) -> list[Version]:
     """A bundle against the first, several methods one by one."""
     analysis = next(r.analysis for r in part.content.variants if r.variant.name == side.label)
     created = part.content.manifest.created
-    times = {name: own.median_ns for name, (own, _) in analysis.by_method.items()} if analysis else {"": None}
+    times = {method: analysis.headline_of(method) for method in analysis.by_method} if analysis else {"": None}
     copied = {sha256 for _, sha256 in first.files} & {sha256 for _, sha256 in side.files}
     if side is first or copied:
         notes = [] if side is first else ["the same traces as the first: a copy"]
@@ -247,11 +247,12 @@ COMBINED = "combined"
 """Names of the files without their endings; they never stand in the way of a bundle's own reports."""
 
 
-def combined(paths: Sequence[str | Path]) -> CombinedResult:
+def combined(paths: Sequence[str | Path], *, compared: tuple[str | None, str | None] | None = None) -> CombinedResult:
     """Several bundles, or runs of the Arm kit, side by side, computed from their traces.
 
     Args:
         paths: two or more directories.
+        compared: names of baseline and candidate in each of them; None: as each was planned.
 
     Raises:
         UsageError: there are fewer than two, or one is given twice.
@@ -263,7 +264,10 @@ def combined(paths: Sequence[str | Path]) -> CombinedResult:
     from opscope.reports.combined.combined import BundlePart, combine
 
     places = _checked([Path(path) for path in paths])
-    parts = [BundlePart(label, str(path), content(path)) for label, path in zip(labels(places), places, strict=True)]
+    parts = [
+        BundlePart(label, str(path), content(path, compared=compared))
+        for label, path in zip(labels(places), places, strict=True)
+    ]
     for part in parts:
         if part.content.manifest.target.emulated:
             raise MismatchError(EMULATED, where=part.path, hint=ON_THE_DEVICE)
@@ -276,6 +280,7 @@ def combined_report(
     formats: Sequence[str] = REPORT_FORMATS,
     *,
     title: str | None = None,
+    compared: tuple[str | None, str | None] | None = None,
 ) -> list[Path]:
     """Write the combined report of several bundles; see :func:`combined`.
 
@@ -284,6 +289,7 @@ def combined_report(
         out: directory to write to.
         formats: any of ``html``, ``md`` and ``json``.
         title: of the report; None: the models' names.
+        compared: names of baseline and candidate in each of them; None: as each was planned.
 
     Returns:
         The files that were written.
@@ -293,7 +299,8 @@ def combined_report(
     """
     check_formats(formats)
     with tracebacks_kept(Path(out)):
-        return _written(msgspec.structs.replace(combined(paths), title=title or None), Path(out), formats)
+        report = combined(paths, compared=compared)
+        return _written(msgspec.structs.replace(report, title=title or None), Path(out), formats)
 
 
 def _written(report: CombinedResult, out: Path, formats: Sequence[str]) -> list[Path]:

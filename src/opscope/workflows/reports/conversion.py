@@ -22,9 +22,8 @@ if TYPE_CHECKING:
     from opscope.kit.run_files import KitOutput
     from opscope.program.model import ProgramModel
     from opscope.reports.content.content import ReportContent
-    from opscope.reports.formats.collected import Collected
     from opscope.reports.formats.perfetto import TrackGroup
-    from opscope.reports.formats.stacks import By
+    from opscope.reports.formats.speedscope import By
     from opscope.runtimes.side import ProgramFiles, Side, Warmup
 
 GROUP = "opscope.exporters"
@@ -88,13 +87,7 @@ _SUFFIXES = {
     "parquet": ".parquet",
     "perfetto": ".perfetto.json",
     "speedscope": ".speedscope.json",
-    "folded": ".folded.txt",
-    "pprof": ".pb.gz",
-    "sarif": ".sarif",
-    "openmetrics": ".openmetrics.txt",
     "github-benchmark": ".benchmark.json",
-    "bencher": ".bmf.json",
-    "model-card": ".card.md",
 }
 _SEVERAL = {
     "model-explorer": None,
@@ -104,8 +97,8 @@ _SEVERAL = {
 }
 """Formats of several files, and the ends of their names; None: the variants decide."""
 _BY_DEFAULT = "operator"
-_STACKS = ("speedscope", "folded", "pprof")
-_OF_PROGRAMS = ("model-explorer", "perfetto", "tables", "sarif", *_STACKS)
+_SPEEDSCOPE = "speedscope"
+_OF_PROGRAMS = ("model-explorer", "perfetto", "tables", _SPEEDSCOPE)
 _PACKED = (".gz", ".zst")
 CONVERT_FORMATS = (*_SUFFIXES, *_SEVERAL)
 
@@ -115,11 +108,7 @@ class ConvertOptions(NamedTuple):
 
     program: str | Path | None = None  # the .pte of a trace; a bundle has its own
     etrecord: str | Path | None = None  # of the same export
-    # what flame graphs and pprof's stacks are built from, ``operator`` or ``module``; None: operators, of pprof modules
-    # where they are known
-    by: str | None = None
-    device: str | None = None  # name of the machine in openmetrics; None: CPU, system and address
-    commit: str | None = None  # of what was measured, in openmetrics; None: not said
+    by: str | None = None  # what flame graphs are built from, ``operator`` or ``module``; None: operators
 
 
 class Request(NamedTuple):
@@ -135,7 +124,7 @@ class Request(NamedTuple):
     @property
     def by(self) -> By:
         """What flame graphs are built from."""
-        from opscope.reports.formats.stacks import By
+        from opscope.reports.formats.speedscope import By
 
         return By(self.options.by or _BY_DEFAULT)
 
@@ -151,11 +140,10 @@ def convert(
 ) -> list[Path]:
     """Write a trace or a bundle in another format.
 
-    Of a bundle without ``#variant``, ``csv``, ``parquet``, ``pprof``, ``sarif`` and ``kit-csv`` hold the accelerated
-    variant, the others all.
+    Of a bundle without ``#variant``, ``csv``, ``parquet`` and ``kit-csv`` hold the accelerated variant, the others all.
 
     Args:
-        path: whatever :func:`opscope.api.read` takes; for ``model-explorer`` and ``sarif`` also a program alone.
+        path: whatever :func:`opscope.api.read` takes; for ``model-explorer`` also a program alone.
         to: one of ``CONVERT_FORMATS``, or a format that another package adds.
         out: the file, for formats of several files the directory; None: beside the trace, with the format's suffix.
         warmup: inferences of each process to mark as warm-up; as in :func:`opscope.api.analyze`.
@@ -217,8 +205,6 @@ def _request(path: str | Path, to: str, warmup: Warmup, options: ConvertOptions 
     if to in CONVERT_FORMATS and to not in _OF_PROGRAMS and (given.program or given.etrecord):
         hint = f"supported formats: {', '.join(_OF_PROGRAMS)}"
         raise UsageError(f"{to} has nothing about the program", where="--program", hint=hint)
-    if to != "openmetrics" and (given.device or given.commit):
-        raise UsageError(f"{to} cannot hold it", where="--device, --commit", hint="openmetrics carries both")
     alone = given.etrecord and not given.program and _is_program(Path(path))
     files = program_files(path if alone else given.program, given.etrecord)
     stem = _kit_stem(str(path)) if to == "kit-csv" else _stem(str(path))
@@ -245,8 +231,8 @@ def _contents(request: Request) -> dict[str, Content]:
 
 def _check_by(to: str, by: str) -> None:
     known = (_BY_DEFAULT, "module")
-    if to not in _STACKS:
-        raise UsageError(f"{to} has no stacks", where="--by", hint=f"it applies to {', '.join(_STACKS)}")
+    if to != _SPEEDSCOPE:
+        raise UsageError(f"{to} has no stacks", where="--by", hint=f"it applies to {_SPEEDSCOPE}")
     if by not in known:
         raise UsageError(f"unknown grouping {by!r}", where="--by", hint=did_you_mean(by, known))
 
@@ -414,15 +400,9 @@ def _processes(side: Side, stem: str) -> list[str]:
 
 
 def _speedscope(request: Request) -> dict[str, Content]:
-    from opscope.reports.formats.stacks import speedscope
+    from opscope.reports.formats.speedscope import speedscope
 
     return {".speedscope.json": speedscope(request.stem, _stackable(request), request.by)}
-
-
-def _folded(request: Request) -> dict[str, Content]:
-    from opscope.reports.formats.stacks import folded
-
-    return {".folded.txt": folded(_stackable(request), request.by)}
 
 
 def _stackable(request: Request) -> list[tuple[str, Analysis]]:
@@ -435,88 +415,25 @@ def _stackable(request: Request) -> list[tuple[str, Analysis]]:
     return results
 
 
-def _pprof(request: Request) -> dict[str, Content]:
+def _github_benchmark(request: Request) -> dict[str, Content]:
     from opscope.measurements.analyses import analysis_of
-    from opscope.reports.formats.stacks import By, pprof
-
-    analysis = analysis_of(_checked(_side(request)))
-    by = request.by if request.options.by else By.MODULE if analysis.modules else By.OPERATOR
-    return {".pb.gz": pprof(analysis, by)}
-
-
-def _sarif(request: Request) -> dict[str, Content]:
-    """Findings of what was measured; of a program alone those of its preflight."""
-    from opscope.analysis.findings.message import MessageKind
-    from opscope.core.table.places import by_operator
-    from opscope.measurements.analyses import analysis_of
-    from opscope.reports.formats.sarif import sarif, with_lines
-    from opscope.workflows.analyze.preflight import preflight, record_beside
-
-    path, root = Path(request.path), str(Path.cwd())
-    if _is_program(path):
-        record = request.files.etrecord if request.files else record_beside(path)
-        messages = [finding for method in preflight(path, record).methods for finding in method.findings]
-        return {".sarif": sarif(request.path, messages, root)}
-    analysis = analysis_of(_checked(_side(request)))
-    findings = [one for one in analysis.findings if one.kind is MessageKind.FINDING]
-    lines = {key: one.source for key, one in by_operator(analysis.operators).items() if one.source}
-    return {".sarif": sarif(request.path, with_lines(findings, lines), root)}
-
-
-def _collected(request: Request) -> Collected:
-    """What collectors of figures are given: a whole bundle, or one side."""
-    from opscope.measurements.analyses import analysis_of
-    from opscope.reports.formats.collected import collected, collected_of
+    from opscope.reports.formats.github_benchmark import analysis_benchmark, bundle_benchmark
 
     if _is_whole(request):
-        return collected(_report(request))
+        return {".benchmark.json": bundle_benchmark(_report(request))}
     side = _checked(_side(request))
     if side.table.clock is not Clock.NS:
-        problem = f"its figures are in seconds, but this trace counts {side.table.clock.value}"
-        raise UsageError(problem, where="--to", hint="csv, speedscope and folded keep the clock of the trace")
+        problem = f"its figures are in milliseconds, but this trace counts {side.table.clock.value}"
+        raise UsageError(problem, where="--to", hint="csv and speedscope keep the clock of the trace")
     manifest = side.bundle.manifest if side.bundle else None
     model = manifest.model_of(side.label).name if manifest else request.stem
-    return collected_of(analysis_of(side), model, manifest)
-
-
-def _github_benchmark(request: Request) -> dict[str, Content]:
-    from opscope.reports.formats.collected import github_benchmark
-
-    return {".benchmark.json": github_benchmark(_collected(request))}
-
-
-def _bencher(request: Request) -> dict[str, Content]:
-    from opscope.reports.formats.collected import bencher
-
-    return {".bmf.json": bencher(_collected(request))}
-
-
-def _model_card(request: Request) -> dict[str, Content]:
-    from opscope.reports.formats.collected import model_card
-
-    return {".card.md": model_card(_collected(request))}
+    return {".benchmark.json": analysis_benchmark(analysis_of(side), model, manifest)}
 
 
 def _tables(request: Request) -> dict[str, Content]:
     from opscope.reports.formats.tables import variant_tables
 
     return {f"_{name}": text.encode() for name, text in variant_tables(_results(request)).items()}
-
-
-def _openmetrics(request: Request) -> dict[str, Content]:
-    from opscope.reports.formats.openmetrics import openmetrics, openmetrics_of
-
-    if _is_whole(request):
-        return {".openmetrics.txt": openmetrics(_report(request), request.options.device, request.options.commit)}
-    side = _checked(_side(request))
-    if side.table.clock is not Clock.NS:
-        problem = f"its metrics are in seconds, but this trace counts {side.table.clock.value}"
-        raise UsageError(problem, where="--to", hint="csv, speedscope and folded keep the clock of the trace")
-    from opscope.measurements.analyses import analysis_of
-
-    manifest = side.bundle.manifest if side.bundle else None
-    found = openmetrics_of(analysis_of(side), request.stem, manifest, request.options.device, request.options.commit)
-    return {".openmetrics.txt": found}
 
 
 def _model_explorer(request: Request) -> dict[str, Content]:
@@ -609,13 +526,7 @@ _FORMATS: dict[str, Callable[[Request], dict[str, Content]]] = {  # content of e
     "parquet": _parquet,
     "perfetto": _perfetto,
     "speedscope": _speedscope,
-    "folded": _folded,
-    "openmetrics": _openmetrics,
-    "pprof": _pprof,
-    "sarif": _sarif,
     "github-benchmark": _github_benchmark,
-    "bencher": _bencher,
-    "model-card": _model_card,
     "model-explorer": _model_explorer,
     "tables": _tables,
     "kit-csv": _kit_csv,

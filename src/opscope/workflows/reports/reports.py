@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from opscope.bundle.bundle import VARIANTS, Bundle
+from opscope.bundle.bundle import VARIANTS, Bundle, is_bundle
 from opscope.core.errors import RunError, UsageError, did_you_mean
 from opscope.core.json import to_json
 from opscope.core.outputs import write_outputs
@@ -23,7 +23,7 @@ from opscope.measurements.analyses import (
     comparison_within,
     comparisons_of,
 )
-from opscope.measurements.sides import compared_pairs, control_pairs, readable_sides
+from opscope.measurements.sides import compared_pairs, control_pairs, readable_sides, with_roles
 from opscope.workflows.analyze.sides import is_kit, program_files
 
 if TYPE_CHECKING:
@@ -55,7 +55,8 @@ def content(
     Args:
         path: of it.
         program: the .pte that a run of the kit ran; None: where the kit recorded it. A bundle has its own.
-        compared: baseline and candidate among the experiments of a run of the kit; None: as the kit was asked.
+        compared: names of the baseline and the candidate, among the variants of a bundle or the experiments of a run
+            of the kit; None: as it was planned.
 
     Raises:
         InvalidBundleError: a file of a bundle is not the one whose hash its manifest states.
@@ -66,11 +67,10 @@ def content(
         from opscope.kit.sides import kit_content
 
         return _with_failures(lambda: kit_content(Path(path), compared, program_files(program, None)))
-    if program or compared:
-        option = "--program" if program else "--baseline" if compared and compared[0] else "--candidate"
-        problem = "it applies to an Arm kit run; a bundle has its own"
-        raise UsageError(problem, where=option, hint=f"omit {option}, or compare two bundles: opscope compare")
-    return content_of(Bundle.open(Path(path)))
+    if program:
+        raise UsageError("it applies to an Arm kit run; a bundle has its own", where="--program", hint="omit --program")
+    bundle = Bundle.open(Path(path))
+    return content_of(with_roles(bundle, *compared) if compared else bundle)
 
 
 def content_of(bundle: Bundle) -> ReportContent:
@@ -162,7 +162,8 @@ def report(
             ``opscope`` in the run directory of the kit.
         title: of the report; None: the model's name.
         program: the .pte that a run of the kit ran; see :func:`content`.
-        compared: two experiments of a run of the kit; see :func:`content`.
+        compared: names of baseline and candidate; see :func:`content`. Of a bundle they need ``out``: its own reports
+            are those of its plan.
 
     Returns:
         The files that were written.
@@ -178,6 +179,9 @@ def report(
     one = Path(out) if out is not None and Path(out).suffix in ONE_FILE and not Path(out).is_dir() else None
     if one and ONE_FILE[one.suffix] not in formats:
         raise UsageError(f"{one.name} is not {' or '.join(formats)}", where="--format", hint="omit it for one file")
+    if compared and out is None and not is_kit(place):
+        hint = "write it elsewhere with --out DIR"
+        raise UsageError("the reports in a bundle are those of its plan", where="--baseline", hint=hint)
     directory = one.parent if one else Path(out) if out else report_directory(place)
     with tracebacks_kept(directory):
         shown = msgspec.structs.replace(content(place, program=program, compared=compared), title=title or None)
@@ -188,6 +192,17 @@ def report(
             files = write_reports(directory, shown, formats, follow=out is not None)
         check_reported(shown, place, directory)
         return files
+
+
+def bundles_in(path: str | Path) -> list[Path]:
+    """List the bundles that a path means: itself, or those in the output directory of `opscope run`, by name.
+
+    A path that is neither, nor a run directory of the Arm kit, is returned as it is.
+    """
+    directory = Path(path)
+    if is_bundle(directory) or is_kit(directory) or not directory.is_dir():
+        return [directory]
+    return sorted(child for child in directory.iterdir() if is_bundle(child)) or [directory]
 
 
 def report_directory(place: Path) -> Path:

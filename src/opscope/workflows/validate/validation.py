@@ -82,23 +82,18 @@ def hash_check(
 ) -> BundleCheck:
     """Traces, records of processes and ceilings that are not those whose hashes are stated."""
     changed = [
-        Problem(MANIFEST, f"repetitions[{record_hash.number}]", f"was changed: {record_hash.difference}")
+        Problem(MANIFEST, f"repetitions[{record_hash.number}]", record_hash.fault)
         for record_hash in records
         if record_hash.changed
     ]
     hashed = sum(repetition.trace_sha256 is not None for repetition in manifest.repetitions)
-    stated = [record_hash for record_hash in records if record_hash.stated is not None]
-    if not traces.hashed and not traces.hashes and not stated:
-        return validation.HASHES.skipped("no trace or record has a recorded hash")
+    if not traces.hashed and not traces.hashes and not records:
+        return validation.HASHES.skipped("nothing was measured")
     others = sum(len(repetition.files_sha256) for repetition in manifest.repetitions)
     text = f", {counted_text(others, 'file')} next to them" if others else ""
-    counts = (
-        f"{len(traces.hashed)} of {hashed} traces{text} and {len(stated)} of {counted_text(len(records), 'record')}"
-    )
-    aside = "" if len(stated) == len(records) else "; an earlier opscope recorded no hash for the others"
-    return validation.HASHES.answered(
-        [*traces.hashes, *changed, *_other_figures(manifest, found)], f"{counts} match the recorded SHA-256{aside}"
-    )
+    counts = f"{len(traces.hashed)} of {hashed} traces{text} and {counted_text(len(records), 'record')}"
+    problems = [*traces.hashes, *changed, *_other_figures(manifest, found)]
+    return validation.HASHES.answered(problems, f"{counts} match the recorded SHA-256")
 
 
 def _other_figures(manifest: Manifest, found: Inventory) -> Iterator[Problem]:
@@ -505,10 +500,9 @@ def _finishing(found: Inventory, manifest: Manifest) -> str:
     config = next((path for path in found.sizes if path.partition(".")[0] == "config"), None)
     if config is not None:
         return f"finish it with `opscope run FILE --resume`, where FILE is the original of {config}"
-    for old in manifest.programs.values():
-        names = " --against ".join(shell_command([source]) for source in (manifest.model.source, old.source))
-        return f"finish it with `opscope profile {names} --out {{bundle}} --resume`"
-    return f"finish it with `opscope profile {shell_command([manifest.model.source])} --out {{bundle}} --resume`"
+    against = [word for old in manifest.programs.values() for word in ("--against", old.source)][:2]
+    words = ["check" if against else "profile", manifest.model.source, *against, *manifest.words_of_target]
+    return f"finish it with `opscope {shell_command(words)} --out {{bundle}} --resume`"
 
 
 def _variants_outside(manifest: Manifest, found: Inventory) -> dict[str, str]:

@@ -17,9 +17,10 @@ from opscope.analysis.preflight.exported import (
 )
 from opscope.analysis.preflight.preflight import preflight
 from opscope.core.errors import ExportError, OpscopeError, UsageError
-from opscope.core.files import sha256_of, write_atomically
+from opscope.core.files import sha256_of
 from opscope.core.json import to_json
 from opscope.core.version import __version__
+from opscope.core.writing import write_atomically
 from opscope.machine.clock import SystemClock
 from opscope.readers.outputs import read_outputs
 from opscope.runtimes.executorch.etrecord import slim_etrecord

@@ -19,7 +19,7 @@ import msgspec
 import numpy as np
 
 from opscope.core.errors import OpscopeError, UsageError
-from opscope.core.files import written_atomically
+from opscope.core.writing import open_atomically
 from opscope.experiment.protocol import Refusal
 from opscope.program.structure.exported import TensorSpec
 from opscope.runtimes.executorch.export.export_errors import place_of
@@ -102,7 +102,7 @@ def graph_outputs(programs: Mapping[str, Any], methods: Mapping[str, EagerMethod
 
 def save_outputs(path: Path, arrays: Sequence[Array]) -> None:
     """Keep outputs in a file of numpy's, in their order."""
-    with written_atomically(path) as file:
+    with open_atomically(path) as file:
         np.savez(file, *arrays)
 
 

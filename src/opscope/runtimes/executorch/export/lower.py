@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 
 from opscope.core.errors import ExportError, OpscopeError, UsageError, did_you_mean
-from opscope.core.files import write_atomically
 from opscope.core.units import counted_text
+from opscope.core.writing import write_atomically
 from opscope.program.structure.exported import ExportedMethod, TensorSpec, UnrolledLayer
 from opscope.runtimes.executorch.export.export_errors import export_error, first_line, source_of
 from opscope.runtimes.exports import DYNAMIC, DYNAMIC_INT8, FP16, INT4_WEIGHTS, INT8, QUANTISED, XNNPACK, Choice

@@ -203,7 +203,7 @@ def user_models(directory: Path) -> list[tuple[str, str]]:
 
 def write_model(directory: Path, name: str) -> Path:
     """Write a file to begin with, and tell its path."""
-    from opscope.core.files import write_new
+    from opscope.core.writing import write_new
 
     if not name.isidentifier() or name.startswith("_"):
         hint = "use letters, digits and _, starting with a letter; for example my_model"

@@ -19,8 +19,8 @@ import msgspec
 import numpy as np
 
 from opscope.core.errors import FeatureError, MissingDependencyError, RunError
-from opscope.core.files import write_atomically
 from opscope.core.system.launch import end_with_parent
+from opscope.core.writing import write_atomically
 from opscope.experiment.protocol import ProbeAnswer, Refusal, RunRequest
 from opscope.experiment.tensors import random_inputs
 from opscope.machine.environment import versions

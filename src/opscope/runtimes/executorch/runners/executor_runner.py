@@ -22,8 +22,9 @@ import numpy as np
 
 from opscope.bundle.manifest import BUILD, Failure, FailureKind, Measurement
 from opscope.core.errors import DeviceError, FeatureError, NotFoundError, UsageError
-from opscope.core.files import sha256_of, written_atomically
+from opscope.core.files import sha256_of
 from opscope.core.system.usage import ThreadCount
+from opscope.core.writing import open_atomically
 from opscope.experiment.protocol import LOG, OUTPUTS, TRACE
 from opscope.experiment.target import Capabilities, JobOutcome
 from opscope.hosts.host import GuardedCommand
@@ -333,7 +334,7 @@ class RunnerOutputs(NamedTuple):
     def save(self, path: Path) -> None:
         """Write them as .npz, as every target does; nothing when they could not be read."""
         if self.arrays:
-            with written_atomically(path) as file:
+            with open_atomically(path) as file:
                 np.savez(file, *self.arrays)
 
 

@@ -16,12 +16,13 @@ from typing import TYPE_CHECKING
 import msgspec
 import numpy as np
 
+from opscope.bundle.bundle import SCRATCH
 from opscope.bundle.manifest import Failure, FailureKind, MaskProof, PlannedInput, Target
 from opscope.core.errors import DeviceError, FeatureError, MissingDependencyError, RunError
-from opscope.core.files import scratch_directory, written_atomically
 from opscope.core.system.c_library import check_c_library
 from opscope.core.system.cache import cache_directory, is_whole
 from opscope.core.system.pythons import HERE
+from opscope.core.writing import open_atomically, scratch_directory
 from opscope.experiment.protocol import LOG, OUTPUTS, TRACE, ProbeAnswer
 from opscope.experiment.target import Capabilities, JobOutcome
 from opscope.experiment.tensors import from_bytes, random_inputs, to_bytes
@@ -36,12 +37,19 @@ from opscope.machine.switch.switch import proof
 from opscope.program.structure.dtypes import program_type
 from opscope.program.structure.exported import Tensor
 from opscope.runtimes.counting.kernel_counter import COUNTS
-from opscope.runtimes.executorch.installed import BACKEND, THREADPOOL, installed_runtime, library_directory
+from opscope.runtimes.executorch.installed import (
+    BACKEND,
+    THREADPOOL,
+    installed_runtime,
+    library_directory,
+    source_versions,
+)
 from opscope.runtimes.executorch.kernel_libraries import extra_kernels
 from opscope.runtimes.executorch.runners.python import python_here
 from opscope.runtimes.hosted import ended_by
 from opscope.runtimes.native.building import (
     COMPILER_HINT,
+    LINUX_FLAGS,
     RuntimeFolder,
     build_key,
     check_architecture,
@@ -147,7 +155,7 @@ _SHORT_SECONDS = 60.0
 _PROGRAM, _DATA = "program.pte", "program.ptd"
 _PROBE = {"probe": 1, "cpuid_leaves": ",".join(f"{leaf}/{subleaf}" for leaf, subleaf in CPUID_LEAVES)}
 _MAC = sys.platform == "darwin"
-_LIBRARY, _SUFFIX = f"{BACKEND}.so", ".dylib" if _MAC else ".so"
+_SUFFIX = ".dylib" if _MAC else ".so"
 _PARTS = ("libexecutorch", "libexecutorch_kernels_optimized", BACKEND, "libexecutorch_kernels_quantized")
 
 
@@ -173,6 +181,10 @@ class NativeJobs:
         """The CPU's features as the runtime sees them; asked once."""
         return self._probe()
 
+    def loader_version(self) -> str:
+        """Return what the loader that is brought to a device says of itself there."""
+        return self._runner.loader_version()
+
     def _ask_features(self, process: ProcessSettings | None = None) -> ProbeAnswer:
         with tempfile.TemporaryDirectory(prefix="opscope-") as directory:
             work = Path(directory)
@@ -187,7 +199,7 @@ class NativeJobs:
     def execute(self, job: Job, directory: Path) -> JobOutcome:
         """Run a job; see :meth:`opscope.experiment.target.RunTarget.execute`."""
         try:
-            with scratch_directory(directory / ".native") as work:
+            with scratch_directory(directory / SCRATCH) as work:
                 return self._execute(job, directory, work)
         except (FeatureError, DeviceError, RunError, OSError) as error:
             return ended_by(error)
@@ -278,7 +290,7 @@ class NativeJobs:
             return JobOutcome(failure=Failure(FailureKind.MASK, "the runner cleared features other than requested"))
         began = time.perf_counter_ns()
         arrays, digest = read_outputs(answer.outputs, work)
-        with written_atomically(directory / OUTPUTS) as file:
+        with open_atomically(directory / OUTPUTS) as file:
             np.savez(file, *arrays)
         spent = time.perf_counter_ns() - began
         return JobOutcome(
@@ -313,13 +325,18 @@ def probe_answer(isa: Sequence[int], struct_size: int | None, processor: CpuRead
 
 def backend_of(program: NativeProgram) -> Path:
     """The library of the backend whose kernels a runner calls, on this machine."""
-    return _libraries(program) / _LIBRARY
+    return _libraries(program) / f"{BACKEND}{_suffix_of(program)}"
 
 
 def libraries_of(program: NativeProgram) -> list[Path]:
     """The libraries that a runner can load, on this machine."""
-    place, suffix = _libraries(program), ".so" if program.brought else _SUFFIX
+    place, suffix = _libraries(program), _suffix_of(program)
     return [place / f"{name}{suffix}" for name in _PARTS if (place / f"{name}{suffix}").exists()]
+
+
+def _suffix_of(program: NativeProgram) -> str:
+    """Return the ending of a program's libraries: a folder that is brought is always for Linux."""
+    return ".so" if program.brought else _SUFFIX
 
 
 def _libraries(program: NativeProgram) -> Path:
@@ -337,7 +354,7 @@ class NativeStarter(RunnerStarter[NativeAnswer]):
     def kernels(self, program: Path) -> list[str]:
         """Files of the libraries of further kernels that a program needs and that are there."""
         known = {file.name for file in libraries_of(self._program)}
-        named = [f"{one.library}{_SUFFIX}" for one in extra_kernels(program) if one.library]
+        named = [f"{one.library}{_suffix_of(self._program)}" for one in extra_kernels(program) if one.library]
         prefix = "@rpath/" if _MAC and not self._program.brought else ""
         return [f"{prefix}{name}" for name in named if name in known]
 
@@ -387,7 +404,11 @@ class NativeTarget(RunnerTarget):
             host=self._host,
             backend=lambda: backend_of(self.program),
             libraries=lambda: libraries_of(self.program),
+            loader=self._loader_version if self._host.remote else None,
         )
+
+    def _loader_version(self) -> str:
+        return self.jobs.loader_version()
 
     def probe(self) -> ProbeAnswer:
         """The CPU's features as the runtime there sees them."""
@@ -398,7 +419,7 @@ def native_here(cache: Path | None = None, runner: Sequence[str] | None = None, 
     """The native runner on this machine, for the executorch that a Python has."""
     built, versions = (None, {}) if runner else build_runner(cache, package=package)
     command = [str(built)] if built else list(runner or ())
-    library = None if package is HERE else library_directory(package) / _LIBRARY
+    library = None if package is HERE else library_directory(package) / f"{BACKEND}{_SUFFIX}"
     program = NativeProgram(isa.architecture(platform.machine()), versions, command=command, library=library)
     # The runner tells features in milliseconds; on macOS it cannot tell the size of cpuinfo_isa, Python can.
     asks_runner = built is not None and sys.platform == "linux"
@@ -469,7 +490,7 @@ def build_runtime(arch: str, cache: Path | None = None) -> RuntimeFolder:
         arch,
         {"executorch": runtime_version()},
         source=SOURCE,
-        flags=compiler_flags(libraries, "$ORIGIN"),
+        flags=[*compiler_flags(libraries, "$ORIGIN"), *LINUX_FLAGS],
         libraries=_parts(libraries),
         cache=cache,
     )
@@ -489,12 +510,12 @@ def build_runner(
     """
     check_c_library(python)
     libraries, compiler = library_directory(package), find_compiler()
-    flags = compiler_flags(libraries, str(libraries))
+    flags = [*compiler_flags(libraries, str(libraries)), *(() if _MAC else LINUX_FLAGS)]
     runtime = installed_runtime(package).version
     path = (cache or cache_directory()) / "native" / build_key(compiler, SOURCE, flags, runtime) / "runner"
     if not is_whole(path):
         compile_runner(compiler, flags, path)
-    return path, {"executorch": runtime, "compiler": compiler.version}
+    return path, {"executorch": runtime, **source_versions(package), "compiler": compiler.version}
 
 
 def compiler_flags(libraries: Path, rpath: str) -> list[str]:
@@ -507,5 +528,4 @@ def compiler_flags(libraries: Path, rpath: str) -> list[str]:
         *("-isystem", str(include), "-isystem", str(include / _TYPES)),
         *source_flags(SOURCE),
         *(f"-L{libraries}", "-Xlinker", "-rpath", "-Xlinker", rpath, *(f"-l{name}" for name in _LIBRARIES)),
-        *(() if sys.platform == "darwin" else ("-ldl",)),
     ]

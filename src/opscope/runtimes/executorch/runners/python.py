@@ -27,17 +27,17 @@ from opscope.hosts.process import log_tail, read_answer
 from opscope.hosts.target_kinds import LOCAL
 from opscope.hosts.this_machine import ThisMachine
 from opscope.machine import environment
-from opscope.machine.ceilings_cache import MachineIdentity, fingerprint
+from opscope.machine.ceilings.cache import MachineIdentity
+from opscope.machine.ceilings.peak_rates import PROBE_SOURCE
 from opscope.machine.environment import cpu_revision
 from opscope.machine.isa import WITHOUT_SWITCH
+from opscope.runtimes.ceilings.process import CEILINGS_CHILD
 from opscope.runtimes.executorch.cpuinfo import switched_libraries
 from opscope.runtimes.executorch.installed import (
-    BACKEND,
     TRACES_SINCE,
     binding_libraries,
     installed_runtime,
-    library_directory,
-    library_path,
+    source_versions,
 )
 from opscope.runtimes.executorch.kernel_libraries import extra_kernels
 from opscope.runtimes.package_target import ANSWER, ChildTarget
@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from opscope.hosts.host import Host
 
 
-CHILD, CEILINGS_CHILD = "opscope.runtimes.executorch.runners.child", "opscope.runtimes.executorch.ceilings.child"
+CHILD = "opscope.runtimes.executorch.runners.child"
 _PACKAGE = "opscope.zip"
 _ASK_SECONDS = 120.0
 _EPOCH = (1980, 1, 1, 0, 0, 0)
@@ -107,8 +107,8 @@ class Interpreter(Protocol):
         """Why a process of it may have ended without an answer; None where its log says all."""
         ...
 
-    def identity(self) -> tuple[str, str | None, str] | None:
-        """Host, revision of its CPU and fingerprint of its library, on which ceilings depend; None: not known."""
+    def identity(self) -> tuple[str, str | None] | None:
+        """Host and revision of its CPU, on which ceilings depend; None: not known."""
         ...
 
 
@@ -131,7 +131,7 @@ class OwnPython:
 
     def versions(self) -> Mapping[str, str]:
         """Versions of what is installed here."""
-        return environment.versions()
+        return {**environment.versions(), **source_versions()}
 
     def untraceable(self) -> str | None:
         """Whether the installed runtime writes traces."""
@@ -149,9 +149,9 @@ class OwnPython:
     def silent(self, log: Path) -> None:
         """The log says all."""
 
-    def identity(self) -> tuple[str, str | None, str]:
-        """Of this machine and its library."""
-        return environment.host(), cpu_revision(), fingerprint(library_path(library_directory(), BACKEND))
+    def identity(self) -> tuple[str, str | None]:
+        """Of this machine."""
+        return environment.host(), cpu_revision()
 
 
 class DevicePython:
@@ -203,11 +203,11 @@ class DevicePython:
         problem = f"the device's Python cannot run models{log_tail(log)}"
         return MissingDependencyError(problem, where=f"{self._device.name}: {self._asked}", hint=_INSTALL)
 
-    def identity(self) -> tuple[str, str | None, str] | None:
+    def identity(self) -> tuple[str, str | None] | None:
         """Of the device; None for one that does not tell its name."""
         facts = self._device.facts()
         host = facts.get("host", "")
-        return (host, cpu_revision(facts.get("cpuinfo", "")), "") if host else None
+        return (host, cpu_revision(facts.get("cpuinfo", ""))) if host else None
 
     @cached_property
     def _package(self) -> bytes:
@@ -215,7 +215,7 @@ class DevicePython:
         root = PACKAGE
         with tempfile.TemporaryFile() as file:
             with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
-                for path in sorted(root.rglob("*.py")):
+                for path in sorted([*root.rglob("*.py"), PROBE_SOURCE]):
                     name = path.relative_to(root.parent).as_posix()
                     archive.writestr(zipfile.ZipInfo(name, _EPOCH), path.read_bytes(), zipfile.ZIP_DEFLATED)
             file.seek(0)
@@ -233,7 +233,7 @@ class PythonTarget(ChildTarget):
     """
 
     honours = frozenset({"affinity", "calls", "inputs", "values", "data"})
-    child, ceilings_child = CHILD, CEILINGS_CHILD
+    child = CHILD
 
     def __init__(
         self,

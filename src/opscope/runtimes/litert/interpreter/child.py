@@ -19,7 +19,7 @@ import msgspec
 import numpy as np
 
 from opscope.core.errors import RunError
-from opscope.core.files import write_atomically
+from opscope.core.writing import write_atomically
 from opscope.experiment.protocol import RunRequest
 from opscope.experiment.tensors import from_bytes
 from opscope.program.structure.exported import Tensor

@@ -57,7 +57,14 @@ int64_t clock_now(clockid_t clock) {
   return int64_t{time.tv_sec} * 1000000000 + time.tv_nsec;
 }
 
-int64_t now() { return clock_now(CLOCK_MONOTONIC); }
+#ifdef __APPLE__
+// CLOCK_MONOTONIC has steps of a microsecond there.
+constexpr clockid_t kClock = CLOCK_UPTIME_RAW;
+#else
+constexpr clockid_t kClock = CLOCK_MONOTONIC;
+#endif
+
+int64_t now() { return clock_now(kClock); }
 
 // ---- flags
 
@@ -71,7 +78,7 @@ const Flags kShared = {
     {"output_file", "the outputs of the last inference go to NAME-0.bin, NAME-1.bin, ..."},
     {"warmup", "inferences before the measured ones; default 0"},
     {"cpu_affinity", "processors to stay on, 0,1,..."},
-    {"spawned_ns", "CLOCK_MONOTONIC when this process was asked for"},
+    {"spawned_ns", "the runner's clock when this process was asked for"},
     {"answer_path", "where to write the result (JSON)"},
     {"describe", "1: only tell the program's inputs"},
     {"probe", "1: only tell what the processor says of itself"},

@@ -1,0 +1,163 @@
+"""Which runs of a store are meant, by filters of a few words, and the facts that a store holds of a run."""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+
+from opscope.analysis.findings.message import Grade
+from opscope.core.errors import UsageError, did_you_mean
+from opscope.fleet.analysis.causes import FACTS, OBJECTS, make_facts
+from opscope.fleet.store.rows import parse_moment
+from opscope.fleet.store.schema import METHOD_FIGURES
+from opscope.fleet.store.sql import ask_snapshot
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+    from datetime import datetime
+
+    from opscope.fleet.analysis.causes import RunFacts
+    from opscope.fleet.store.table import Snapshot
+
+RunSelection: TypeAlias = str | Mapping[str, str | int]
+"""Which runs: ``KEY=VALUE,...``, or values by key."""
+_COLUMNS = (
+    *("model", "device", "variant", "method", "role", "dtype", "threads", "target"),
+    *("commit", "opscope", "arm", "bundle"),
+)
+KEYS = (*_COLUMNS, "version", "since", "until", "last")
+_NEXT = re.compile(rf",\s*(?=(?:{'|'.join(KEYS)}|[A-Za-z_]+)=)")
+TRUSTED = f"latency_grade IS DISTINCT FROM '{Grade.DO_NOT_TRUST.value}'"
+"""SQL: whether times of a run may be judged, or other runs be judged by them."""
+RUNTIME = "executorch"
+"""The package whose version is meant by `version`."""
+_CONDITIONS = {
+    "since": "created >= ?",
+    "until": "created <= ?",
+    "version": f"versions->>'{RUNTIME}' = ?",
+    "bundle": "bundle LIKE ? || '%'",
+}
+"""Keys that do not mean a column as it is."""
+_FACT_COLUMNS = (*FACTS, *OBJECTS)
+_FIGURES = ", ".join(
+    f"CASE WHEN m.method IS NULL THEN r.{name} ELSE m.{name} END AS {name}" for name in sorted(METHOD_FIGURES)
+)
+RUNS = (
+    f"(SELECT r.* REPLACE ({_FIGURES}), m.method "  # noqa: S608 - names of ours
+    "FROM runs AS r LEFT JOIN methods AS m ON m.bundle = r.bundle AND m.variant = r.variant)"
+)
+"""SQL: the runs, those of several methods as a run of each method with its own figures."""
+WHOLE_RUNS = "(SELECT *, NULL::VARCHAR AS method FROM runs)"
+"""SQL: the runs for figures that a method has no part of: each once, of no method."""
+
+
+def sum_by_method(table: str, time: str, condition: str) -> str:
+    """Return SQL for sums of times of a table's rows by bundle, variant and method, for a call as in ``RUNS``."""
+    return (
+        f"(SELECT t.bundle, t.variant, m.method, sum(t.{time}) / coalesce(any_value(m.calls_share), 1) AS value "  # noqa: S608 - names of ours
+        f"FROM {table} AS t LEFT JOIN methods AS m ON m.bundle = t.bundle AND m.variant = t.variant "
+        f"AND m.method = t.method WHERE t.{condition} GROUP BY ALL)"
+    )
+
+
+class RunFilter(NamedTuple):
+    """Which runs are meant."""
+
+    conditions: tuple[str, ...] = ()  # SQL over `RUNS`, each with a question mark for its value
+    values: tuple[Any, ...] = ()  # of the question marks
+    last: int | None = None  # only so many, the newest ones; None: all
+
+    @property
+    def where(self) -> str:
+        """The filter as a WHERE clause, empty without conditions."""
+        return f"WHERE {' AND '.join(self.conditions)}" if self.conditions else ""
+
+    def add_condition(self, column: str, value: object) -> RunFilter:
+        """Return the filter with one more condition by a key; of a column null is equal to null."""
+        condition = _CONDITIONS.get(column, f'"{column}" IS NOT DISTINCT FROM ?')
+        return self._replace(conditions=(*self.conditions, condition), values=(*self.values, value))
+
+
+def selection_text(where: RunSelection) -> str:
+    """Return a filter as text, also one that is given by key and value, such as ``{"device": "Pixel 8", "last": 30}``.
+
+    Raises UsageError: it is neither, or a value cannot stand in a filter; the hint has the text to write.
+    """
+    if isinstance(where, str):
+        return where
+    if not isinstance(where, Mapping):
+        hint = 'write where="device=NAME,last=30" or where={"device": "NAME", "last": 30}'
+        raise UsageError(f"{type(where).__name__} is not a filter", where="where", hint=hint)
+    text = ",".join(f"{key}={value}" for key, value in where.items())
+    for key, value in where.items():
+        if isinstance(value, bool) or not isinstance(value, str | int):
+            hint = f'values are text or whole numbers: where="{text}"'
+            raise UsageError(f"{key}={value!r} is not a filter", where="where", hint=hint)
+        if _NEXT.search(f"{value}"):
+            hint = "choose by another key"
+            raise UsageError(f"{value!r} cannot be told from two filters", where=f"where, {key}", hint=hint)
+    return text
+
+
+def parse_filter(text: str) -> RunFilter:
+    """Return the filter that a text such as ``device=Pixel 8,since=2026-01-01,last=30`` means.
+
+    A comma belongs to a value unless a key and ``=`` follow it.
+    """
+    run_filter = RunFilter()
+    for part in filter(None, (word.strip() for word in _NEXT.split(text))):
+        key, equals, value = (word.strip() for word in part.partition("="))
+        if not equals or key not in KEYS:
+            hint = f"KEY=VALUE,...; {did_you_mean(key, KEYS)}"
+            raise UsageError(f"unknown filter {part!r}", where="filter", hint=hint)
+        if key == "last":
+            run_filter = run_filter._replace(last=_parse_count(key, value))
+        elif key == "threads":
+            run_filter = run_filter.add_condition(key, _parse_count(key, value))
+        elif key in {"since", "until"}:
+            run_filter = run_filter.add_condition(key, parse_date(value, f"filter, {key}", f"{key}="))
+        else:
+            run_filter = run_filter.add_condition(key, value)
+    return run_filter
+
+
+def _parse_count(key: str, value: str) -> int:
+    if not value.isdecimal() or int(value) < 1:
+        hint = f"for example {key}=4"
+        raise UsageError(f"{value!r} is not a positive whole number", where=f"filter, {key}", hint=hint)
+    return int(value)
+
+
+def parse_date(text: str, where: str, before: str) -> datetime:
+    """Return the moment that a user named, in UTC without a zone; what stands before it is of the hint."""
+    moment = parse_moment(text)
+    if moment is None:
+        raise UsageError(f"{text!r} is not a date", where=where, hint=f"{before}2026-01-31")
+    return moment
+
+
+def find_machine_names(snapshot: Snapshot) -> dict[tuple[str | None, ...], str]:
+    """Return what machines that ran more than once are called in a store, by host, CPU and architecture."""
+    sql = (
+        "SELECT host, cpu, machine, arg_max(device, placed) FROM runs WHERE host IS NOT NULL "
+        "GROUP BY ALL HAVING count(DISTINCT bundle) > 1"
+    )
+    return {(host, cpu, machine): name for host, cpu, machine, name in ask_snapshot(snapshot, sql)}
+
+
+def read_facts(snapshot: Snapshot, bundles: Collection[str]) -> dict[tuple[str, str], RunFacts]:
+    """Return the facts of the runs of some bundles, by bundle and variant."""
+    if not bundles:
+        return {}
+    columns = ", ".join(f'"{name}"::VARCHAR' for name in _FACT_COLUMNS)
+    sql = f"SELECT bundle, variant, {columns} FROM runs WHERE bundle IN (SELECT unnest(?))"  # noqa: S608 - names of ours
+    rows = ask_snapshot(snapshot, sql, [sorted(bundles)])
+    return {(row[0], row[1]): _facts_of_cells(tuple(row[2:])) for row in rows}
+
+
+@functools.lru_cache(maxsize=4096)
+def _facts_of_cells(values: tuple[str | None, ...]) -> RunFacts:
+    """Return the facts of a run by the values of its columns; runs of one night mostly have the same."""
+    return make_facts(dict(zip(_FACT_COLUMNS, values, strict=True)))

@@ -1,1 +1,0 @@
-"""Reports of tools that time the phases of a language model: no operators, but prompts and tokens."""

@@ -1,1 +1,0 @@
-"""Results as a notebook shows them: one line, a card of short tables, a data frame, a chart."""

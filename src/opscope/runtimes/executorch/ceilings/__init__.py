@@ -1,1 +1,0 @@
-"""Measuring a machine's ceilings with the kernels of the installed runtime."""
