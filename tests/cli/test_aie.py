@@ -57,7 +57,7 @@ def test_the_first_lines_answer_the_question(command: Command, array: Path, tmp_
     assert "(aie-json), 4 cores, 1 memory tile" in " ".join(done.stdout.split())
     assert places == sorted(places)
     assert places[-1] < 14
-    assert any(line.startswith("   next: ") for line in lines)
+    assert sum(line.startswith("next: ") for line in lines) == 1
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [
         "aggregate_perf.json",
         "analysis.json",
