@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from opscope.analysis.latency.latency import auto_warmup, latency
 from opscope.core.table import EventTable
 from traces import table
@@ -62,3 +64,22 @@ def test_warmup_is_found_where_latencies_settle() -> None:
     slow_start = series(900, 300, 100, 101, 99, 100, 102, 100, 101, 100)
     steady = series(100, 101, 99, 100, 102, 100, 101, 100, 100, 100)
     assert auto_warmup(EventTable.concat([slow_start, steady])) == [2, 0]
+
+
+@pytest.mark.parametrize(
+    ("calls_with_more_events", "warmup"),
+    [
+        ({0}, 1),  # the first call sets the variables of the model
+        ({0, 2}, 0),  # a branch that is taken now and then
+        ({1}, 0),
+    ],
+)
+def test_a_first_call_that_prepares_the_model_is_warm_up(calls_with_more_events: set[int], warmup: int) -> None:
+    """Operators that ran in the first call alone are of no steady inference, however fast that call was."""
+    lines = []
+    for call in range(5):
+        lines.append("Method::execute 100")
+        lines.append("  OPERATOR_CALL @0 50")
+        if call in calls_with_more_events:
+            lines.append("  OPERATOR_CALL @1 20")
+    assert auto_warmup(table("\n".join(lines))) == [warmup]

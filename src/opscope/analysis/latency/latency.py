@@ -111,11 +111,23 @@ def latency_effect(first: Latency, second: Latency) -> Effect:
 
 
 def auto_warmup(table: EventTable) -> list[int]:
-    """Number of warm-up inferences of each process, found in its series of latencies."""
+    """Return the number of warm-up inferences of each process: slow ones, and a first that prepares the model."""
     inferences = table.inference_times()
-    return [
-        detect_warmup(inferences.duration[inferences.process == process].tolist()) for process in range(table.processes)
-    ]
+    warmup = []
+    for process, events in enumerate(table.count_events()):
+        durations = inferences.duration[inferences.process == process]
+        prepares = _prepares_model(events)
+        warmup.append(max(prepares, detect_warmup(durations.tolist())))
+    return warmup
+
+
+def _prepares_model(events: NDArray[np.int64]) -> bool:
+    """Return whether the first inference ran operators that no later inference ran, as where a model sets variables.
+
+    Args:
+        events: the number of events of each inference of a process; the later inferences must have the same number.
+    """
+    return len(events) > 1 and events[0] > events[1] and bool((events[1:] == events[1]).all())
 
 
 def latency(table: EventTable) -> Latency | None:

@@ -165,6 +165,21 @@ class EventTable:
         marked = zip(self.traces, self.warmup, strict=True)
         return joined_inferences([_inferences(p, trace, w) for p, (trace, w) in enumerate(marked)])
 
+    def count_events(self) -> list[NDArray[np.int64]]:
+        """Return the number of events of each inference, the call included, as one array for each process."""
+        return [
+            np.concatenate(
+                [
+                    np.tile(
+                        np.bincount(segment.inference[segment.inference >= 0], minlength=len(segment.roots)),
+                        segment.repeats,
+                    )
+                    for segment in trace
+                ]
+            )
+            for trace in self.traces
+        ]
+
     @cached_property
     def self_times(self) -> tuple[dict[SelfTimeKey, SelfTimes], ...]:
         """For each process, what its measured inferences spent at every place."""
