@@ -85,8 +85,9 @@ SILENT = """
 def test_a_delegate_that_reports_nothing_is_told_first() -> None:
     """70 % of the latency cannot be split, so what is said about the rest says little."""
     analysis = analysed(SILENT)
-    assert analysis.findings[0].rule == "silent_delegate"
-    assert "0.700 ms (70.0 %)" in analysis.findings[0].evidence
+    assert analysis.findings[0].rule == "compiled_regions"
+    assert "0.700 ms in 1 compiled region of XNNPACK" in analysis.findings[0].evidence
+    assert "EXECUTORCH_ENABLE_EVENT_TRACER" in analysis.findings[0].next_step
 
 
 def test_a_program_without_delegates_is_told_as_such() -> None:
@@ -101,7 +102,7 @@ def test_a_program_without_delegates_is_told_as_such() -> None:
     assert (first.rule, first.saving_ns) == ("nothing_delegated", None)
     assert "to_edge_transform_and_lower" in first.next_step
     assert "see nothing_delegated" in passed(analysis, "portable_operators")
-    assert passed(analysis, "silent_delegate").startswith("not checked: ")
+    assert "is visible" in passed(analysis, "compiled_regions")
 
 
 def test_a_part_of_framework_time_is_what_the_delegate_cuts_off() -> None:

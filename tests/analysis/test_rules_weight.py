@@ -71,7 +71,7 @@ def test_portable_operators_beside_a_silent_delegate_are_told() -> None:
     """
     analysis = analyse(table(text, repeat=2), SOURCE)
     found = {one.rule for one in analysis.findings}
-    assert {"silent_delegate", "portable_operators"} <= found
+    assert {"compiled_regions", "portable_operators"} <= found
     assert "nothing_delegated" not in found
 
 

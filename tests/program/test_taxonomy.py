@@ -211,7 +211,7 @@ def test_kinds_of_kernels(name, expected):
     assert kind(name) == expected
 
 
-@pytest.mark.parametrize("name", ["Method::execute", "Method::init", "DELEGATE_CALL", "OPERATOR_CALL", "MOVE_CALL"])
+@pytest.mark.parametrize("name", ["Method::execute", "Method::init", "OPERATOR_CALL", "MOVE_CALL"])
 def test_the_runtime_itself_is_no_operator(name):
     """Its time is a kind of its own."""
     assert classify(name) == FRAMEWORK
@@ -361,8 +361,8 @@ def test_a_shader_that_nobody_knows_is_what_it_was_called_for():
         ("aten_pow_tensor_scalar_12:OpId_5", "arithmetic"),
         ("aten_max_pool2d_with_indices_default:OpId_8 (cycles)", "pooling"),
         ("Input OpId_2 (cycles)", "copy"),
-        ("Accelerator (execute) time (cycles)", "delegate"),
-        ("RPC (execute) time (us)", "delegate"),
+        ("Accelerator (execute) time (cycles)", "compiled region"),
+        ("RPC (execute) time (us)", "compiled region"),
         ("Number of HVX threads used (count)", "framework"),
     ],
 )
@@ -393,11 +393,12 @@ def test_events_of_core_ml(name, expected):
     ("name", "expected"),
     [
         ("ETVK_COPY_INPUTS", "copy"),
-        ("ETVK_COMPUTE_GRAPH_EXECUTE", "delegate"),
+        ("ETVK_COMPUTE_GRAPH_EXECUTE", "compiled region"),
+        ("DELEGATE_CALL", "compiled region"),
         ("ETVK_RESIZE", "framework"),
-        ("VGF_DISPATCH_AND_WAIT", "delegate"),
+        ("VGF_DISPATCH_AND_WAIT", "compiled region"),
         ("VGF_COPY_OUTPUTS", "copy"),
-        ("+EthosUBackend::execute()NPU", "delegate"),
+        ("+EthosUBackend::execute()NPU", "compiled region"),
         ("+EthosUBackend::execute()handles.input.memcpy()", "copy"),
         ("EthosUBackend::execute()", "framework"),
     ],

@@ -16,10 +16,12 @@ MEASURING = "measure, run or read it otherwise; opscope's options and commands d
 BUILDING = "build or load the program otherwise: an option of the exporter, the runner or the application"
 MODEL = "the model must be changed or trained again, in a way for which there is no ready code"
 OTHERWISE = {
-    **dict.fromkeys(("nothing_delegated", "silent_delegate", "runner_build", "slow_first_inference"), BUILDING),
+    **dict.fromkeys(("nothing_delegated", "compiled_regions", "runner_build", "slow_first_inference"), BUILDING),
     **dict.fromkeys(("slow_loading", "not_loadable", "not_eligible", "sme_number_types"), BUILDING),
     **dict.fromkeys(("layout_churn", "unfused_operators", "costly_activations", "headroom", "layout_changes"), MODEL),
-    **dict.fromkeys(("framework_time", "tracer_cost", "uneven_split", "unresolved_operators"), MEASURING),
+    **dict.fromkeys(
+        ("framework_time", "tracer_cost", "uneven_split", "unresolved_operators", "device_wait"), MEASURING
+    ),
     **dict.fromkeys(("outputs_agree", "acceleration_unused", "acceleration_effect", "thread_count"), MEASURING),
     **dict.fromkeys(("unhelped_operators", "slowed_operators", "below_expectation"), MEASURING),
     **dict.fromkeys(("unread", "other_backend", "dynamic", "branches", "unknown_work"), MEASURING),

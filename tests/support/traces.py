@@ -31,13 +31,14 @@ _FRAMEWORK_CHAIN = -1
 
 @dataclass
 class Node:
-    """An event with its children; ``delegate`` is the identifier given instead of a name."""
+    """An event with its children; of a delegate's the name is the identifier that is given instead of a name."""
 
     name: str
     duration: int
     instruction: int = 0
     delegate: bool = False
     children: list[Node] = field(default_factory=list)
+    start: int | None = None  # behind the parent's; None for behind the event before it
 
 
 def parse(text: str) -> list[Node]:
@@ -96,7 +97,7 @@ def _events(builder: flatbuffers.Builder, node: Node, start: int) -> list[int]:
     """Offsets of an event's table and those inside it, children first."""
     offsets, at = [], start
     for child in node.children:
-        offsets += _events(builder, child, at)
+        offsets += _events(builder, child, at if child.start is None else start + child.start)
         at += child.duration
     return [*offsets, _event(builder, node, start)]
 

@@ -14,11 +14,13 @@ from opscope.analysis.latency.methods import MethodTime, method_times, timed_by_
 from opscope.analysis.operators.delegates import (
     NODE_TYPES,
     Coverage,
+    DelegateFigure,
     DelegateTime,
     LayoutTime,
     PortableTime,
     attributed_share,
     coverage,
+    delegate_figures,
     delegate_times,
     delegated_kernels,
     is_node,
@@ -166,6 +168,7 @@ class Analysis(HeadlineSplit, msgspec.Struct, frozen=True, kw_only=True, tag_fie
         quality: how far these latencies can be trusted, by what they show themselves.
         methods: the methods one by one, where several were called or calls stand for tokens; else empty.
         tokens: what a call costs by layer and part, for each phase of a language model; else empty.
+        delegate_values: what delegates report in units or on clocks of their own.
     """
 
     variant: str | None
@@ -190,6 +193,7 @@ class Analysis(HeadlineSplit, msgspec.Struct, frozen=True, kw_only=True, tag_fie
     quality: Quality | None = None
     methods: list[MethodTime] = []
     tokens: list[TokenLedger] = []
+    delegate_values: list[DelegateFigure] = []
 
     @property
     def by_method(self) -> dict[str, tuple[Latency, Latency | None]]:
@@ -289,9 +293,12 @@ def analyse(  # noqa: PLR0913 - all but the first two are what a bundle knows be
         ),
         roofline=part("the roofline", lambda: _roofline(rows, known), None),
         ceilings=known.ceilings if known else None,
-        quality=explained("the quality", lambda: judge(examine_measurement(evidence_of(judged))), unjudged),
+        quality=explained(
+            "the quality", lambda: judge(examine_measurement(evidence_of(judged, is_one_variant=True))), unjudged
+        ),
         methods=methods,
         tokens=part("the ledger of a token", lambda: _ledgers(rows, methods, known), []),
+        delegate_values=part("values of delegates", lambda: delegate_figures(table), []),
     )
     nothing: tuple[list[Message], list[Message]] = [], []
     findings, ruled_out = part("findings", lambda: examine(_evidence(analysis, known, scale, disturbed)), nothing)

@@ -121,6 +121,12 @@ def _attributed(side: Side, attributions: Attributions, info: ProgramInfo, probl
         )
         for method in attributions.unknown_shapes
     ]
+    warnings += [
+        TraceWarning(
+            "undecided_method", f"{text}: its operators are known by name only", "give a program of one method"
+        )
+        for text in attributions.undecided
+    ]
     ceilings, missing = _ceilings(side)
     known = ProgramKnowledge(info, attributions, ceilings)
     done = side._replace(table=side.table.with_warnings(*warnings, *missing), known=known)

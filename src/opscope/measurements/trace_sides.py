@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opscope.core.errors import MismatchError
+from opscope.measurements.populations import with_populations
 from opscope.runtimes.side import Side, Warmup
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ def trace_side(path: Path, warmup: Warmup) -> Side:
         hint = "give traces of each clock their own directory"
         raise MismatchError(f"its traces use different clocks: {' and '.join(clocks)}", where=path, hint=hint)
     table = EventTable.concat([one.table for one in read_files])
-    table = marked(table, warmup)
+    table = marked(with_populations(table), warmup)
     if other_formats:
         from opscope.core.table import TraceWarning
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from msgspec.structs import replace
 
 from opscope.program.origin import Origins
-from opscope.program.phases import phase_of
+from opscope.program.phases import phase_of, without_population
 from opscope.program.structure.plan import InstructionKind
 
 if TYPE_CHECKING:
@@ -79,8 +79,11 @@ class ProgramModel:
         """The method of a call: that of its name, or the only one that runs anything, under the name of the call."""
         if name in self.methods:
             return self.methods[name]
+        method, label = without_population(name)
+        if label and method in self.methods:
+            return ModelMethod(self, self.methods[method].plan, name)
         running = self.executable.running
-        return ModelMethod(self, running[0], name) if len(running) == 1 and phase_of(name) else None
+        return ModelMethod(self, running[0], name) if len(running) == 1 and (label or phase_of(name)) else None
 
 
 class ModelMethod:

@@ -19,6 +19,18 @@ _NAME = re.compile(
     re.DOTALL,
 )
 _PREFILL = "prefill"
+_BEFORE_LABEL = " · "
+
+
+def population_name(method: str | None, label: str) -> str:
+    """Return the name of the calls of one kind of a method; without a method the trace does not name it."""
+    return f"{method or 'calls'}{_BEFORE_LABEL}{label}"
+
+
+def without_population(name: str) -> tuple[str, str]:
+    """Return the method of calls of one kind, and the label of the kind, which is empty for calls of any kind."""
+    method, _, label = name.partition(_BEFORE_LABEL)
+    return method, label
 
 
 class PhaseKind(str, enum.Enum):

@@ -29,6 +29,23 @@ FRAMEWORK = {
 _XNNPACK_NAME = re.compile(r"(Invalid (Unary|Binary) Op|[A-Za-z0-9 ]+ \([A-Z0-9/, _]+\)( [A-Za-z0-9 ]+)?) #\d+\Z")
 
 
-def delegate_by_names(names: Collection[str]) -> str:
-    """The delegate that names its operators like this: XNNPACK when every name has its form, else not known."""
-    return XNNPACK if names and all(_XNNPACK_NAME.match(name) for name in names) else UNNAMED_DELEGATE
+_MARKS = {
+    "QNN": ("QNN ", "Number of HVX", "OpId_"),
+    "Vulkan": ("ETVK_",),
+    "VGF": ("VGF_",),
+    "Ethos-U": ("EthosU",),
+}
+"""What names of events contain that only one delegate of ExecuTorch writes."""
+
+
+def delegate_by_names(operators: Collection[str], events: Collection[str] = ()) -> str:
+    """Return the delegate that names its operators like this; ``delegate`` when that cannot be told.
+
+    Args:
+        operators: names that a delegate gave its operators; XNNPACK is told by the form of all of them.
+        events: names of all other events, in which delegates other than XNNPACK leave their marks.
+    """
+    for delegate, marks in _MARKS.items():
+        if any(mark in name for name in (*operators, *events) for mark in marks):
+            return delegate
+    return XNNPACK if operators and all(map(_XNNPACK_NAME.match, operators)) else UNNAMED_DELEGATE

@@ -8,7 +8,7 @@ from opscope.analysis.analysis import Analysis
 from opscope.analysis.findings.message import PART_FAILED, advice_of, warning
 from opscope.analysis.preflight.contents import KernelSummary, ProgramSummary, RecordSummary
 from opscope.core.units import counted_text, size_text, time_text
-from opscope.reports.content.content import is_of_calls, unit_of
+from opscope.reports.content.content import headline_text, is_of_calls
 from opscope.reports.document.blocks import (
     NOTEBOOK_ROWS,
     Bullets,
@@ -82,7 +82,7 @@ def analysis_document(analysis: Analysis) -> Document:
     shown = len(notes) if whole else _NOTES
     more = len(notes) - shown
     trust = [
-        *([] if whole else [Sentence(f"{between}p90 {time_text(latency.p90_ns)}")]),
+        *([] if whole or is_of_calls(analysis) else [Sentence(f"{between}p90 {time_text(latency.p90_ns)}")]),
         Sentence(
             f"{counted_text(trace.inferences, 'inference')}, {trace.warmup} warm-up, {len(trace.files)} {processes}"
         ),
@@ -97,7 +97,7 @@ def analysis_document(analysis: Analysis) -> Document:
         Messages([warning(one) for one in notes[:shown]], brief=True),
         Sentence(f"{counted_text(more, 'more note')} in the JSON" if more > 0 else "", Tone.DIM),
     ]
-    answer = _rates(phases) if whole else f"{time_text(analysis.headline_ns)} per {unit_of(analysis)}"
+    answer = _rates(phases) if whole else headline_text(analysis)
     return Document(trace.path, answer, blocks, [], f"{trace.path} ({trace.format})", trust=trust)
 
 

@@ -7,6 +7,7 @@ a product is that of untraced runs, and the traced ones are for the split.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 import msgspec
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 
 
 _FENCE = 1.5
+_FEWEST_CALLS = 4
 
 
 class OutlierCount(msgspec.Struct, frozen=True):
@@ -115,10 +117,31 @@ def auto_warmup(table: EventTable) -> list[int]:
     inferences = table.inference_times()
     warmup = []
     for process, events in enumerate(table.count_events()):
-        durations = inferences.duration[inferences.process == process]
-        prepares = _prepares_model(events)
-        warmup.append(max(prepares, detect_warmup(durations.tolist())))
+        chosen = inferences.process == process
+        methods = inferences.method.codes[chosen]
+        prepares = len(set(methods.tolist())) == 1 and _prepares_model(events)
+        warmup.append(max(prepares, _slow_calls(inferences.duration[chosen], methods)))
     return warmup
+
+
+def _slow_calls(durations: NDArray[np.int64], methods: NDArray[np.int64]) -> int:
+    """Return the number of leading inferences of a process that are warm-up among the calls of their own method.
+
+    Of several methods, one that is called fewer than four times shows no warm-up.
+    """
+    every_method = dict.fromkeys(methods.tolist())
+    if len(every_method) == 1:
+        return detect_warmup(durations.tolist())
+    slow = {}
+    for method in every_method:
+        series = durations[methods == method].tolist()
+        slow[method] = detect_warmup(series) if len(series) >= _FEWEST_CALLS else 0
+    seen: Counter[int] = Counter()
+    for number, method in enumerate(methods.tolist()):
+        if seen[method] >= slow[method]:
+            return number
+        seen[method] += 1
+    return len(methods)
 
 
 def _prepares_model(events: NDArray[np.int64]) -> bool:

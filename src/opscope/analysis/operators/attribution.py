@@ -20,6 +20,7 @@ from opscope.program.operators.kinds import Attribution
 from opscope.program.operators.taxonomy import classify, classify_node
 from opscope.program.partition.partition_reasons import PortableReasons
 from opscope.program.partition.sme_rules import eligibility
+from opscope.program.phases import population_name, without_population
 from opscope.program.structure.plan import InstructionKind, PlannedTensor
 from opscope.program.xnnpack.attention import attention_parts
 from opscope.program.xnnpack.attribution import match_events
@@ -239,8 +240,12 @@ class GraphView:
         return self._values[name].dims if self._dims is None else self._dims.get(name)
 
 
-_CALLS = {"DELEGATE_CALL": InstructionKind.DELEGATE, "OPERATOR_CALL": InstructionKind.KERNEL}
+_WHOLE_CALL = "DELEGATE_CALL"
+_CALLS = {_WHOLE_CALL: InstructionKind.DELEGATE, "OPERATOR_CALL": InstructionKind.KERNEL}
 _KERNEL = "native_call_"
+
+
+_MOST_NAMED = 4
 
 
 class Attributions(NamedTuple):
@@ -252,16 +257,42 @@ class Attributions(NamedTuple):
     unknown_shapes: list[str]  # methods whose shapes differ between calls, and whose real ones are not known
     module_types: dict[tuple[str, str], str]  # class of each recorded module, by method and path
     reasons: dict[tuple[str, int], PortableReason]  # why operators were not delegated, by method and instruction
+    # methods of the trace that several methods of the program may have been, in words; nothing is known of their layers
+    undecided: Sequence[str] = ()
 
 
 def method_names(table: EventTable, model: ProgramModel) -> dict[str | None, str]:
-    """Names for the trace's methods, where exactly one method of the program calls what they call."""
+    """Return names for the methods of a trace, where exactly one method of the program calls what they call."""
     names = {}
     for method, called in _called(table).items():
-        fitting = [name for name, model_method in model.methods.items() if _misfit(model_method.plan, called) is None]
+        fitting = _fitting_methods(model, called)
+        _, label = without_population(method or "")
         if model.called(method or "") is None and len(fitting) == 1:
-            names[method] = fitting[0]
+            names[method] = population_name(fitting[0], label) if label else fitting[0]
     return names
+
+
+def _fitting_methods(model: ProgramModel, trace_calls: _Calls) -> list[str]:
+    """Return the methods of a program that can have made these calls.
+
+    Of several the ones count whose delegates are foretold to report the operators that the trace has.
+    """
+    fitting = [name for name, method in model.methods.items() if _misfit(method.plan, trace_calls) is None]
+    if len(fitting) < 2:  # noqa: PLR2004 - there is nothing to choose from
+        return fitting
+    return [name for name in fitting if _reports_operators(model.methods[name], trace_calls)] or fitting
+
+
+def _reports_operators(method: ModelMethod, trace_calls: _Calls) -> bool:
+    """Return whether a replay of every delegate of a method gives the operators of the trace."""
+    steps = method.plan.chains[0].steps
+    for instruction, names in trace_calls.items():
+        graph = method.graphs.get(steps[instruction].target)
+        if steps[instruction].kind is not InstructionKind.DELEGATE or graph is None:
+            continue
+        if match_events(graph, [name for _, name in sorted(names.items())]).profile is None:
+            return False
+    return True
 
 
 class GivenInputs(NamedTuple):
@@ -277,11 +308,16 @@ def attribute(table: EventTable, model: ProgramModel, inputs: Mapping[str, Given
     calls: list[DelegateCall] = []
     reasons: dict[tuple[str, int], PortableReason] = {}
     unknown_reasons: dict[tuple[str, int], PortableReason] = {}
-    unknown, conflict = [], None
+    unknown, undecided, conflict = [], [], None
     for method, called in _called(table).items():
         model_method = model.called(method or "")
         if model_method is None:
-            conflict = conflict or _stranger(model, called)
+            fitting = _fitting_methods(model, called)
+            if len(fitting) > 1:
+                listed = " or ".join(map(repr, fitting[:_MOST_NAMED]))
+                undecided.append(f"the calls of {method or 'the trace'} may be those of {listed}")
+            else:
+                conflict = conflict or _stranger(model, called)
             continue
         conflict = conflict or _misfit(model_method.plan, called)
         if conflict:
@@ -290,7 +326,8 @@ def attribute(table: EventTable, model: ProgramModel, inputs: Mapping[str, Given
         unknown += [model_method.plan.name] if walk.guessing else []
         conflict = walk.run(called, operators, calls)
         reasons |= part("why operators are not delegated", partial(_reasons, model_method, called), unknown_reasons)
-    return Attributions(operators, calls, conflict, unknown, _module_types(model, _called(table)), reasons)
+    types = _module_types(model, _called(table))
+    return Attributions(operators, calls, conflict, unknown, types, reasons, undecided)
 
 
 def _reasons(method: ModelMethod, called: _Calls) -> dict[tuple[str, int], PortableReason]:
@@ -304,7 +341,7 @@ def _stranger(model: ProgramModel, called: _Calls) -> str:
     problems = {name: _misfit(method.plan, called) for name, method in model.methods.items()}
     if len(problems) == 1 and all(problems.values()):
         return str(next(iter(problems.values())))
-    return "its calls match no method of the program, or several"
+    return "its calls match no method of the program"
 
 
 def _module_types(model: ProgramModel, called: Iterable[str | None]) -> dict[tuple[str, str], str]:
@@ -484,6 +521,9 @@ class _MethodWalk:
             problem = f"payloads of {backend} cannot be read"
             call = DelegateCall(plan.name, instruction, number, backend, len(names), None, None, problem)
             return call, [OperatorFacts() for _ in ordered], False
+        if ordered == [_WHOLE_CALL]:  # the delegate reported no operators
+            call = DelegateCall(plan.name, instruction, number, backend, 0, len(graph.nodes), None, None)
+            return call, [OperatorFacts()], False
         match = match_events(graph, ordered)
         listed = self._method.handles.get(instruction, ())
         dims = None if self._known is None else self._known.dims.get(number, {})

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from opscope.analysis.operators.operators import Operator
+    from opscope.core.table import EventTable
     from opscope.program.partition.verdicts import PortableReason
 
 
@@ -141,6 +142,40 @@ class PortableTime(TimeShare, frozen=True):
     reason: str | None
     evidence: str | None
     rule: str | None
+
+
+class DelegateFigure(msgspec.Struct, frozen=True):
+    """A value that a delegate reports of its calls, in a unit or on a clock of its own: no part of the latency's split.
+
+    Attributes:
+        instruction: of the call in its chain; null where the trace gives none.
+        name: as recorded.
+        unit: ``us``, ``cycles``, ``count`` or ``bytes``; ``ns`` for times of another clock.
+        reported: how often it was reported, warm-up included.
+        mean: of all reported values, in the unit.
+    """
+
+    instruction: int | None
+    name: str
+    unit: str
+    reported: int
+    mean: float
+
+
+def delegate_figures(table: EventTable) -> list[DelegateFigure]:
+    """Return the values of delegates that are no times on the clock of their calls, in the order of the trace."""
+    values = [value for side in table.side for value in side.values]
+    groups = grouped(values, lambda value: (value.instruction, value.name, value.unit))
+    return [
+        DelegateFigure(
+            None if instruction < 0 else instruction,
+            name,
+            unit,
+            len(reported),
+            sum(value.value for value in reported) / len(reported),
+        )
+        for (instruction, name, unit), reported in groups.items()
+    ]
 
 
 def portable_times(rows: Iterable[Operator], reasons: Mapping[tuple[str, int], PortableReason]) -> list[PortableTime]:

@@ -16,7 +16,7 @@ from opscope.core.table.places import OperatorKey
 from opscope.program.cost.cache import CacheUse
 from opscope.program.cost.operator_cost import Cost
 from opscope.program.operators.kinds import AttentionPart, Attribution, Category
-from opscope.program.operators.taxonomy import FRAMEWORK, OperatorClass, classify
+from opscope.program.operators.taxonomy import FRAMEWORK, OperatorClass, classify_run
 from opscope.program.partition.verdicts import Eligibility
 
 if TYPE_CHECKING:
@@ -234,7 +234,7 @@ _NOTHING = OperatorFacts()
 
 
 def _operator(place: SelfTimeKey, spent: SelfTimes, count: int, facts: OperatorFacts, scale: HeadlineScale) -> Operator:
-    named = FRAMEWORK if place.framework is not None else classify(spent.name)
+    named = FRAMEWORK if place.framework is not None else classify_run(spent.name, spent.backend)
     operator_class = facts.operator_class or named
     calls, traced_ns, uncertainty = spent.events / count, spent.self_time / count, spent.unresolved / count
     on_scale = scale.times.get(place, 0.0)  # other inferences than the typical ones may be all that ran it

@@ -57,6 +57,7 @@ class QualityEvidence(NamedTuple):
     outputs: str | None = None
     tracing: float | None = None  # largest ratio of a traced to an untraced call; None when that is not known
     same_program: bool = True  # whether all variants ran one program, so that their outputs have to agree
+    is_one_variant: bool = False  # whether the figures are of several methods of one variant, which nobody compares
 
 
 def evidence_of(
@@ -65,11 +66,12 @@ def evidence_of(
     outputs: str | None = None,
     *,
     same_program: bool = True,
+    is_one_variant: bool = False,
 ) -> QualityEvidence:
     """Collect what there is to judge by; of each variant the untraced latency if there is one, else the traced."""
     costs = [untraced.tracing.ratio for _, untraced in variants.values() if untraced and untraced.tracing]
     rows = [timed(name, untraced.latency if untraced else traced) for name, (traced, untraced) in variants.items()]
-    return QualityEvidence(rows, verdicts or {}, outputs, max(costs, default=None), same_program)
+    return QualityEvidence(rows, verdicts or {}, outputs, max(costs, default=None), same_program, is_one_variant)
 
 
 def timed(name: str, latency: Latency) -> Timed:
@@ -115,7 +117,8 @@ def enough_processes(evidence: QualityEvidence) -> Message:
             f"{known}, but {ratio_text(least)} exceeds {BEYOND_PROCESSES:g}x, the effect of one unlucky process"
         )
         return concern(check, Grade.USABLE, beyond_that, advice)
-    grade = Grade.DO_NOT_TRUST if speedups or fewest == 1 < len(evidence.variants) else Grade.USABLE
+    compared = len(evidence.variants) > 1 and not evidence.is_one_variant
+    grade = Grade.DO_NOT_TRUST if speedups or (fewest == 1 and compared) else Grade.USABLE
     return concern(check, grade, known, advice)
 
 

@@ -52,9 +52,10 @@ from opscope.analysis.rules.operators import (
     unrolled_recurrence,
 )
 from opscope.analysis.rules.runtime import (
+    compiled_regions,
     costly_activations,
+    device_wait,
     framework_time,
-    silent_delegate,
     slow_first_inference,
     slow_loading,
     tracer_cost,
@@ -215,7 +216,8 @@ __all__ = [
 
 RULES: Final[tuple[Callable[[Evidence], Message], ...]] = (
     nothing_delegated,
-    silent_delegate,
+    compiled_regions,
+    device_wait,
     attention_masking,
     portable_operators,
     data_movement,
@@ -256,7 +258,14 @@ LATENCY_RULES = (slow_first_inference, slow_loading)
 LATENCY_COMPARISON_RULES = (outputs_agree, acceleration_unused, acceleration_effect)
 LATENCY_EXPERIMENT_RULES = (thread_count,)
 """Of each, those that need no split into operators."""
-DECISIVE = ("outputs_agree", "runner_build", "nothing_delegated", "silent_delegate", "acceleration_unused")
+DECISIVE = (
+    "outputs_agree",
+    "runner_build",
+    "nothing_delegated",
+    "compiled_regions",
+    "device_wait",
+    "acceleration_unused",
+)
 """Rules whose findings make others meaningless: they are told first."""
 STRUCTURAL = (
     *("portable_operators", "attention_masking", "unrolled_recurrence", "layout_tax", "layout_churn"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from itertools import pairwise
 from statistics import median
 from typing import TYPE_CHECKING
@@ -9,9 +10,9 @@ from typing import TYPE_CHECKING
 from opscope.analysis.findings.message import Severity, finding, limit, no_saving, not_checked, passed
 from opscope.analysis.findings.rule import declare_rule
 from opscope.analysis.operators.delegates import is_delegated, is_node
-from opscope.analysis.rules.evidence import LEAST_SHARE, count, display_name, longest, places, time_of
+from opscope.analysis.rules.evidence import LEAST_SHARE, count, longest, places, time_of
 from opscope.core.units import counted_text, milliseconds, ratio_text, share_text, time_text
-from opscope.program.operators.taxonomy import FRAMEWORK
+from opscope.program.operators.taxonomy import COMPILED_REGION, DEVICE_WAIT, FRAMEWORK
 
 if TYPE_CHECKING:
     from opscope.analysis.findings.message import Message
@@ -80,26 +81,61 @@ def unresolved_operators(evidence: Evidence) -> Message:
     return limit(rule, Severity.INFO, (title, text, step))
 
 
-@declare_rule(Severity.HIGH)
-def silent_delegate(evidence: Evidence) -> Message:
-    """Delegates that report no operators, so their time cannot be split."""
-    rule = "silent_delegate"
-    silent = [call for call in evidence.delegates if not call.events]
-    time = sum(call.time_ns or 0.0 for call in silent)
-    if not evidence.delegates:
-        return not_checked(rule, "no delegate was called")
-    if not silent:
-        return passed(rule, f"all of {counted_text(len(evidence.delegates), 'delegate call')} report operators")
-    title = f"{counted_text(len(silent), 'delegate call')} {'reports' if len(silent) == 1 else 'report'} no operators"
-    text = f"{milliseconds(time)} ms ({share_text(evidence.part(time))}) of the latency cannot be split further"
-    backend = silent[0].backend
-    xnnpack = backend.lower().startswith(("xnn", "unknown"))
-    step = (
-        "build the runner and its backends with EXECUTORCH_ENABLE_EVENT_TRACER=ON"
-        if xnnpack
-        else f"{display_name(backend)} may record none: use its vendor's profiler to look inside"
+_UNNAMED, _NO_NAMES = "a delegate", ("delegate", "unknown")
+_ACCELERATOR_NAME = re.compile(r"\w[\w .-]{0,40}")
+
+
+def _accelerator_name(backend: str) -> str:
+    """Return the name of a delegate or of an execution provider for a sentence; names from files may be anything."""
+    name = backend.removesuffix("ExecutionProvider")
+    return name if _ACCELERATOR_NAME.fullmatch(name) and name not in _NO_NAMES else _UNNAMED
+
+
+@declare_rule(Severity.HIGH, Severity.MEDIUM, LEAST_SHARE=LEAST_SHARE)
+def compiled_regions(evidence: Evidence) -> Message:
+    """Parts of the model that an accelerator runs as a whole, with operators that no trace shows, above 5 %."""
+    rule = "compiled_regions"
+    regions = evidence.where(lambda operator: operator.kind == COMPILED_REGION.kind)
+    if not regions:
+        return passed(rule, "every operator that a delegate or a provider ran is visible")
+    share, names = evidence.share(regions), {operator.backend for operator in regions}
+    backends = ", ".join(sorted({_accelerator_name(name) for name in names}))
+    figures = f"{milliseconds(time_of(regions))} ms in {counted_text(len(regions), 'compiled region')} of {backends}"
+    if share <= LEAST_SHARE:
+        return passed(rule, f"compiled regions take {share_text(share)} ({figures})")
+    outside = evidence.where(lambda operator: operator.backend not in names)
+    rest = max(0.0, evidence.total - time_of(operator for operator in evidence.operators if operator.backend in names))
+    listed = longest(outside) or "no operator"
+    remainder = f"{milliseconds(rest)} of {milliseconds(evidence.total)} ms"
+    title = f"{backends} takes {share_text(share)} of the latency in compiled regions; {remainder} lie outside"
+    text = f"{figures}, whose operators no trace shows; outside of {backends}, with the runtime's own time: {listed}"
+    severity = Severity.MEDIUM
+    if backends == _UNNAMED or backends.lower().startswith("xnn"):
+        severity = Severity.HIGH  # a build option shows what is inside
+        step = "to see inside, build the runner and its backends with EXECUTORCH_ENABLE_EVENT_TRACER=ON"
+    elif outside and evidence.part(rest) > LEAST_SHARE:
+        step = f"bring {listed} into the regions, or make it faster"
+    else:
+        step = f"use the profiler of {backends} to look inside: little is left outside"
+    saving = no_saving("what a region spends on which operator is not known")
+    return finding(rule, severity, (title, text, step), saving, places(regions))
+
+
+@declare_rule(Severity.MEDIUM, LEAST_SHARE=LEAST_SHARE)
+def device_wait(evidence: Evidence) -> Message:
+    """Waiting for an accelerator that works while the CPU goes on, above 5 % of the latency."""
+    rule = "device_wait"
+    waits = evidence.where(lambda operator: operator.kind == DEVICE_WAIT.kind)
+    share, time = evidence.share(waits), time_of(waits)
+    if share <= LEAST_SHARE:
+        return passed(rule, f"waiting for a device takes {share_text(share)}")
+    title = f"Waiting for the device takes {share_text(share)} of the latency"
+    text = (
+        f"{milliseconds(time)} ms in {longest(waits)}: the CPU waits there for all that the device was given before, "
+        "so the times of other nodes of the device are those of starting them"
     )
-    return finding(rule, Severity.HIGH, (title, text, step), no_saving("its time cannot be split"))
+    step = "make the work of the device shorter: its own profiler shows which kernels take the time"
+    return finding(rule, Severity.MEDIUM, (title, text, step), no_saving("waiting is not work"), places(waits))
 
 
 @declare_rule(Severity.MEDIUM, LEAST_SHARE=LEAST_SHARE)

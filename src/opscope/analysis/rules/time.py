@@ -27,6 +27,7 @@ from opscope.core.grouping import grouped
 from opscope.core.table.places import operator_key
 from opscope.core.units import counted_text, milliseconds, ratio_text, share_text, time_text
 from opscope.program.operators.kinds import Category
+from opscope.program.operators.taxonomy import COMPILED_REGION, DEVICE_WAIT
 from opscope.program.partition.verdicts import Cause, advice
 
 if TYPE_CHECKING:
@@ -193,6 +194,9 @@ def bottleneck(evidence: Evidence) -> Message:
     if category is Category.DATA_MOVEMENT and largest.share > DATA_MOVEMENT_SHARE:
         return passed(rule, "data movement dominates (a separate finding)")
     members = [operator for operator in work if operator.category is category]
+    device = [operator for operator in members if operator.kind in {COMPILED_REGION.kind, DEVICE_WAIT.kind}]
+    if time_of(device) > time_of(members) / 2:
+        return passed(rule, "what an accelerator runs as a whole dominates (a separate finding)")
     outside = [operator for operator in members if operator.backend == PORTABLE_BACKEND]
     if time_of(outside) > max(time_of(members) / 2, LEAST_SHARE * evidence.total):
         seen = f"{category.value} dominates, {share_text(largest.share)}; {count(outside)} of it are not delegated"

@@ -53,15 +53,26 @@ class LoggedValue(msgspec.Struct, frozen=True):
     output: bool | None  # whether it is an output of the method; null where the file does not tell
 
 
+class DelegateValue(msgspec.Struct, frozen=True):
+    """A value that a delegate reported of a call, and that is no time on the clock of the call."""
+
+    run: int  # block of the file, from 0
+    instruction: int  # of the call; -1 where none is given
+    name: str  # as recorded
+    value: int  # in its unit
+    unit: str  # `us`, `cycles`, `count`, `bytes`; `ns` for times of another clock, or that overlap others
+
+
 class SideEvents(msgspec.Struct, frozen=True):
-    """Everything of a trace that carries no time."""
+    """Everything of a trace that has no place in the tree of its events."""
 
     allocations: tuple[Allocation, ...] = ()
     logged: tuple[LoggedValue, ...] = ()
+    values: tuple[DelegateValue, ...] = ()
 
     def plus(self, other: SideEvents) -> SideEvents:
         """Both together, in order."""
-        return SideEvents(self.allocations + other.allocations, self.logged + other.logged)
+        return SideEvents(self.allocations + other.allocations, self.logged + other.logged, self.values + other.values)
 
 
 class Clock(str, enum.Enum):
@@ -205,6 +216,18 @@ class EventTable:
         """Name the method of every inference, when the program says that there is only one."""
         traces = tuple(tuple(_with_method(segment, name) for segment in trace) for trace in self.traces)
         return replace(self, traces=traces)
+
+    def with_inference_methods(self, names: Sequence[Sequence[str]]) -> EventTable:
+        """Return the table with a method for every inference.
+
+        Args:
+            names: one list for each process, of one name for each of its inferences, in their order.
+        """
+        traces = [
+            tuple(part for segment in trace for part in segment.split_by_method(own_names))
+            for trace, own_names in zip(self.traces, names, strict=True)
+        ]
+        return replace(self, traces=tuple(traces))
 
     def with_method_names(self, names: Mapping[str | None, str]) -> EventTable:
         """Other names for methods, as a program tells them; None is the method that the trace does not name."""

@@ -194,8 +194,7 @@ def _of_segment(segment: Segment, warmup: int) -> Iterator[tuple[SelfTimeKey, Se
 def _groups(segment: Segment, rows: Ints) -> tuple[Ints, Ints]:
     """Number of each row's place, in order of first appearance, and the first row of each place."""
     columns = segment.columns
-    scopes = columns["scope"]
-    leaf = np.isin(scopes.codes, [scopes.texts.index(scope) for scope in LEAVES if scope in scopes.texts])
+    leaf = segment.is_leaf
     keys = np.stack(
         [
             columns["method"].codes[rows],

@@ -7,6 +7,7 @@ the self times and the invariants are computed on arrays.
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
@@ -15,7 +16,7 @@ import numpy as np
 
 from opscope.core.errors import InvariantError
 from opscope.core.table import nesting
-from opscope.core.table.scope import Scope
+from opscope.core.table.scope import LEAVES, Scope
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -115,12 +116,25 @@ class Segment:
         Where one event encloses those of many instructions, as in runtimes that record no calls, this is what two runs
         have in common that make them in another order.
         """
-        parent, instruction = self.parent, self.columns["instruction"]
+        parent, instruction, depth = self.parent, self.columns["instruction"], self.depth
         above = np.where(parent >= 0, parent, 0)
+        inner = self.is_leaf & (parent >= 0) & self.is_leaf[above]
+        if inner.any():  # spans of a delegate that lie in each other are all counted within the call
+            while (deeper := inner & inner[above]).any():
+                above = np.where(deeper, above[above], above)
+            parent = np.where(inner, parent[above], parent)
+            depth = nesting.depth_and_root(parent)[0]
+            above = np.where(parent >= 0, parent, 0)
         if not ((parent >= 0) & (instruction != instruction[above])).any():
-            return self.position
+            return nesting.sibling_positions(parent, depth) if inner.any() else self.position
         size = int(instruction.max(initial=0)) + 2
-        return nesting.sibling_positions(np.where(parent >= 0, parent * size + instruction + 1, parent), self.depth)
+        return nesting.sibling_positions(np.where(parent >= 0, parent * size + instruction + 1, parent), depth)
+
+    @cached_property
+    def is_leaf(self) -> NDArray[np.bool_]:
+        """Return which events do work, as kernels and operators of delegates do; shape (events,)."""
+        scopes = self.columns["scope"]
+        return np.isin(scopes.codes, [scopes.texts.index(scope) for scope in LEAVES if scope in scopes.texts])
 
     @cached_property
     def roots(self) -> Ints:
@@ -147,6 +161,29 @@ class Segment:
     def numbered(self, first_inference: int) -> Segment:
         """The segment behind so many inferences of its process."""
         return replace(self, first_inference=first_inference)
+
+    def split_by_method(self, names: Sequence[str]) -> list[Segment]:
+        """Return the segment as one or more, in which all repeats call the same methods.
+
+        Args:
+            names: the method of each inference of the process, of those before the segment too.
+        """
+        calls = len(self.roots)
+        method_names = names[self.first_inference : self.first_inference + self.inferences]
+        rows = [tuple(method_names[calls * repeat : calls * (repeat + 1)]) for repeat in range(self.repeats)]
+        borders = [0, *(n for n in range(1, self.repeats) if rows[n] != rows[n - 1]), self.repeats]
+        parts = []
+        for first, last in itertools.pairwise(borders):
+            texts = [rows[first][number] if number >= 0 else None for number in self.inference.tolist()]
+            part = replace(
+                self,
+                start=self.start[first:last],
+                duration=self.duration[first:last],
+                first_run=self.first_run + first * self.runs,
+                first_inference=self.first_inference + first * calls,
+            )
+            parts.append(part.with_columns(method=coded_from(texts)))
+        return parts
 
     def with_columns(self, **columns: Column) -> Segment:
         """The segment with other columns in its template."""

@@ -202,10 +202,11 @@ KINDS: tuple[Kind, ...] = (
         """,
         events="""
         ETVK_COPY_INPUTS, ETVK_COPY_OUTPUTS, VGF_COPY_INPUTS, VGF_COPY_OUTPUTS,
-        +EthosUBackend::execute()handles.input.memcpy(), Input, Output
+        +EthosUBackend::execute()handles.input.memcpy(), +EthosUBackend::execute()handles.output.memcpy(),
+        +EthosUBackend::execute()handles.output.move(), Input, Output
         """,
         onnx="""
-        Identity MemcpyFromHost MemcpyToHost Constant ConstantOfShape Dropout Range EyeLike Trilu OneHot Shape
+        Identity MemcpyFromHost Constant ConstantOfShape Dropout Range EyeLike Trilu OneHot Shape
         Size Bernoulli Multinomial RandomNormal RandomNormalLike RandomUniform RandomUniformLike TensorScatter
         """,
         tflite="""
@@ -558,20 +559,25 @@ KINDS: tuple[Kind, ...] = (
         """,
     ),
     Kind(
-        "delegate",
+        "compiled region",
         Category.OTHER,
+        tflite="DISPATCH_OP edgetpu-custom-op ethos-u",
         events="""
-        +EthosUBackend::execute()NPU, VGF_DISPATCH_AND_WAIT, VGF_QUEUE_SUBMIT_AND_WAIT_FENCE,
+        DELEGATE_CALL, +EthosUBackend::execute()NPU, VGF_DISPATCH_AND_WAIT, VGF_QUEUE_SUBMIT_AND_WAIT_FENCE,
         ETVK_COMPUTE_GRAPH_EXECUTE, Accelerator (execute) time, Accelerator (execute excluding wait) time, QNN
         accelerator (execute) time, QNN (execute) time, RPC (execute) time
         """,
     ),
     Kind(
+        "waiting for the device",
+        Category.OTHER,
+        onnx="MemcpyToHost",
+    ),
+    Kind(
         "framework",
         Category.OTHER,
         aten="""
-        Method::execute Method::init Program::load_method DELEGATE_CALL OPERATOR_CALL MOVE_CALL JF_CALL
-        FREE_CALL
+        Method::execute Method::init Program::load_method OPERATOR_CALL MOVE_CALL JF_CALL FREE_CALL
         """,
         events="""
         ETVK_EXECUTE, ETVK_RESIZE, VGF_EXECUTE, VGF_NEURAL_STATISTICS, VGF_TIMESTAMP_QUERY_READBACK,

@@ -48,6 +48,8 @@ def _checked(one: PlugIn) -> list[Kind]:
 
 
 __all__ = [
+    "COMPILED_REGION",
+    "DEVICE_WAIT",
     "FRAMEWORK",
     "KINDS",
     "UNKNOWN",
@@ -57,6 +59,7 @@ __all__ = [
     "aten_operator",
     "classify",
     "classify_node",
+    "classify_run",
 ]
 
 
@@ -69,6 +72,10 @@ class OperatorClass(NamedTuple):
 
 UNKNOWN = OperatorClass(Category.OTHER, "unknown")
 FRAMEWORK = OperatorClass(Category.OTHER, "framework")
+COMPILED_REGION = OperatorClass(Category.OTHER, "compiled region")
+"""A part of the graph that an accelerator runs as a whole: its operators are not visible in a trace."""
+DEVICE_WAIT = OperatorClass(Category.OTHER, "waiting for the device")
+"""Waiting until an accelerator has done what was given to it before, and copying its result."""
 
 
 class _Names(NamedTuple):
@@ -144,6 +151,23 @@ def classify(name: str) -> OperatorClass:
     ONNX Runtime and OpenVINO behind their type (``Conv: /stem/Conv``), and LiteRT's operators (``CONV_2D``).
     """
     return _class(_kind(names, name) for names in _tables())
+
+
+_CPU_PROVIDER = "CPUExecutionProvider"
+_FUSED_NODE = re.compile(r"(?P<operator>[^:]*_\d+): |(?P<type>[^:]+): \w+ExecutionProvider_(?P=type)_\d+\Z")
+_DELEGATE_NODE = re.compile(r"TfLite\w*Delegate\w*\Z")
+
+
+def classify_run(name: str, backend: str | None) -> OperatorClass:
+    """Return what an operator is, by its recorded name and by who ran it.
+
+    A node that stands for what a delegate of LiteRT or an execution provider of ONNX Runtime compiled is a compiled
+    region: the provider names such nodes with a number behind a name of its own (``GetCapability`` of providers).
+    """
+    known = classify(name)
+    provider = backend is not None and backend.endswith("ExecutionProvider") and backend != _CPU_PROVIDER
+    fused = known is UNKNOWN and provider and _FUSED_NODE.match(name)
+    return COMPILED_REGION if fused or _DELEGATE_NODE.match(name) else known
 
 
 def _class(kinds: Iterator[Kind | None]) -> OperatorClass:

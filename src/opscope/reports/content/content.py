@@ -251,7 +251,7 @@ def _headline(content: ReportContent) -> Headline:
             return _of_nothing(content)
         if content.manifest.target.emulated:
             return _of_emulated(content)
-        text = _of_phases(analysis) or f"{time_text(analysis.headline_ns)} per {unit_of(analysis)}"
+        text = _of_phases(analysis) or headline_text(analysis)
         return Headline(text, _why_alone(content))
     if comparison.methods:
         return Headline(_of_methods(content, comparison), "; ".join(_intervals(comparison)))
@@ -402,16 +402,24 @@ def side_latencies(end: EndToEnd) -> tuple[float, float]:
     return end.baseline_ns, end.candidate_ns
 
 
-def unit_of(analysis: Analysis) -> str:
-    """What the headline is of."""
-    if is_of_calls(analysis):
-        return "method call on average"
-    return "inference on average" if analysis.statistic == "mean" else "inference"
+_MOST_METHODS = 4
+
+
+def headline_text(analysis: Analysis) -> str:
+    """Return the latency in words: of one inference, or of several methods one by one, the longest first."""
+    if not is_of_calls(analysis):
+        unit = "inference on average" if analysis.statistic == "mean" else "inference"
+        return f"{time_text(analysis.headline_ns)} per {unit}"
+    known = {method: analysis.headline_of(method) for method in analysis.by_method if method}
+    listed = sorted(known, key=lambda method: -known[method])
+    texts = [f"{plain(method, 60)}: {time_text(known[method])}" for method in listed[:_MOST_METHODS]]
+    more = len(listed) - len(texts)
+    return "; ".join([*texts, f"and {counted_text(more, 'further method')}"] if more else texts)
 
 
 def is_of_calls(analysis: Analysis) -> bool:
     """Whether the headline is of calls of several methods."""
-    return len({operator.method for operator in analysis.operators}) > 1
+    return len(analysis.methods) > 1
 
 
 def _agreed(content: ReportContent) -> str:

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from opscope.analysis.analysis import Analysis, ProgramInfo
-    from opscope.analysis.operators.delegates import PortableTime
+    from opscope.analysis.operators.delegates import DelegateFigure, PortableTime
     from opscope.analysis.operators.modules import ModuleTime
     from opscope.analysis.roofline import CeilingRate, Interval, Placement
     from opscope.program.ceilings import Ceilings, Drift, DriftCheck
@@ -185,6 +185,8 @@ def backends_section(analysis: Analysis, closing: Sequence[Closing]) -> Section:
         blocks += [*_portable_blocks(analysis), _calls(analysis), _layout(analysis)]
         calls, tax = counted_text(len(analysis.delegates), "delegate call"), share_text(sums(analysis.layout).share)
         answer = f"{calls}, layout tax {tax}, {answer}"
+    if analysis.delegate_values:
+        blocks.append(_delegate_values(analysis.delegate_values))
     return Section("Portable vs Delegated", blocks, "delegates", "Delegates", answer, folded=True)
 
 
@@ -230,6 +232,22 @@ def _portable_blocks(analysis: Analysis) -> list[Block]:
     why_unknown = [] if analysis.program else [Sentence(_NO_PROGRAM, Tone.DIM)]
     options = [Section("Options for them", [Bullets(_OPTIONS)])] if share > LEAST_SHARE else []
     return [Sentence(text), *options, Section("Why operators are not delegated", [block, *why_unknown])]
+
+
+def _delegate_values(figures: Sequence[DelegateFigure]) -> Section:
+    """List what delegates report in units of their own, which no time of the report contains."""
+    rows = table(
+        sorted(figures, key=lambda figure: (figure.unit, -figure.mean)),
+        column("reported by the delegate", Format.NAME, lambda figure: figure.name),
+        column("unit", Format.TEXT, lambda figure: figure.unit),
+        column("mean", Format.RATE, lambda figure: figure.mean),
+        column("times reported", Format.COUNT, lambda figure: figure.reported),
+        sortable=True,
+    )
+    text = (
+        "These values are in other units than nanoseconds or on another clock, and the latency does not contain them."
+    )
+    return Section("Values of delegates in their own units", [Sentence(text, Tone.DIM), rows])
 
 
 def _layers_of(rows: Sequence[PortableTime]) -> str:

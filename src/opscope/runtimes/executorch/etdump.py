@@ -19,15 +19,16 @@ import numpy as np
 
 from opscope.core.errors import EmptyTraceError, InvariantError, TraceFormatError
 from opscope.core.table import Clock, Coded, EventTable, Scope, Segment, TraceWarning
-from opscope.core.table.events import Allocation, LoggedValue, SideEvents
+from opscope.core.table.events import Allocation, DelegateValue, LoggedValue, SideEvents
 from opscope.core.table.nesting import parents_from_levels
 from opscope.core.table.scope import LEAVES
 from opscope.core.table.segment import SCOPES, coded_from
 from opscope.readers.flatbuffer import FlatBuffer, Tables
-from opscope.readers.lifecycle import FRAMEWORK, PORTABLE, delegate_by_names
+from opscope.readers.lifecycle import FRAMEWORK, PORTABLE, UNNAMED_DELEGATE, XNNPACK, delegate_by_names
+from opscope.runtimes.executorch.delegate_events import DelegateRows, settle_delegate_rows
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
     import numpy.typing as npt
@@ -210,14 +211,19 @@ def _table(buffer: FlatBuffer) -> EventTable:
     parts = list(_parts(buffer, blocks))
     if not sum(len(part.rows) for part in parts):
         raise EmptyTraceError("the trace holds no events", where=buffer.where, hint=_NO_TRACER)
-    quantised = all(part.whole_microseconds for part in parts)
-    backend = delegate_by_names({text for part in parts for text in part.label.texts})
-    segments = [part.segment(backend, quantised=quantised) for part in parts if len(part.rows)]
+    labels = {text for part in parts for text in part.label.texts}
+    backend = delegate_by_names(labels, {text for part in parts for text in part.name.texts})
+    quantised = backend in {XNNPACK, UNNAMED_DELEGATE} and all(part.whole_microseconds for part in parts)
+    settled = [part.segment(backend, quantised=quantised) for part in parts if len(part.rows)]
+    segments = [segment for segment, _ in settled]
+    values = tuple(value for _, own_values in settled for value in own_values)
     loads = sum(int(segment.columns["scope"].equals(Scope.LOAD.value).sum()) * segment.repeats for segment in segments)
     if loads > 1:
         segments = _with_methods(segments)
-    table = EventTable.of_segments(segments, Clock.NS, _warnings(parts, segments, loads, quantised=quantised))
+    table = EventTable.of_segments(segments, Clock.NS, _warnings(parts, segments, loads, values, quantised=quantised))
     sides = [part.side() for part in parts if part.skipped]
+    if values:
+        sides.append(SideEvents(values=values))
     return table if not sides else table.with_side(reduce(SideEvents.plus, sides))
 
 
@@ -342,31 +348,75 @@ class _Part:
         for slot in (0, 4, 5):
             yield self.profile.vector(slot, 1)
 
-    def segment(self, backend: str, *, quantised: bool) -> Segment:
-        """The part as a segment of a table."""
+    def segment(self, backend: str, *, quantised: bool) -> tuple[Segment, tuple[DelegateValue, ...]]:
+        """Return the part as a segment of a table, and the values of delegates that are no times of the segment."""
         scope, level = _roles(self.name, self.is_delegate)
         chain = self.profile.int32(1)
         start, duration = self.start_and_duration
-        cut = self.is_delegate & quantised
         codes, texts = self.block.strings(0)
         named = Coded(np.where(codes < 0, len(texts), codes), (*texts, ""))
+        parent = parents_from_levels(level, self.rows)
+        call = scope.equals(Scope.DELEGATE_CALL.value)
+        in_call = (level == _LEAF_LEVEL) & (parent >= 0) & call[parent]
+        is_delegate = self.is_delegate | in_call
+        names = _names(self.name, self.label, self.delegate_id)
+        instruction = np.where(chain < 0, -1, self.profile.int32(2, -1))
+        settled = settle_delegate_rows(DelegateRows(names, start[0], duration[0], parent, in_call))
+        in_tree = np.ones(len(parent), bool)
+        in_tree[list(settled.units)] = False
+        values = tuple(
+            DelegateValue(
+                self.first_run + int(self.rows[row]),
+                int(instruction[row]),
+                names[row] or "",
+                int(duration[0, row]),
+                unit,
+            )
+            for row, unit in settled.units.items()
+        )
+        # A call of which nothing is in_tree_columns to see is itself what the delegate did.
+        unseen = call & ~np.isin(np.arange(len(parent)), settled.parent[in_tree & in_call])
+        leaf = (level == _LEAF_LEVEL) | unseen
+        scope = Coded(np.where(unseen | in_call, SCOPES.index(Scope.DELEGATE_OP.value), scope.codes), SCOPES)
+        cut = self.is_delegate & quantised
         columns: dict[str, Any] = {
             "run": self.rows,
             "scope": scope,
-            "name": _names(self.name, self.label, self.delegate_id),
-            "backend": _backends(backend, self.is_delegate, level),
+            "name": names,
+            "backend": _backends(backend, is_delegate | unseen, leaf),
             "chain": chain,
-            "instruction": np.where(chain < 0, -1, self.profile.int32(2, -1)),
+            "instruction": instruction,
             "delegate_id": self.delegate_id,
             "delegate_label": self.label,
             "metadata": _metadata(self.profile),
             "block": Coded(named.codes[self.rows], named.texts),
             "bundled_input": self.block.int32(1, -1)[self.rows],
             "resolution": np.where(cut, _MICROSECOND, 1),
-            "synthetic_start": cut,  # a delegate that reports durations only lays them end to end
-            "parent": parents_from_levels(level, self.rows),
+            # a delegate that reports durations only lays them end to end
+            "synthetic_start": cut | (in_call & ~settled.measured & (backend != XNNPACK)),
+            "parent": settled.parent,
         }
-        return Segment.build(columns, start, duration, self.first_run)
+        return Segment.build(*_kept_rows(columns, start, duration, in_tree), self.first_run), values
+
+
+def _kept_rows(
+    columns: dict[str, Any], start: Ints, duration: Ints, in_tree: Mask
+) -> tuple[dict[str, Any], Ints, Ints]:
+    """Return columns and times of the in_tree rows alone, with the numbers of their parents adjusted."""
+    if in_tree.all():
+        return columns, start, duration
+    number = np.cumsum(in_tree) - 1
+    parent = columns["parent"]
+    columns = {**columns, "parent": np.where(parent >= 0, number[parent], -1)}
+    in_tree_columns: dict[str, Any] = {}
+    for name, column in columns.items():
+        if isinstance(column, Coded):
+            in_tree_columns[name] = Coded(column.codes[in_tree], column.texts)
+        elif isinstance(column, tuple):
+            in_tree_columns[name] = tuple(value for value, keep in zip(column, in_tree, strict=True) if keep)
+        else:
+            in_tree_columns[name] = column[in_tree]
+    return in_tree_columns, start[:, in_tree], duration[:, in_tree]
 
 
 def _tupled(coded: tuple[Ints, list[str]]) -> tuple[Ints, tuple[str, ...]]:
@@ -391,9 +441,9 @@ def _names(name: Coded, label: Coded, delegate_id: Ints) -> Coded:
     return Coded(code, (*name.texts, *label.texts, *(f"delegate operator {number}" for number in numbered.tolist())))
 
 
-def _backends(delegate: str, is_delegate: Mask, level: Ints) -> Coded:
+def _backends(delegate: str, is_delegate: Mask, leaf: Mask) -> Coded:
     """The delegate for what it reported, portable for the runtime's own kernels, nothing for the framework."""
-    return Coded(np.where(level < _LEAF_LEVEL, -1, np.where(is_delegate, 0, 1)), (delegate, PORTABLE))
+    return Coded(np.where(leaf, np.where(is_delegate, 0, 1), -1), (delegate, PORTABLE))
 
 
 def _metadata(profile: Tables) -> tuple[bytes | None, ...]:
@@ -437,7 +487,17 @@ def _signatures(run: Ints, instruction: Ints, name: npt.NDArray[np.uint64]) -> l
     return [int(value) for value in total]
 
 
-def _warnings(parts: list[_Part], segments: list[Segment], loads: int, *, quantised: bool) -> list[TraceWarning]:
+def _values_warning(values: Sequence[DelegateValue]) -> TraceWarning | None:
+    if not values:
+        return None
+    units = ", ".join(sorted({value.unit for value in values}))
+    message = f"{len(values):,} values of delegates in units or on clocks of their own ({units}) are outside the split"
+    return TraceWarning("delegate_values", message, "the report lists them; the calls they belong to are whole")
+
+
+def _warnings(
+    parts: list[_Part], segments: list[Segment], loads: int, values: Sequence[DelegateValue], *, quantised: bool
+) -> list[TraceWarning]:
     each = max((int(np.bincount(part.rows[part.is_delegate]).max(initial=0)) for part in parts), default=0)
     lost = sum(_unfinished(segment) for segment in segments)
     found = [
@@ -445,6 +505,7 @@ def _warnings(parts: list[_Part], segments: list[Segment], loads: int, *, quanti
         _quantisation(each if quantised else 0),
         _several_methods(loads),
         _unfinished_warning(lost),
+        _values_warning(values),
     ]
     return [warning for warning in found if warning is not None]
 

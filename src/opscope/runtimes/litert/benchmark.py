@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from opscope.core.errors import EmptyTraceError, TraceFormatError
 from opscope.core.table import Clock, EventTable, Scope, TraceWarning
 from opscope.core.units import counted_text
-from opscope.readers.lifecycle import PORTABLE, XNNPACK
+from opscope.readers.lifecycle import PORTABLE, UNNAMED_DELEGATE, XNNPACK
 from opscope.runtimes.litert.trace import MICRO, TraceRow, columns_of
 
 if TYPE_CHECKING:
@@ -90,16 +90,19 @@ def table_of(report: BenchmarkReport, path: Path) -> EventTable:
 def _laid(rows: Sequence[BenchmarkRow], inner: Sequence[BenchmarkRow]) -> list[TraceRow]:
     """Rows one behind the other, below the first row of the table."""
     trace_rows: list[TraceRow] = []
-    calls = [row for row in rows if _is_delegate(row)]
+    calls = [row for row in rows if _region_backend(row) == XNNPACK]
+    calls = calls or [row for row in rows if _region_backend(row)]
     at, part, last = 0, -1, -1
     for row in rows:
-        if inner and calls and _is_delegate(row):
+        if inner and row in calls:
             if row is calls[0]:
                 trace_rows += _delegate(calls, inner, at, len(trace_rows) + 1)
                 at += trace_rows[-len(inner) - 1].duration
             continue
         kernel = row.inner
-        if kernel is None:
+        if kernel is None and (backend := _region_backend(row)):
+            chain = _row(Scope.DELEGATE_OP, row.kind, backend, row.number, at, row.ns)
+        elif kernel is None:
             chain = _row(Scope.KERNEL, row.kind, PORTABLE, row.number, at, row.ns)
         else:
             part, last = part + (part < 0 or row.number <= last), row.number
@@ -122,9 +125,25 @@ def _delegate(calls: Sequence[BenchmarkRow], inner: Sequence[BenchmarkRow], star
     return rows
 
 
-def _is_delegate(row: BenchmarkRow) -> bool:
-    """Whether a node of the graph stands for a part that a delegate took."""
-    return row.inner is None and "delegate" in row.kind.lower()
+_DELEGATE_NODE = re.compile(r"(?:TfLite)?(?P<name>\w*?)[ _]?Delegate\w*\Z", re.IGNORECASE)
+_DELEGATES = {
+    "xnnpack": XNNPACK,
+    "nnapi": "NNAPI",
+    "gpu": "GPU",
+    "coreml": "Core ML",
+    "qnn": "QNN",
+    "edgetpu": "Edge TPU",
+}
+_COMPILED_NODES = {"DISPATCH_OP": "NPU", "edgetpu-custom-op": "Edge TPU", "ethos-u": "Ethos-U"}
+"""Nodes of models that were compiled for an accelerator ahead of time, and who runs them."""
+
+
+def _region_backend(row: BenchmarkRow) -> str | None:
+    """Return who runs the part of the graph that a node stands for; None for an operator of LiteRT's own kernels."""
+    node = _DELEGATE_NODE.match(row.kind)
+    if row.inner is not None or not node:
+        return _COMPILED_NODES.get(row.kind) if row.inner is None else None
+    return _DELEGATES.get(node["name"].lower(), node["name"] or UNNAMED_DELEGATE)
 
 
 def _row(scope: Scope, name: str, backend: str, number: int, start: int, duration: int) -> TraceRow:
@@ -149,7 +168,7 @@ def _warnings(report: BenchmarkReport, rows: Sequence[BenchmarkRow], dropped: in
             "the report is truncated after a table: operators may be missing, and times are rounded to a microsecond"
         )
         warnings.append(TraceWarning("truncated", words, "keep the complete output of benchmark_model"))
-    if any(map(_is_delegate, report.rows)) and not report.inner:
+    if any(map(_region_backend, report.rows)) and not report.inner:
         words = "the report has no delegate operators: it ends before them, or the delegate records none"
         warnings.append(TraceWarning("no_delegate_operators", words, "keep the complete output of benchmark_model"))
     several = sum(row.calls > 1 for row in rows)

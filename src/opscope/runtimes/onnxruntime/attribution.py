@@ -18,6 +18,7 @@ from opscope.program.cost.cache import CacheUse
 from opscope.program.cost.operator_cost import Cost
 from opscope.program.operators.kinds import Attribution
 from opscope.program.operators.taxonomy import Category, classify, classify_node
+from opscope.program.phases import population_name, without_population
 from opscope.runtimes.attribution import AttributedSide
 from opscope.runtimes.onnxruntime.given import with_branches
 from opscope.runtimes.onnxruntime.graph import (
@@ -385,11 +386,16 @@ def with_nodes(side: Side, program: Path, ran: SessionGraph) -> AttributedSide:
     places = {owner: {name: one.instruction for name, one in own.items()} for owner, own in numbers.items()}
     enclosed = {owner: own for owner, own in places.items() if owner is not None}
     table = side.table.with_instructions(places.get(None, {}), enclosed, last)
+    kinds = {METHOD: [METHOD]}
     if not ran.calls:
-        table = table.with_method_names(dict.fromkeys(side.table.frame["method"].unique().to_list(), METHOD))
+        methods = side.table.frame["method"].unique().to_list()
+        labels = {method: without_population(method or "")[1] for method in methods}
+        names = {method: population_name(METHOD, label) if label else METHOD for method, label in labels.items()}
+        table, kinds = table.with_method_names(names), {METHOD: [*dict.fromkeys(names.values())]}
     operators = {
-        OperatorKey(name, one.instruction, 0): one.facts.of(one)
+        OperatorKey(kind, one.instruction, 0): one.facts.of(one)
         for name, owners in graphs.items()
+        for kind in kinds.get(name, [name])
         for own in owners.values()
         for one in own.values()
     }

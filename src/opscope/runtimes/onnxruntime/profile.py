@@ -34,6 +34,9 @@ if TYPE_CHECKING:
 _HEAD = re.compile(rb'(?:\xef\xbb\xbf)?\s*\[\s*\{\s*"cat"\s*:\s*"(?:Session|Node|Kernel|Api)"')
 RUN, _EXECUTOR, _NODE = "model_run", "Executor::Execute", "_kernel_time"
 _CPU = "CPUExecutionProvider"
+_ASYNCHRONOUS = {f"{name}ExecutionProvider" for name in ("CUDA", "Dml", "ROCM", "MIGraphX", "Js", "WebGpu", "CANN")}
+"""Providers whose nodes end when their work was given to the device."""
+_DEVICE = "device"
 _MICROSECOND = 1_000
 _LARGEST = 1 << 50
 _ADDS_UP = 0.8
@@ -46,6 +49,7 @@ class ProfileArguments(msgspec.Struct, frozen=True):
 
     op_name: str = ""
     provider: str = ""
+    parent: str = ""  # of a kernel of a device: the row of the node that started it
     input_type_shape: list[dict[str, list[int]]] = []
     output_type_shape: list[dict[str, list[int]]] = []
 
@@ -70,6 +74,11 @@ class ProfileRow(msgspec.Struct, frozen=True):
     def node(self) -> str | None:
         """Name of the node that it is of; None for other rows."""
         return self.name.removesuffix(_NODE) if self.cat == "Node" and self.name.endswith(_NODE) else None
+
+    @property
+    def on_device(self) -> bool:
+        """Return whether the row is a kernel that a device ran next to the thread of the run."""
+        return self.cat == "Kernel"
 
     @property
     def executor(self) -> bool:
@@ -129,7 +138,7 @@ class OnnxRuntimeProfileReader:
     def read(self, data: bytes, path: Path) -> EventTable:
         """The runs with their nodes, and loading."""
         rows, unreadable = _rows(data, path)
-        tree = _tree(rows)
+        tree = _with_device_kernels(_tree(rows), [row for row in rows if row.on_device])
         if not any(event.scope is Scope.EXECUTE for event in tree.events):
             hint = "run the session before end_profiling(); a crashed process leaves an incomplete profile"
             raise EmptyTraceError(
@@ -183,6 +192,35 @@ def _tree(rows: Sequence[ProfileRow]) -> _Tree:
     joined = _Tree([], [], [event for tree in trees for event in tree.lost])
     for _, thread, first in roots:
         _append(joined, trees[thread], first)
+    return joined
+
+
+def _with_device_kernels(tree: _Tree, kernels: Sequence[ProfileRow]) -> _Tree:
+    """Put the kernels of a device below the runs in which they started: they are what such a run waits for.
+
+    Kernels that do not fit into their run together with what the CPU did, since several streams ran at once, stay out.
+    """
+    runs = [number for number, event in enumerate(tree.events) if event.scope is Scope.EXECUTE]
+    if not kernels or not runs:
+        return tree
+    providers = {event.row.name: event.row.args.provider for event in tree.events}
+    starts = np.array([tree.events[number].row.ts for number in runs])
+    started = grouped(kernels, lambda row: runs[max(0, int(np.searchsorted(starts, row.ts, side="right")) - 1)])
+    on_cpu = Counter[int]()
+    for event, parent in zip(tree.events, tree.parent, strict=True):
+        on_cpu[parent] += event.row.dur
+    joined = _Tree([], [], tree.lost)
+    for number, parent in enumerate(tree.parent):
+        if parent >= 0:
+            continue
+        root = len(joined.events)
+        _append(joined, tree, number)
+        run_kernels = started.get(number, [])
+        if sum(row.dur for row in run_kernels) + on_cpu[number] <= tree.events[number].row.dur:
+            for row in run_kernels:
+                arguments = msgspec.structs.replace(row.args, provider=providers.get(row.args.parent) or _DEVICE)
+                joined.events.append(_Event(msgspec.structs.replace(row, args=arguments), Scope.DELEGATE_OP, 0))
+                joined.parent.append(root)
     return joined
 
 
@@ -258,6 +296,10 @@ def _name(event: _Event) -> str:
     """The type of a node, then its name: ``Conv: /stem/Conv``."""
     if event.scope not in {Scope.KERNEL, Scope.DELEGATE_OP}:
         return event.row.name
+    if event.row.on_device:
+        arguments = event.row.args
+        node = arguments.parent.removesuffix(_NODE) or event.row.name
+        return f"{arguments.op_name or 'unknown'}: {node}, on the device"
     node = event.row.name.removesuffix(_NODE)
     return f"{event.row.args.op_name or 'unknown'}: {node}"
 
@@ -326,7 +368,7 @@ def _warnings(rows: Sequence[ProfileRow], tree: _Tree, unreadable: int | None) -
         TraceWarning("quantised_durations", truncated, "use means over many inferences, not single short operators"),
         *_cut_off(unreadable),
         *_lost_nodes(tree),
-        *_other_rows(rows),
+        *_other_rows(rows, tree),
         *_overlapping(tree),
         *_shortfall(tree),
     ]
@@ -355,8 +397,9 @@ def _lost_nodes(tree: _Tree) -> list[TraceWarning]:
     return [TraceWarning("unfinished_inference", message, "the run did not end; they are not counted")]
 
 
-def _other_rows(rows: Sequence[ProfileRow]) -> list[TraceWarning]:
-    counts = Counter(row.cat for row in rows if row.cat not in {"Session", "Node"})
+def _other_rows(rows: Sequence[ProfileRow], tree: _Tree) -> list[TraceWarning]:
+    placed = Counter(event.row.cat for event in tree.events)
+    counts = Counter(row.cat for row in rows if row.cat not in {"Session", "Node"}) - placed
     if not counts:
         return []
     listed = ", ".join(f"{count:,} {name[:40]}" for name, count in sorted(counts.items()))
@@ -374,7 +417,9 @@ def _overlapping(tree: _Tree) -> list[TraceWarning]:
 
 
 def _shortfall(tree: _Tree) -> list[TraceWarning]:
-    """Runs that are not accounted for by their nodes."""
+    """Runs that are not accounted for by their nodes, nor by the kernels of a device."""
+    if any(event.row.on_device for event in tree.events):
+        return []
     spent = dict.fromkeys((place for place, event in enumerate(tree.events) if event.scope is Scope.EXECUTE), 0)
     for event, parent in zip(tree.events, tree.parent, strict=True):
         outer = tree.parent[parent] if parent >= 0 else -1
@@ -384,6 +429,14 @@ def _shortfall(tree: _Tree) -> list[TraceWarning]:
     share = statistics.median(shares) if shares else 1.0
     if share >= _ADDS_UP or not any(spent.values()):
         return []
+    devices = sorted({event.row.args.provider for event in tree.events} & _ASYNCHRONOUS)
+    if devices:
+        message = (
+            f"the nodes account for {share_text(share)} of a run: they only start work on {', '.join(devices)}, and "
+            "the rest is waiting for the device"
+        )
+        hint = "its kernels are not in this profile: use the profiler of the device, or a build that records them"
+        return [TraceWarning("nodes_do_not_add_up", message, hint)]
     message = f"the nodes account for {share_text(share)} of a run: the rest is runtime and profiling overhead"
     hint = "do not use shares of such a short run; measure it without profiling"
     return [TraceWarning("nodes_do_not_add_up", message, hint)]
