@@ -232,6 +232,43 @@ def test_kernels_of_a_device_are_the_split() -> None:
     assert sum(row.time_ns for row in analysis.operators) == pytest.approx(analysis.headline_ns)
 
 
+def test_kernels_lie_in_the_node_that_waits_for_them(tmp_path: Path) -> None:
+    """Copying back waits for 39 of its 40 ms for two kernels, and the rest of it is its own."""
+    rows = json.loads((WILD / "ort_dml.json").read_text())
+    starts = [row["ts"] for row in rows if row["name"] == "model_run"]
+    template = {"cat": "Kernel", "pid": 1, "tid": 9, "ph": "X"}
+    for start in starts:
+        for operator, node, duration in (("Conv", "conv1", 24_000), ("MatMul", "mm", 15_000)):
+            arguments = {"op_name": operator, "parent": f"/m/{node}_kernel_time"}
+            rows.append({**template, "name": "kernel", "ts": start + 100, "dur": duration, "args": arguments})
+    (tmp_path / "profile.json").write_text(json.dumps(rows))
+    found = kinds_of(analyze(tmp_path / "profile.json"))
+    assert found["Conv: /m/conv1, on the device"] == ("convolution", "DmlExecutionProvider", 24_000.0)
+    assert found["MatMul: /m/mm, on the device"] == ("matmul", "DmlExecutionProvider", 15_000.0)
+    assert found["MemcpyToHost: Memcpy_token_9"][2] == 1_000.0
+
+
+def test_runs_of_other_input_shapes_are_other_calls(tmp_path: Path) -> None:
+    """Every second run has another batch, and takes hardly longer."""
+    rows = json.loads((WILD / "ort_qnn.json").read_text())
+    runs = 0
+    for row in rows:
+        if row["cat"] == "Node" and runs % 2:
+            row["args"]["input_type_shape"] = [{"float": [8, 200]}]
+        runs += row["name"] == "model_run"
+    (tmp_path / "profile.json").write_text(json.dumps(rows))
+    analysis = analyze(tmp_path / "profile.json")
+    assert {row.method: row.calls for row in analysis.methods} == {"calls · input 1x200": 6, "calls · input 8x200": 6}
+
+
+def test_operators_of_two_delegates_have_their_own_backends() -> None:
+    """XNNPACK's are named as only XNNPACK names them."""
+    table = EtdumpReader().read(call(("Clamp (NC) #1", 0, 300), ("ETVK_EXECUTE", 300, 500)), Path("trace.etdump"))
+    (spent,) = table.self_times
+    backends = {each.name: each.backend for key, each in spent.items() if key.position is not None}
+    assert backends == {"Clamp (NC) #1": "XNNPACK", "ETVK_EXECUTE": "Vulkan"}
+
+
 def test_without_kernels_of_the_device_the_rest_is_waiting(tmp_path: Path) -> None:
     """The profile does not tell what the device did, and that is said."""
     rows = [row for row in json.loads((WILD / "ort_cuda_async.json").read_text()) if row["cat"] != "Kernel"]

@@ -6,6 +6,7 @@ clearly different lengths that take turns are told apart, as prompts and tokens 
 
 from __future__ import annotations
 
+from collections import Counter
 from itertools import groupby, pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -74,10 +75,10 @@ def _by_bundled_input(table: EventTable) -> _Kinds | None:
 
 def _by_block(table: EventTable) -> _Kinds | None:
     names = [[name or "" for name in _of_roots(trace, "block")] for trace in table.traces]
-    known = {name for process in names for name in process}
-    if not 1 < len(known) <= _MOST_KINDS or known & _ANONYMOUS_BLOCKS:
+    calls = Counter(name for process in names for name in process)
+    if not 1 < len(calls) <= _MOST_KINDS or calls.keys() & _ANONYMOUS_BLOCKS or min(calls.values()) < _FEWEST_CALLS:
         return None
-    return _Kinds(names, "the names of their blocks")
+    return _Kinds(names, "the names of their blocks, or the shapes of their inputs")
 
 
 def _of_roots(trace: Sequence[Segment], column: str) -> list[Any]:

@@ -38,6 +38,11 @@ _MARKS = {
 """What names of events contain that only one delegate of ExecuTorch writes."""
 
 
+def is_xnnpack_name(name: str) -> bool:
+    """Return whether an operator is named as XNNPACK names its operators: ``Clamp (NC) #3``."""
+    return _XNNPACK_NAME.match(name) is not None
+
+
 def delegate_by_names(operators: Collection[str], events: Collection[str] = ()) -> str:
     """Return the delegate that names its operators like this; ``delegate`` when that cannot be told.
 

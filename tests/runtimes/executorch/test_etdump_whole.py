@@ -51,7 +51,9 @@ def generally(data: bytes) -> EventTable:
     buffer = FlatBuffer(data, "trace.etdump", 4)
     blocks = Tables(buffer, buffer.root().children(1)[0])
     part = reader._decoded(buffer, blocks, 0, len(blocks))
-    segment, _ = part.segment(delegate_by_names(set(part.label.texts)), quantised=part.whole_microseconds)
+    segment, _ = part.segment(
+        delegate_by_names(set(part.label.texts)), quantised=part.is_in_microseconds(part.is_delegate)
+    )
     return EventTable.of_segments([segment], Clock.NS)
 
 

@@ -24,7 +24,7 @@ from opscope.core.table.nesting import parents_from_levels
 from opscope.core.table.scope import LEAVES
 from opscope.core.table.segment import SCOPES, coded_from
 from opscope.readers.flatbuffer import FlatBuffer, Tables
-from opscope.readers.lifecycle import FRAMEWORK, PORTABLE, UNNAMED_DELEGATE, XNNPACK, delegate_by_names
+from opscope.readers.lifecycle import FRAMEWORK, PORTABLE, UNNAMED_DELEGATE, XNNPACK, delegate_by_names, is_xnnpack_name
 from opscope.runtimes.executorch.delegate_events import DelegateRows, settle_delegate_rows
 
 if TYPE_CHECKING:
@@ -213,7 +213,9 @@ def _table(buffer: FlatBuffer) -> EventTable:
         raise EmptyTraceError("the trace holds no events", where=buffer.where, hint=_NO_TRACER)
     labels = {text for part in parts for text in part.label.texts}
     backend = delegate_by_names(labels, {text for part in parts for text in part.name.texts})
-    quantised = backend in {XNNPACK, UNNAMED_DELEGATE} and all(part.whole_microseconds for part in parts)
+    marked = backend not in {XNNPACK, UNNAMED_DELEGATE}
+    rounded = [part.is_xnnpack if marked else part.is_delegate for part in parts]
+    quantised = any(rows.any() for rows in rounded) and all(map(_Part.is_in_microseconds, parts, rounded))
     settled = [part.segment(backend, quantised=quantised) for part in parts if len(part.rows)]
     segments = [segment for segment, _ in settled]
     values = tuple(value for _, own_values in settled for value in own_values)
@@ -249,7 +251,7 @@ def _pieces(buffer: FlatBuffer, blocks: Tables, first: int, last: int) -> Iterat
 def _repeated(buffer: FlatBuffer, blocks: Tables, first: int, last: int) -> _Part | None:
     """Blocks that all repeat the first of them; None when they do not."""
     template = _decoded(buffer, blocks, first, first + 1)
-    if template.skipped or not template.inferences:
+    if template.skipped or not template.inferences or template.has_spans_or_values:
         return None
     times = repeated_times(buffer, blocks.at[first:last], template.footprint(blocks.only(first)))
     return None if times is None else replace(template, times=times)
@@ -307,11 +309,23 @@ class _Part:
             raise self.profile.buffer.error("a time is larger than 2^63")
         return start.astype(np.int64), end.astype(np.int64) - start.astype(np.int64)
 
+    @cached_property
+    def is_xnnpack(self) -> Mask:
+        """Events of delegates that are named as XNNPACK names operators."""
+        texts = np.array([is_xnnpack_name(text) for text in (*self.label.texts, "")], bool)
+        mask: Mask = self.is_delegate & texts[self.label.codes]
+        return mask
+
     @property
-    def whole_microseconds(self) -> bool:
-        """Whether no duration of a delegate is finer than a microsecond."""
-        duration = self.start_and_duration[1]
-        return not (duration[:, self.is_delegate] % _MICROSECOND).any()
+    def has_spans_or_values(self) -> bool:
+        """Whether delegates report spans that lie in each other, or values that are no times: these differ by call."""
+        segment, values = self.segment(UNNAMED_DELEGATE, quantised=False)
+        above = np.where(segment.parent >= 0, segment.parent, 0)
+        return bool(values) or bool((segment.is_leaf & (segment.parent >= 0) & segment.is_leaf[above]).any())
+
+    def is_in_microseconds(self, rows: Mask) -> bool:
+        """Return whether no duration of these events is finer than a microsecond."""
+        return not (self.start_and_duration[1][:, rows] % _MICROSECOND).any()
 
     @cached_property
     def inferences(self) -> int:
@@ -378,12 +392,13 @@ class _Part:
         unseen = call & ~np.isin(np.arange(len(parent)), settled.parent[in_tree & in_call])
         leaf = (level == _LEAF_LEVEL) | unseen
         scope = Coded(np.where(unseen | in_call, SCOPES.index(Scope.DELEGATE_OP.value), scope.codes), SCOPES)
-        cut = self.is_delegate & quantised
+        marked = backend not in {XNNPACK, UNNAMED_DELEGATE}
+        cut = (self.is_xnnpack if marked else self.is_delegate) & quantised
         columns: dict[str, Any] = {
             "run": self.rows,
             "scope": scope,
             "name": names,
-            "backend": _backends(backend, is_delegate | unseen, leaf),
+            "backend": _backends(backend, is_delegate | unseen, self.is_xnnpack & marked, leaf),
             "chain": chain,
             "instruction": instruction,
             "delegate_id": self.delegate_id,
@@ -441,9 +456,13 @@ def _names(name: Coded, label: Coded, delegate_id: Ints) -> Coded:
     return Coded(code, (*name.texts, *label.texts, *(f"delegate operator {number}" for number in numbered.tolist())))
 
 
-def _backends(delegate: str, is_delegate: Mask, leaf: Mask) -> Coded:
-    """The delegate for what it reported, portable for the runtime's own kernels, nothing for the framework."""
-    return Coded(np.where(leaf, np.where(is_delegate, 0, 1), -1), (delegate, PORTABLE))
+def _backends(delegate: str, is_delegate: Mask, is_xnnpack: Mask, leaf: Mask) -> Coded:
+    """The delegate for what it reported, portable for the runtime's own kernels, nothing for the framework.
+
+    ``is_xnnpack``: events of XNNPACK where the other events of delegates are those of another one.
+    """
+    codes = np.where(is_xnnpack, 2, np.where(is_delegate, 0, 1))
+    return Coded(np.where(leaf, codes, -1), (delegate, PORTABLE, XNNPACK) if is_xnnpack.any() else (delegate, PORTABLE))
 
 
 def _metadata(profile: Tables) -> tuple[bytes | None, ...]:

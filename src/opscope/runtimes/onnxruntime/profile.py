@@ -36,7 +36,7 @@ RUN, _EXECUTOR, _NODE = "model_run", "Executor::Execute", "_kernel_time"
 _CPU = "CPUExecutionProvider"
 _ASYNCHRONOUS = {f"{name}ExecutionProvider" for name in ("CUDA", "Dml", "ROCM", "MIGraphX", "Js", "WebGpu", "CANN")}
 """Providers whose nodes end when their work was given to the device."""
-_DEVICE = "device"
+_DEVICE, _WAITS = "device", "MemcpyToHost"
 _MICROSECOND = 1_000
 _LARGEST = 1 << 50
 _ADDS_UP = 0.8
@@ -198,7 +198,8 @@ def _tree(rows: Sequence[ProfileRow]) -> _Tree:
 def _with_device_kernels(tree: _Tree, kernels: Sequence[ProfileRow]) -> _Tree:
     """Put the kernels of a device below the runs in which they started: they are what such a run waits for.
 
-    Kernels that do not fit into their run together with what the CPU did, since several streams ran at once, stay out.
+    Kernels that do not fit into their run together with what the CPU did lie in the node that waits for them; where no
+    node does, since several streams ran at once, they stay out.
     """
     runs = [number for number, event in enumerate(tree.events) if event.scope is Scope.EXECUTE]
     if not kernels or not runs:
@@ -216,12 +217,25 @@ def _with_device_kernels(tree: _Tree, kernels: Sequence[ProfileRow]) -> _Tree:
         root = len(joined.events)
         _append(joined, tree, number)
         run_kernels = started.get(number, [])
-        if sum(row.dur for row in run_kernels) + on_cpu[number] <= tree.events[number].row.dur:
-            for row in run_kernels:
-                arguments = msgspec.structs.replace(row.args, provider=providers.get(row.args.parent) or _DEVICE)
-                joined.events.append(_Event(msgspec.structs.replace(row, args=arguments), Scope.DELEGATE_OP, 0))
-                joined.parent.append(root)
+        spent = sum(row.dur for row in run_kernels)
+        waiting = root if spent + on_cpu[number] <= tree.events[number].row.dur else _waiting_node(joined, root, spent)
+        if waiting is None:
+            continue
+        for row in run_kernels:
+            arguments = msgspec.structs.replace(row.args, provider=providers.get(row.args.parent) or _DEVICE)
+            joined.events.append(_Event(msgspec.structs.replace(row, args=arguments), Scope.DELEGATE_OP, 0))
+            joined.parent.append(waiting)
     return joined
+
+
+def _waiting_node(tree: _Tree, root: int, duration: int) -> int | None:
+    """Return the place of a node of the last run that copies from the device and waits for at least this long."""
+    nodes = [
+        number
+        for number in range(root, len(tree.events))
+        if tree.events[number].row.args.op_name == _WAITS and tree.events[number].row.dur >= duration
+    ]
+    return max(nodes, key=lambda number: tree.events[number].row.dur, default=None)
 
 
 def _append(joined: _Tree, tree: _Tree, first: int) -> None:
@@ -281,6 +295,7 @@ def _columns(tree: _Tree) -> dict[str, Values]:
         "run": np.cumsum([parent < 0 for parent in tree.parent]) - 1,
         "scope": coded_from([scope.value for scope in scopes]),
         "name": coded_from([_name(event) for event in tree.events]),
+        "block": coded_from(_input_shapes(tree)),
         "backend": coded_from([event.row.args.provider or None for event in tree.events]),
         "method": coded_from(method),
         "chain": np.where(instruction < 0, -1, 0),
@@ -314,6 +329,27 @@ def _starts(tree: _Tree) -> list[int]:
             start = max(starts[parent], min(start, starts[parent] + outer.dur - event.row.dur))
         starts.append(start)
     return starts
+
+
+def _input_shapes(tree: _Tree) -> list[str | None]:
+    """Return for each event the shapes of the inputs of its run, where the runs of a session had different ones.
+
+    They are those of the first node that not all runs gave the same shapes.
+    """
+    nodes: dict[int, list[str]] = {}
+    runs: list[int] = []
+    for number, (event, parent) in enumerate(zip(tree.events, tree.parent, strict=True)):
+        runs.append(number if parent < 0 else runs[parent])
+        if event.row.node is not None:
+            shapes = [
+                f"{'x'.join(map(str, sizes))}" for told in event.row.args.input_type_shape for sizes in told.values()
+            ]
+            nodes.setdefault(runs[-1], []).append(" and ".join(shapes))
+    if len({len(shapes) for shapes in nodes.values()}) != 1:
+        return [None] * len(runs)
+    differing = next((shapes for shapes in zip(*nodes.values(), strict=True) if len(set(shapes)) > 1), ())
+    labels = dict(zip(nodes, (f"input {shapes}" for shapes in differing), strict=False))
+    return [labels.get(run) for run in runs]
 
 
 def _methods(tree: _Tree) -> list[str | None]:
