@@ -8,7 +8,7 @@ import msgspec
 import numpy as np
 
 from opscope.analysis.compare.matching import process_copies, process_times
-from opscope.analysis.findings.message import Message, Quality, judge, unjudged
+from opscope.analysis.findings.message import Grade, Message, Quality, concern, judge, unjudged
 from opscope.analysis.latency.latency import Latency, TracingCost, latency, untraced
 from opscope.analysis.latency.methods import MethodTime, method_times, timed_by_method
 from opscope.analysis.operators.delegates import (
@@ -69,7 +69,9 @@ if TYPE_CHECKING:
     from opscope.program.phases import Phase
 
 
-NO_SPLIT = frozenset({"parallel_nodes", "nodes_do_not_add_up"})
+LOST_ROWS = "rows_lost"
+"""The warning that rows of a trace are missing among those that were read."""
+NO_SPLIT = frozenset({"parallel_nodes", "nodes_do_not_add_up", LOST_ROWS})
 """Warnings that say that the operators of a trace do not tell where the time of its inferences goes."""
 _TYPES = {
     "fp32": "f32",
@@ -294,15 +296,28 @@ def analyse(  # noqa: PLR0913 - all but the first two are what a bundle knows be
         roofline=part("the roofline", lambda: _roofline(rows, known), None),
         ceilings=known.ceilings if known else None,
         quality=explained(
-            "the quality", lambda: judge(examine_measurement(evidence_of(judged, is_one_variant=True))), unjudged
+            "the quality",
+            lambda: judge([*_lost_rows(table), *examine_measurement(evidence_of(judged, is_one_variant=True))]),
+            unjudged,
         ),
         methods=methods,
         tokens=part("the ledger of a token", lambda: _ledgers(rows, methods, known), []),
         delegate_values=part("values of delegates", lambda: delegate_figures(table), []),
     )
+    if _lost_rows(table):
+        return analysis
     nothing: tuple[list[Message], list[Message]] = [], []
     findings, ruled_out = part("findings", lambda: examine(_evidence(analysis, known, scale, disturbed)), nothing)
     return msgspec.structs.replace(analysis, findings=findings, ruled_out=ruled_out)
+
+
+def _lost_rows(table: EventTable) -> list[Message]:
+    """Return the concern that rows of the trace are missing, on which no finding can rest; empty where none are."""
+    return [
+        concern("lost_rows", Grade.DO_NOT_TRUST, warning.message, warning.hint)
+        for warning in table.warnings
+        if warning.code == LOST_ROWS
+    ]
 
 
 def _roofline(rows: Sequence[Operator], known: ProgramKnowledge | None) -> Roofline | None:
@@ -378,6 +393,10 @@ def measured_latency(table: EventTable, path: str) -> Latency:
     if found is None and table.holds_tiles:
         hint = "analyse the trace file with opscope aie TRACE"
         raise TraceFormatError("an AI Engine trace, which has no inferences", where=path, hint=hint)
+    if found is None and not len(table.inference_times().duration):
+        content = "only the loading of methods" if any(time for time in table.loading()) else "events, and no inference"
+        hint = "call the method while the tracer records, and write the trace after the call"
+        raise TraceFormatError(f"the trace holds {content}", where=path, hint=hint)
     if found is None:
         hint = "run more inferences than --warmup discards, or keep them all with --warmup 0"
         raise TraceFormatError("no complete inference remains to measure", where=path, hint=hint)

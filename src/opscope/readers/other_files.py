@@ -46,6 +46,13 @@ _MARKS = (
     (0, b"\xff\xd8\xff", OtherFile("a picture", f"give the model: {_RUNS}")),
     (0, b"%PDF", OtherFile("a PDF document", f"give the model: {_RUNS}")),
 )
+_MEASURES = "opscope does not read it, and measures the model itself"
+_TOOLS = (
+    (b"| t/s |", OtherFile("a report of llama-bench (llama.cpp)", f"{_MEASURES}: {_OTHER_RUNTIME}")),
+    (b"llama_print_timings", OtherFile("a log of llama.cpp", f"{_MEASURES}: {_OTHER_RUNTIME}")),
+    (b"NVIDIA Nsight", OtherFile("a report of Nsight", f"{_MEASURES}: session.enable_profiling in ONNX Runtime")),
+)
+"""What tools write whose figures opscope does not take over: a mark in the first bytes, and what to do instead."""
 _AFTER_VERSION = (b"\x12", b"\x3a", b"\x42")
 """What follows the version in an ONNX file of any name: its producer, its graph or its operator sets."""
 _TEXTS = {".md": "a text (Markdown)", ".json": "a text (JSON)", ".toml": "a text (TOML)", ".csv": "a text table"}
@@ -101,6 +108,9 @@ def _by_name(path: Path, head: bytes) -> OtherFile | None:
 
 def _by_text(path: Path, head: bytes) -> OtherFile | None:
     """A text, by what all characters at its start are; a cut one at the end is left out."""
+    for mark, tool in _TOOLS:
+        if mark in head:
+            return tool
     text = head.decode("utf-8", "ignore")
     if len(text.encode()) < len(head) - 3 or not all(one.isprintable() or one.isspace() for one in text):
         return None

@@ -32,6 +32,7 @@ _OF_NO_RUNTIME = (
     ("opscope.kit.readers.csv", "KitTimelineReader"),
 )
 _HEAD = 64
+_FIRST_BRACKETS = {b"[", b"{", b"[]", b"{}"}
 _START = 1 << 12
 
 
@@ -156,6 +157,9 @@ def _instance(loaded: type[Reader] | Reader) -> Reader:
 def reader_for(data: bytes | memoryview, path: Path) -> Reader:
     """The reader that recognises a file; the most common format is tried before others are even looked up."""
     head = bytes(data[:_HEAD])
+    if len(data) <= _HEAD and head.strip() in _FIRST_BRACKETS:
+        hint = "the process was killed before it wrote a row: run it to its end, and end its profile"
+        raise EmptyTraceError("the file ends at its first bracket", where=path, hint=hint)
     others, broken = list[Reader](), list[str]()
     for reader in _candidates():
         if isinstance(reader, str):
@@ -167,7 +171,7 @@ def reader_for(data: bytes | memoryview, path: Path) -> Reader:
     found = next((reader for reader in others if isinstance(reader, FindingReader) and reader.finds(data)), None)
     if found is not None:
         return found
-    names = [reader.name for reader in others]
+    names = sorted((reader.name for reader in others), key=len)
     hint = "; ".join([f"supported formats: {', '.join(names)}", *broken])
     raise not_recognised(path, "unrecognised format", hint)
 

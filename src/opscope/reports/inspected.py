@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, TypeAlias
 
-from opscope.analysis.analysis import Analysis
+from opscope.analysis.analysis import LOST_ROWS, Analysis
 from opscope.analysis.findings.message import PART_FAILED, advice_of, warning
 from opscope.analysis.preflight.contents import KernelSummary, ProgramSummary, RecordSummary
 from opscope.core.units import counted_text, size_text, time_text
@@ -70,18 +70,24 @@ def inspected_document(value: Inspected) -> Document:
     return analysis_document(value)
 
 
+_LOSSES = {LOST_ROWS, "truncated"}
+
+
 def analysis_document(analysis: Analysis) -> Document:
     """Latency, categories and operators of a trace alone."""
     latency, trace = analysis.latency, analysis.trace
     interval = None if is_of_calls(analysis) else latency.ci95_median_ns
     between = f"95 % interval of the median {time_text(interval[0])} to {time_text(interval[1])}; " if interval else ""
     processes = "process" if len(trace.files) == 1 else "processes"
-    notes = sorted(trace.warnings, key=lambda one: one.code != PART_FAILED)  # what is not known comes first
+    losses = [message for message in trace.warnings if message.code in _LOSSES]
+    others = (message for message in trace.warnings if message not in losses)
+    notes = sorted(others, key=lambda message: message.code != PART_FAILED)  # what is not known comes first
     phases = [row for row in analysis.methods if row.tokens_per_second]
     whole = not analysis.has_split and bool(phases)
     shown = len(notes) if whole else _NOTES
     more = len(notes) - shown
     trust = [
+        *(Sentence(message.hint, Tone.BAD) for message in losses),
         *([] if whole or is_of_calls(analysis) else [Sentence(f"{between}p90 {time_text(latency.p90_ns)}")]),
         Sentence(
             f"{counted_text(trace.inferences, 'inference')}, {trace.warmup} warm-up, {len(trace.files)} {processes}"
@@ -98,6 +104,8 @@ def analysis_document(analysis: Analysis) -> Document:
         Sentence(f"{counted_text(more, 'more note')} in the JSON" if more > 0 else "", Tone.DIM),
     ]
     answer = _rates(phases) if whole else headline_text(analysis)
+    if losses:
+        answer = f"Lost input: {'; '.join(message.message for message in losses)}. Of what is left: {answer}"
     return Document(trace.path, answer, blocks, [], f"{trace.path} ({trace.format})", trust=trust)
 
 

@@ -68,6 +68,7 @@ class BenchmarkReport(NamedTuple):
     others: int = 0  # further graphs, whose time is in operators of the first
     model: str = ""  # name of the model; empty where it is not told
     cut: bool = False  # whether the end of a table is missing
+    reports: int = 1  # that the file has, of which this is the last
 
 
 def table_of(report: BenchmarkReport, path: Path) -> EventTable:
@@ -163,11 +164,14 @@ def _warnings(report: BenchmarkReport, rows: Sequence[BenchmarkRow], dropped: in
     if report.inference_ns is None:
         words = "the file lacks inference times: the sum of operator times is used, without gaps"
         warnings.append(TraceWarning("no_stopwatch", words, "keep all output of benchmark_model, not only the tables"))
+    if report.reports > 1:
+        words = f"the file has {report.reports} reports: these figures are of the last one"
+        warnings.append(TraceWarning("several_reports", words, "give each report a file of its own"))
     if report.cut:
         words = (
             "the report is truncated after a table: operators may be missing, and times are rounded to a microsecond"
         )
-        warnings.append(TraceWarning("truncated", words, "keep the complete output of benchmark_model"))
+        warnings.append(TraceWarning("rows_lost", words, "keep the complete output of benchmark_model"))
     if any(map(_region_backend, report.rows)) and not report.inner:
         words = "the report has no delegate operators: it ends before them, or the delegate records none"
         warnings.append(TraceWarning("no_delegate_operators", words, "keep the complete output of benchmark_model"))

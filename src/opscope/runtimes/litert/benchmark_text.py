@@ -29,7 +29,15 @@ _STARTS = (
     b"============================== Run Order ====",
 )
 _STAMP = r"\d\d-\d\d \d\d:\d\d:\d\d\.\d{3} [ \d]+ [VDIWEF] tflite"
-_PREFIX = re.compile(rf"\A(?:{_STAMP}\w*\s*: |(?:INFO|WARN(?:ING)?|ERROR): )")
+_BEFORE = re.compile(
+    rf"\A(?:{_STAMP}\w*\s*: "  # logcat
+    r"|[VDIWEF]/\w+\s*\(\s*\d+\): "  # logcat -v brief
+    r"|\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d+(?:[+-]\d{4})? [\w .-]{1,60}\[\d+:\w+\] "  # iOS
+    r"|(?:> ?|    )"  # Markdown
+    r"|(?:INFO|WARN(?:ING)?|ERROR): )"
+)
+"""What a log, or the text that somebody pasted a report into, puts before its lines."""
+_MOST_BEFORE = 4
 _LOGCAT = re.compile(_STAMP.encode(), re.ASCII)
 _TITLE = re.compile(r"(?<!=)=+ (?P<title>[\w ]+) =+\s*\Z")
 _GRAPH = re.compile(r"(?:Primary graph \(name: .*\)|Subgraph \(index: (?P<number>\d{1,9}), name: .*\)) profile:")
@@ -42,6 +50,8 @@ _TIMED = "Inference timings in us: "
 _INFERENCE = re.compile(rf"{_TIMED}(?:(?!{_TIMED}).)*Inference \(avg\): (?P<value>{_NUMBER})")
 _INIT, _RUN = "Profiling Info for Benchmark Initialization:", "Profiling Info for Regular Benchmark Runs:"
 _INNER = "Delegate internal:"
+_FIRST_LINE = "STARTING!"
+_SEARCHED = 1 << 22
 _WHOLE, _ROUNDING = 100.0, 0.01
 """What the shares of a table add up to, and how far each may be rounded, in per cent."""
 _LONGEST_LINE = 1 << 16
@@ -75,9 +85,38 @@ class BenchmarkTextReader:
         """Whether a file of a directory that was sniffed is one: its first bytes tell."""
         return self.sniff(start[:64])
 
+    def finds(self, data: bytes | memoryview) -> bool:
+        """Return whether a text has a report behind other lines, or in UTF-16 as PowerShell writes it."""
+        text = _decode_text(bytes(data[:_SEARCHED]))
+        return any(mark in text for mark in (_RUN, _INIT, "= Run Order ="))
+
     def read(self, data: bytes, path: Path) -> EventTable:
         """The average inference."""
-        return table_of(_report(data.decode("utf-8", "replace"), path), path)
+        reports = _split_reports(list(_lines(_decode_text(data))))
+        return table_of(_report(reports[-1], path)._replace(reports=len(reports)), path)
+
+
+def _decode_text(data: bytes) -> str:
+    """Return a text of UTF-8 or UTF-16, which begins with a mark of its order or has a zero in every second byte."""
+    if data[:2] in {b"\xff\xfe", b"\xfe\xff"}:
+        return data.decode("utf-16", "replace")
+    if data[:1] != b"\0" and data[1:2] == b"\0":
+        return data.decode("utf-16-le", "replace")
+    return data.decode("utf-8-sig", "replace")
+
+
+def _split_reports(lines: Sequence[str]) -> list[list[str]]:
+    """Return the lines of each report of a text: one begins where the one before has had its tables of inferences."""
+    reports: list[list[str]] = [[]]
+    has_run = False
+    for line in lines:
+        bare = line.strip()
+        if has_run and (bare == _FIRST_LINE or bare.endswith((_INIT, _RUN))):
+            reports.append([])
+            has_run = False
+        has_run = has_run or bare.endswith(_RUN)
+        reports[-1].append(line)
+    return reports
 
 
 class _Section(NamedTuple):
@@ -107,10 +146,10 @@ class _Listed(NamedTuple):
         return ""
 
 
-def _report(text: str, path: Path) -> BenchmarkReport:
+def _report(lines: Sequence[str], path: Path) -> BenchmarkReport:
     sections: dict[_Section, _Listed] = {}
     at, pattern, inference, calls = _Section(), None, None, dict[str, float]()
-    for number, line in enumerate(_lines(text), 1):
+    for number, line in enumerate(lines, 1):
         title, moved = _TITLE.search(line), _moved(line, at)
         if moved is not None:
             at, pattern = moved, None
@@ -125,7 +164,7 @@ def _report(text: str, path: Path) -> BenchmarkReport:
             _listed(sections, at).rows.append(_read_row(pattern, line, f"{path}, line {number}"))
         elif match := _INFERENCE.search(line):
             inference = float(match["value"])
-        elif line.startswith("count=") and not sections:
+        elif line.lstrip().startswith("count=") and not sections:
             calls = _figures(line)
         elif not line.strip():
             pattern = None
@@ -143,9 +182,11 @@ def _totals(line: str) -> dict[str, float]:
 def _lines(text: str) -> Iterator[str]:
     """The lines without what a log puts before them; one that was cut off within tells nothing."""
     for line in text.splitlines(keepends=True):
-        told = _PREFIX.sub("", line[:_LONGEST_LINE].rstrip("\r\n"), count=1)
-        if line.endswith(("\n", "\r")) or _OBSERVED.match(told.strip()):
-            yield told
+        bare_line = line[:_LONGEST_LINE].rstrip("\r\n")
+        for _ in range(_MOST_BEFORE):
+            bare_line = _BEFORE.sub("", bare_line, count=1)
+        if line.endswith(("\n", "\r")) or _OBSERVED.match(bare_line.strip()):
+            yield bare_line
 
 
 def _moved(line: str, at: _Section) -> _Section | None:

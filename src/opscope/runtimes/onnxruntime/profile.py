@@ -37,6 +37,8 @@ _CPU = "CPUExecutionProvider"
 _ASYNCHRONOUS = {f"{name}ExecutionProvider" for name in ("CUDA", "Dml", "ROCM", "MIGraphX", "Js", "WebGpu", "CANN")}
 """Providers whose nodes end when their work was given to the device."""
 _DEVICE, _WAITS = "device", "MemcpyToHost"
+_SEARCHED = 1 << 22
+_ROW = re.compile(rb'^\s*\[?\s*\{\s*"cat"\s*:\s*"(?:Session|Node)"', re.MULTILINE)
 _MICROSECOND = 1_000
 _LARGEST = 1 << 50
 _ADDS_UP = 0.8
@@ -135,6 +137,10 @@ class OnnxRuntimeProfileReader:
         """Whether a file starts with a row of a session."""
         return bool(_HEAD.match(head))
 
+    def finds(self, data: bytes | memoryview) -> bool:
+        """Return whether a text has rows of a session behind other lines, as a log of both streams does."""
+        return _ROW.search(bytes(data[:_SEARCHED])) is not None
+
     def read(self, data: bytes, path: Path) -> EventTable:
         """The runs with their nodes, and loading."""
         rows, unreadable = _rows(data, path)
@@ -150,9 +156,16 @@ class OnnxRuntimeProfileReader:
             raise TraceFormatError(f"its rows do not nest: {error.problem}", where=path, hint=_HINT) from error
 
 
-def _rows(data: bytes, path: Path) -> tuple[list[ProfileRow], int | None]:
-    """All rows, and how many lines hold none in a file that was cut off, which is read line by line; else None."""
-    unreadable: int | None
+class _Unreadable(NamedTuple):
+    """What a file holds besides rows that can be read."""
+
+    rows: int = 0  # rows that are lost among others
+    is_cut: bool = False  # whether the file ends within a row or without its last bracket
+
+
+def _rows(data: bytes, path: Path) -> tuple[list[ProfileRow], _Unreadable | None]:
+    """Return all rows, and what is lost in a file that is no JSON as a whole and is read line by line; else None."""
+    unreadable: _Unreadable | None
     try:
         rows, unreadable = from_json(data, list[ProfileRow]), None
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
@@ -166,17 +179,24 @@ def _rows(data: bytes, path: Path) -> tuple[list[ProfileRow], int | None]:
     return rows, unreadable
 
 
-def _lines(data: bytes) -> tuple[list[ProfileRow], int]:
-    rows, unreadable = [], 0
+_TRAILING_COMMA = re.compile(rb",\s*(?=[\]}])")
+"""Some releases write a comma behind the last shape of a list, which JSON does not allow."""
+
+
+def _lines(data: bytes) -> tuple[list[ProfileRow], _Unreadable]:
+    """Read every line that begins like a row; lines of a log around them are passed over."""
+    rows: list[ProfileRow] = []
+    unreadable, ends_unreadable, is_cut = 0, False, not data.rstrip().endswith(b"]")
     for line in data.splitlines():
-        text = line.strip().removeprefix(b"\xef\xbb\xbf").removeprefix(b"[").removesuffix(b"]").rstrip(b", ")
-        if not text:
+        text = line.strip().removeprefix(b"\xef\xbb\xbf").removeprefix(b"[").lstrip().removesuffix(b"]").rstrip(b", ")
+        if not text.startswith(b"{"):
             continue
         try:
-            rows.append(from_json(text, ProfileRow))
+            rows.append(from_json(_TRAILING_COMMA.sub(b"", text), ProfileRow))
+            ends_unreadable = False
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-            unreadable += 1
-    return rows, unreadable
+            unreadable, ends_unreadable = unreadable + 1, True
+    return rows, _Unreadable(unreadable - (is_cut and unreadable > 0 and ends_unreadable), is_cut)
 
 
 def _tree(rows: Sequence[ProfileRow]) -> _Tree:
@@ -398,11 +418,11 @@ def _instructions(tree: _Tree, method: Sequence[str | None]) -> list[int]:
     return [numbers.get(path, -1) for path in paths]
 
 
-def _warnings(rows: Sequence[ProfileRow], tree: _Tree, unreadable: int | None) -> list[TraceWarning]:
+def _warnings(rows: Sequence[ProfileRow], tree: _Tree, unreadable: _Unreadable | None) -> list[TraceWarning]:
     truncated = "start times and durations are truncated to whole microseconds"
     return [
-        TraceWarning("quantised_durations", truncated, "use means over many inferences, not single short operators"),
         *_cut_off(unreadable),
+        TraceWarning("quantised_durations", truncated, "use means over many inferences, not single short operators"),
         *_lost_nodes(tree),
         *_other_rows(rows, tree),
         *_overlapping(tree),
@@ -410,11 +430,15 @@ def _warnings(rows: Sequence[ProfileRow], tree: _Tree, unreadable: int | None) -
     ]
 
 
-def _cut_off(unreadable: int | None) -> list[TraceWarning]:
-    if unreadable is None:
-        return []
-    message = f"the file was truncated or edited: {counted_text(unreadable, 'line')} cannot be read"
-    return [TraceWarning("truncated", message, _HINT)]
+def _cut_off(unreadable: _Unreadable | None) -> list[TraceWarning]:
+    warnings = []
+    if unreadable and unreadable.rows:
+        message = f"{counted_text(unreadable.rows, 'row', ',')} of the file cannot be read: the split would lack them"
+        warnings.append(TraceWarning("rows_lost", message, _HINT))
+    if unreadable and unreadable.is_cut:
+        message = "the file was truncated: the runs that are complete were read"
+        warnings.append(TraceWarning("truncated", message, _HINT))
+    return warnings
 
 
 def _lost_nodes(tree: _Tree) -> list[TraceWarning]:
