@@ -41,7 +41,7 @@ def read_json(data: bytes) -> object:
     from opscope.npu.readers import json as aie_json
     from opscope.npu.readers import json_text as aie_json_text
 
-    with mock.patch.object(aie_json_text, "_STRETCH", 400):
+    with mock.patch.object(aie_json_text, "_WINDOW", 400):
         found = aie_json.read_json(data, WHERE)
     with suppress(ValueError):  # truncated, or damaged behind the list
         whole = json.loads(data)
@@ -66,7 +66,7 @@ def read_words(data: bytes) -> object:
     from opscope.npu.readers import words as aie_words
 
     found = aie_words.read_words(data, WHERE)
-    units = aie_packets.framed(aie_words._read_words(data, WHERE)[0]).units  # noqa: SLF001 - what is compared
+    units = aie_packets.framed(aie_words.parse_words(data, WHERE)[0]).units
     for tile, unit in zip(found.tiles, units, strict=True):
         if not unit.lost_before.any():
             ours = [(time, begin, slot) for _, time, begin, slot in flat(tile.slots)]

@@ -13,17 +13,24 @@ import msgspec
 from opscope.core.errors import UsageError, did_you_mean
 from opscope.core.json import from_json
 from opscope.core.system.memory import file_bytes
+from opscope.core.table.events import TraceWarning
 from opscope.core.table.tiles import SLOTS, UNUSED, Unit
+from opscope.core.units import counted_text
 from opscope.npu.devices import event_names
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
     from pathlib import Path
 
-    from opscope.npu.readers.words import Slots
+    from opscope.core.table.tiles import SlotTrace
+
+    Slots = Mapping[Unit, Sequence[str]]
+    """Names of the eight slots of each kind of unit."""
 
 _HINT = "for example INSTR_EVENT_0,INSTR_EVENT_1,INSTR_VECTOR or mem=DMA_S2MM_0_START_TASK,NONE"
 _LONGEST_FILE = 1 << 16
+_MOST_LISTED = 5
+_MOST_LETTERS = 40
 
 
 def parse_slots(lists: Iterable[str], where: str = "--slots") -> Slots:
@@ -88,3 +95,22 @@ def _event_name(word: str, unit: Unit, where: str) -> str:
     near = did_you_mean(upper, known)
     hint = near if near.startswith("did") else "use the names of mlir-aie, such as INSTR_VECTOR or LOCK_STALL"
     raise UsageError(f"{unit.value} has no event {word[:60]!r}", where=where, hint=hint)
+
+
+def no_core(units: Iterable[Unit]) -> list[TraceWarning]:
+    """Return a warning when no unit is a core."""
+    if Unit.CORE in units:
+        return []
+    message = "no core was traced, so there are no kernel calls"
+    return [TraceWarning("no_core_trace", message, "trace a core as well: INSTR_EVENT_0 and INSTR_EVENT_1")]
+
+
+def unknown_events(recorded: str, unit: Unit, slots: Iterable[SlotTrace]) -> list[TraceWarning]:
+    """Return a warning when slots with spans have names that are in no table of their unit."""
+    known = event_names().of(unit.value)
+    unknown = sorted({slot.recorded for slot in slots if len(slot.spans.start) and slot.name not in known})
+    if not unknown:
+        return []
+    listed = ", ".join(name[:_MOST_LETTERS] for name in unknown[:_MOST_LISTED])
+    message = f"{recorded}: {counted_text(len(unknown), 'event', ',')} unknown for this unit: {listed}"
+    return [TraceWarning("events_unknown", message, "their spans keep their names")]

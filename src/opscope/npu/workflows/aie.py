@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from opscope.core.errors import OpscopeError
     from opscope.npu.analysis.tiles import Examined, TilesTerms
     from opscope.npu.analysis.tiles_result import TilesAnalysis
-    from opscope.npu.readers.words import Slots
+    from opscope.npu.readers.slots import Slots
     from opscope.npu.reports.published import Index
     from opscope.reports.document.blocks import Document
 
