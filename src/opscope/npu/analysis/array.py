@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from statistics import median
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import msgspec
 import numpy as np
@@ -15,55 +15,31 @@ from opscope.npu.analysis.calls import START
 from opscope.npu.analysis.cycles import category_name, split_by
 from opscope.npu.analysis.damage import where_text
 from opscope.npu.analysis.findings import tile_finding
+from opscope.npu.analysis.tiles_result import (
+    AlignAt,
+    ArrayView,
+    LeftOutCore,
+    Moment,
+    Slowest,
+    SystemIteration,
+    TileTimes,
+    TimeAlignment,
+    TimerOffset,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Sequence
 
     from opscope.core.table.tiles import TileTrace
     from opscope.npu.analysis.iterations import Iteration
     from opscope.npu.analysis.specification import RunSpecification
-    from opscope.npu.analysis.traced_core import TracedCore
+    from opscope.npu.analysis.tiles_result import TracedCore
 
     _Common = tuple[TracedCore, list[Iteration]]  # a core, and those of its iterations that all cores have
 
 
-AlignAt = Literal["auto", "trace-start", "first-call"]
-"""What counts as one moment: whatever proves a common time, the starts of all traces, or the first calls."""
-Moment = Literal["broadcast", "timer", "trace_start", "first_call"]
 _BROADCAST = "BROADCAST"
 """How events begin that reach all tiles at once, but for a few cycles a hop."""
-
-
-class TimerOffset(msgspec.Struct, frozen=True):
-    """What is added to the times of a tile.
-
-    Attributes:
-        tile: as ``ROW,COL``.
-        cycles: added. By timers, 0 for the tile whose trace started first, else above 0; by an event, 0 for the tile
-            where it came first in its trace, else below 0.
-    """
-
-    tile: str
-    cycles: int
-
-
-class TimeAlignment(msgspec.Struct, frozen=True):
-    """The common time of several tiles.
-
-    Attributes:
-        event: whose first occurrence counts as one moment; null when there is none.
-        shifts: of the tiles, in their order.
-        reason: why this, and what it assumes.
-        by: ``broadcast``: an event that reached all tiles at once; ``timer``: the timers that the raw words hold;
-            ``trace_start``: all traces count as started at one moment; ``first_call``: the first calls do.
-        start_spread_cycles: from the first start of a trace to the last, by the tiles' timers; null without timers.
-    """
-
-    event: str | None
-    shifts: tuple[TimerOffset, ...]
-    reason: str
-    by: Moment = "trace_start"
-    start_spread_cycles: int | None = None
 
 
 def align(tiles: Sequence[TileTrace], at: AlignAt = "auto") -> TimeAlignment:
@@ -154,28 +130,6 @@ ALIKE = 0.01
 _WORDS = {"vector": "vector work", "other": "other work"}
 
 
-class Slowest(msgspec.Struct, frozen=True):
-    """The tile whose iterations take longest, against the median of the others.
-
-    Attributes:
-        tile: as ``ROW,COL``.
-        median_cycles: of its iterations.
-        others_cycles: median over the other tiles of the same.
-        excess_cycles: the difference.
-        category: of cycles that grew most, as in the account of cycles.
-        category_cycles: by which it grew an iteration, mean against the median of the other tiles.
-        why: the same in words.
-    """
-
-    tile: str
-    median_cycles: float
-    others_cycles: float
-    excess_cycles: float
-    category: str
-    category_cycles: float
-    why: str
-
-
 def slowest(each: Sequence[_Common]) -> Slowest | None:
     """The slowest tile; None with fewer than two, and when it is no slower than the others."""
     seen = {core.tile.tile: (core, own) for core, own in each}
@@ -212,105 +166,6 @@ def _slowness_text(category: str, growth: float, excess: float, calls: float) ->
 _WAITING = frozenset({"stream_stall", "cascade_stall", "lock_stall"})
 
 
-class SystemIteration(msgspec.Struct, frozen=True, kw_only=True):
-    """An iteration of all tiles together, in their common time.
-
-    Attributes:
-        number: of the iteration.
-        start: first start of all tiles.
-        end: last end of all tiles.
-        runtime_cycles: between these.
-        longest_cycles: of any single tile.
-        start_skew_cycles: from the first start to the last.
-        first_tile: that starts first.
-        last_tile: that ends last.
-        balance: mean cycles of the tiles as a share of the longest; 1 when all take the same.
-        mac_per_cycle: of all tiles together, in the runtime; null without sizes, or when a tile has no rate.
-        starts_last: tile that starts last.
-    """
-
-    number: int
-    start: int
-    end: int
-    runtime_cycles: int
-    longest_cycles: int
-    start_skew_cycles: int
-    first_tile: str
-    last_tile: str
-    balance: float
-    mac_per_cycle: float | None
-    starts_last: str = ""
-
-
-class TileTimes(msgspec.Struct, frozen=True):
-    """A tile in the common iterations.
-
-    Attributes:
-        tile: as ``ROW,COL``.
-        median_cycles: of its iterations.
-        min_cycles: shortest of them.
-        max_cycles: longest of them.
-        ends_last: in how many of them it was the last to end.
-    """
-
-    tile: str
-    median_cycles: float
-    min_cycles: int
-    max_cycles: int
-    ends_last: int
-
-
-class LeftOutCore(msgspec.Struct, frozen=True):
-    """A core that is not compared with the others.
-
-    Attributes:
-        tile: as ``ROW,COL``.
-        reason: why.
-    """
-
-    tile: str
-    reason: str
-
-
-class ArrayView(msgspec.Struct, frozen=True, kw_only=True):
-    """All cores of a trace together; one that lost packets only in the heat map, since its times are not sure.
-
-    Attributes:
-        alignment: common time of the cores that are compared.
-        iterations: those measured and complete on all cores that are compared.
-        median_runtime_cycles: of these; null without any.
-        balance: mean over the tiles of their median cycles, as a share of the largest; null likewise.
-        tiles: each in the common iterations; empty likewise.
-        slowest: tile with the largest median, and why; null likewise, with a single tile, and when all are alike.
-        heat_map: figures by row and column.
-        reason: which iterations these are, or why there are none.
-        findings: what does not fit.
-        median_start_skew_cycles: of the iterations, from the first start of a core to the last; null without any.
-        window_cycles: from the first call's start on any core to the last call's end, in the common time; null without
-            cores that are compared.
-        mac_per_cycle: of all these cores together in that window; null when one has no rate.
-        utilisation: the same as a fraction of their peaks together; null likewise.
-        in_call: share of the cycles of all these cores in that window that is within calls; null without cores.
-        left_out: cores that are not compared.
-    """
-
-    alignment: TimeAlignment
-    iterations: tuple[SystemIteration, ...]
-    median_runtime_cycles: float | None
-    balance: float | None
-    tiles: tuple[TileTimes, ...]
-    slowest: Slowest | None
-    heat_map: HeatMap
-    reason: str
-    findings: tuple[Message, ...] = ()
-    median_start_skew_cycles: float | None = None
-    window_cycles: int | None = None
-    mac_per_cycle: float | None = None
-    utilisation: float | None = None
-    in_call: float | None = None
-    left_out: tuple[LeftOutCore, ...] = ()
-
-
 def array_view(cores: Sequence[TracedCore], said: RunSpecification, at: AlignAt = "auto") -> ArrayView:
     """View all cores together."""
     left_out = tuple(_left_out(core) for core in cores if not _has_sure_times(core)) if len(cores) > 1 else ()
@@ -318,7 +173,7 @@ def array_view(cores: Sequence[TracedCore], said: RunSpecification, at: AlignAt 
     alignment = align([core.tile for core in sure], at)
     numbers, reason = _common_iterations(sure) if len(sure) > 1 or not left_out else ([], _nothing_to_compare(sure))
     common = set(numbers)
-    each = [(core, [one for one in core.iterations.iterations if one.number in common]) for core in sure if common]
+    each = [(core, [one for one in core.row.iterations if one.number in common]) for core in sure if common]
     shifts = [shift.cycles for shift in alignment.shifts]
     system = tuple(_system_iteration(place, number, each, shifts, said) for place, number in enumerate(numbers))
     last = Counter(one.last_tile for one in system)
@@ -332,7 +187,6 @@ def array_view(cores: Sequence[TracedCore], said: RunSpecification, at: AlignAt 
         balance=_balance_of([own.median_cycles for own in times]) if times else None,
         tiles=times,
         slowest=slowest(each),
-        heat_map=heat_map(cores, {own.tile: own.median_cycles for own in times}),
         reason=reason,
         findings=(
             *_report_core_count(cores, said),
@@ -343,17 +197,17 @@ def array_view(cores: Sequence[TracedCore], said: RunSpecification, at: AlignAt 
         window_cycles=window,
         mac_per_cycle=rate,
         utilisation=used,
-        in_call=sum(core.cycles.in_call.total for core in sure) / (window * len(sure)) if window else None,
+        in_call=sum(core.row.cycles.in_call.total for core in sure) / (window * len(sure)) if window else None,
         left_out=left_out,
     )
 
 
 def _has_sure_times(core: TracedCore) -> bool:
-    return all(packets.times_kept for packets in core.lost)
+    return all(packets.times_kept for packets in core.row.lost_packets)
 
 
 def _left_out(core: TracedCore) -> LeftOutCore:
-    unsure = [packets for packets in core.lost if not packets.times_kept]
+    unsure = [packets for packets in core.row.lost_packets if not packets.times_kept]
     more = f" and in {counted_text(len(unsure) - 1, 'more place')}" if len(unsure) > 1 else ""
     return LeftOutCore(core.tile.tile, f"its packets were lost or damaged {where_text(unsure[0])}{more}")
 
@@ -389,10 +243,10 @@ def _common_window(cores: Sequence[TracedCore], shifts: Sequence[int]) -> int | 
 
 def _rate_of_all_cores(cores: Sequence[TracedCore], window: int | None) -> tuple[float | None, float | None]:
     """Multiply-accumulates a cycle of all cores in a window, and as a fraction of their peaks."""
-    macs = [core.rate.macs for core in cores if core.rate.macs is not None]
+    macs = [core.row.macs for core in cores if core.row.macs is not None]
     if not window or len(macs) < len(cores):
         return None, None
-    peaks = [core.rate.peak_mac_per_cycle for core in cores if core.rate.peak_mac_per_cycle]
+    peaks = [core.row.peak_mac_per_cycle for core in cores if core.row.peak_mac_per_cycle]
     found = sum(macs) / window
     return found, found / sum(peaks) if len(peaks) == len(cores) else None
 
@@ -400,7 +254,7 @@ def _rate_of_all_cores(cores: Sequence[TracedCore], window: int | None) -> tuple
 def _common_iterations(cores: Sequence[TracedCore]) -> tuple[list[int], str]:
     if not cores:
         return [], "there is no core"
-    each = [{own.number for own in core.iterations.iterations if own.phase == "measured"} for core in cores]
+    each = [{own.number for own in core.row.iterations if own.phase == "measured"} for core in cores]
     common = sorted(set.intersection(*each))
     if not common:
         empty = [core.tile.tile for core, own in zip(cores, each, strict=True) if not own]
@@ -418,7 +272,7 @@ def _system_iteration(
     starts = [one.start + shift for (_, one), shift in zip(rows, shifts, strict=True)]
     ends = [one.end + shift for (_, one), shift in zip(rows, shifts, strict=True)]
     runtime, rate = max(ends) - min(starts), None
-    if said.tiling is not None and runtime and all(core.rate.mac_per_cycle is not None for core, _ in rows):
+    if said.tiling is not None and runtime and all(core.row.mac_per_cycle is not None for core, _ in rows):
         calls = sum(
             one.lost_calls + int(core.work.multiplies[one.first_call : one.last_call + 1].sum()) for core, one in rows
         )
@@ -492,62 +346,3 @@ def _report_start_skew(system: Sequence[SystemIteration], alignment: TimeAlignme
             step="find out what delays the late core; --align first-call shows them as if they started together",
         ).about(saving_cycles=saved)
     ]
-
-
-_WIDEST = 64
-_MOST_PLACES = _WIDEST * _WIDEST
-Grid = tuple[tuple[float | None, ...], ...]
-
-
-class HeatMap(msgspec.Struct, frozen=True):
-    """Figures by row and column of the array.
-
-    Attributes:
-        rows: from the lowest traced to the highest; only those traced where these are further apart than any array.
-        columns: likewise.
-        figures: for each figure its values, row by row in the order of ``rows``; null where no core was traced, or
-            where the figure is not known. ``iteration_cycles``: median of the common iterations; ``calls``: seen;
-            ``in_call``, ``vector``, ``memory_stall``, ``lock_stall``: shares of the tile's window;
-            ``mac_per_cycle`` and ``utilisation`` in it.
-    """
-
-    rows: tuple[int, ...]
-    columns: tuple[int, ...]
-    figures: dict[str, Grid]
-
-
-def heat_map(cores: Sequence[TracedCore], medians: Mapping[str, float]) -> HeatMap:
-    """The map of all cores; of one that was traced twice, the last. Without rows where it is not a map."""
-    at = {(core.tile.row, core.tile.column): _core_figures(core, medians.get(core.tile.tile)) for core in cores}
-    rows, columns = (_all_places(place[axis] for place in at) for axis in (0, 1))
-    names = next(iter(at.values()), {})
-    if len(rows) * len(columns) > _MOST_PLACES:
-        return HeatMap((), (), {})
-    figures = {
-        name: tuple(tuple(at.get((row, column), {}).get(name) for column in columns) for row in rows) for name in names
-    }
-    return HeatMap(rows, columns, figures)
-
-
-def _all_places(places: Iterable[int]) -> tuple[int, ...]:
-    listed = sorted(set(places))
-    wide = bool(listed) and listed[-1] - listed[0] >= _WIDEST
-    return tuple(listed if wide or not listed else range(listed[0], listed[-1] + 1))
-
-
-def _core_figures(core: TracedCore, iteration: float | None) -> dict[str, float | None]:
-    cycles, window = core.cycles, core.cycles.window
-
-    def share(spent: int) -> float | None:
-        return spent / window if window else None
-
-    return {
-        "iteration_cycles": iteration,
-        "calls": float(len(core.pairing.calls)),
-        "in_call": share(cycles.in_call.total),
-        "vector": share(cycles.of("vector")),
-        "memory_stall": share(cycles.of("memory_stall")),
-        "lock_stall": share(cycles.of("lock_stall")),
-        "mac_per_cycle": core.rate.mac_per_cycle,
-        "utilisation": core.rate.utilisation,
-    }

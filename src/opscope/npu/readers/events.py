@@ -164,9 +164,9 @@ class _Decoder:
         elif command.kind == _MULTIPLE:
             self._take_frame(slots & (1 << SLOTS) - 1, number)
         elif command.kind == _REPEAT:
-            self._repeat(number)
+            self._repeat_frame(number)
         elif command.kind == _SYNC:
-            self._step(0, _SYNC_CYCLES - 1)
+            self._advance_frame(0, _SYNC_CYCLES - 1)
             self._is_behind_sync = True
         elif command.kind == _START:
             self.events.starts += 1
@@ -182,24 +182,24 @@ class _Decoder:
         return self.events
 
     def _take_frame(self, mask: int, idle: int) -> None:
-        self._step(mask, idle)
+        self._advance_frame(mask, idle)
         self._frame, self._is_behind_sync = (mask, idle), False
 
-    def _step(self, mask: int, idle: int) -> None:
+    def _advance_frame(self, mask: int, idle: int) -> None:
         """Take a frame's cycles: what is no longer active ends, then what is newly active begins."""
         kept = 0 if idle else self._active & mask
-        self._mark(self._ends, self._active ^ kept, self.time + 1)
+        self._add_edges(self._ends, self._active ^ kept, self.time + 1)
         self.time += idle + 1
-        self._mark(self._begins, mask ^ kept, self.time)
+        self._add_edges(self._begins, mask ^ kept, self.time)
         self._active = mask
 
-    def _mark(self, edges: list[_Edges], mask: int, time: int) -> None:
+    def _add_edges(self, edges: list[_Edges], mask: int, time: int) -> None:
         for slot in _SLOTS_OF[mask]:
             edges[slot].time.append(time)
             edges[slot].order.append(self._order)
             self._order += 1
 
-    def _repeat(self, count: int) -> None:
+    def _repeat_frame(self, count: int) -> None:
         """Hold the level of a frame without idle cycles; let any other happen again."""
         if self._frame is None:
             self.events.repeats_lost += 1
@@ -209,13 +209,13 @@ class _Decoder:
         if not idle:
             self.time += count
         elif count:
-            self._replay(mask, idle, count)
+            self._replay_frame(mask, idle, count)
 
-    def _replay(self, mask: int, idle: int, count: int) -> None:
+    def _replay_frame(self, mask: int, idle: int, count: int) -> None:
         self._replayed += count
         if self._replayed > self._most_frames:
             raise TooManySpansError(f"its repeats represent more than {self._most_frames:,} frames")
-        self._step(mask, idle)
+        self._advance_frame(mask, idle)
         slots, period, rest = _SLOTS_OF[mask], idle + 1, count - 1
         for edges, delay, place in ((self._ends, 1, 0), (self._begins, period, len(slots))):
             for rank, slot in enumerate(slots):

@@ -132,15 +132,15 @@ class _Gathered:
 
     def add(self, record: Record) -> None:
         """Take over a record."""
-        pid, tid = _whole(record.pid), _whole(record.tid)
+        pid, tid = _whole_number(record.pid), _whole_number(record.tid)
         if record.ph == "B" or record.ph == "E":  # noqa: PLR1714 - no set: it may be a list, which has no hash
             self._add_event(record, pid, tid)
             return
         args = record.args if isinstance(record.args, dict) else {}
-        address, name = _whole(args.get("pc")), args.get("name")
+        address, name = _whole_number(args.get("pc")), args.get("name")
         is_addressed = record.ph == "i" and isinstance(record.name, str)
         if is_addressed and pid is not None and tid is not None and address is not None:
-            self._code(pid, tid, str(record.name))
+            self._slot_code(pid, tid, str(record.name))
             self.addressed.setdefault(pid, []).append((tid, address))
         elif record.ph != "M":
             self.counts["other_records"] += 1
@@ -148,7 +148,7 @@ class _Gathered:
             self._add_name(record, pid, tid, name)
 
     def _add_event(self, record: Record, pid: int | None, tid: int | None) -> None:
-        time, given = _whole(record.ts), record.ts
+        time, given = _whole_number(record.ts), record.ts
         if isinstance(given, float) and time is None and isfinite(given) and abs(given) < _LARGEST:
             self.counts["fractional"] += 1
             self.fraction = given if self.fraction is None else self.fraction
@@ -156,7 +156,7 @@ class _Gathered:
         if time is None or not 0 <= time < _TIMER or pid is None or tid is None or not isinstance(record.name, str):
             self.counts["unreadable"] += 1
             return
-        self.code.append(self._code(pid, tid, record.name))
+        self.code.append(self._slot_code(pid, tid, record.name))
         self.time.append(time)
         self.begin.append(record.ph == "B")
         before = self._before.get(pid, 0)
@@ -171,13 +171,13 @@ class _Gathered:
         elif record.name == "thread_name" and tid is not None:
             self.counts["renamed"] += self.threads.get((pid, tid), name) != name
             self.threads[pid, tid] = name
-            self._code(pid, tid, name)
+            self._slot_code(pid, tid, name)
 
-    def _code(self, pid: int, tid: int, name: str) -> int:
+    def _slot_code(self, pid: int, tid: int, name: str) -> int:
         return self.slots.setdefault((pid, tid, name), len(self.slots))
 
 
-def _whole(value: object) -> int | None:
+def _whole_number(value: object) -> int | None:
     """Return a number as a whole number of at most 2^62. None when it is none."""
     if isinstance(value, float) and value.is_integer() and abs(value) <= _LARGEST:
         return int(value)

@@ -84,32 +84,34 @@ class RecordScanner:
     def _first_element(self) -> int:
         """Return the byte at which the first element of the list of records stands."""
         at = self._after_space(len(_MARK) if bytes(self._data[:3]) == _MARK else 0)
-        if self._byte(at) == b"[":
+        if self._byte_at(at) == b"[":
             return self._after_space(at + 1)
-        if self._byte(at) != b"{":
-            raise self._error("no event list", at)
+        if self._byte_at(at) != b"{":
+            raise self._format_error("no event list", at)
         at = self._after_space(at + 1)
-        while self._byte(at) == b'"':
-            key, at = self._value(at)
+        while self._byte_at(at) == b'"':
+            key, at = self._read_value(at)
             at = self._after_space(at)
-            if self._byte(at) != b":":
-                raise self._error("not valid JSON: a colon is missing", at) if self._byte(at) else _CutOffError
+            if self._byte_at(at) != b":":
+                raise (
+                    self._format_error("not valid JSON: a colon is missing", at) if self._byte_at(at) else _CutOffError
+                )
             at = self._after_space(at + 1)
-            if key == LIST_KEY and self._byte(at) == b"[":
+            if key == LIST_KEY and self._byte_at(at) == b"[":
                 return self._after_space(at + 1)
-            at = self._behind_value(self._value(at)[1], b"}")
-        if not self._byte(at):
+            at = self._behind_value(self._read_value(at)[1], b"}")
+        if not self._byte_at(at):
             raise _CutOffError
-        raise self._error(f"the object has no list {LIST_KEY!r}", at)
+        raise self._format_error(f"the object has no list {LIST_KEY!r}", at)
 
     def _next_element(self, at: int) -> tuple[int | None, list[Record]]:
         """Return where the next element stands, and this one; None and nothing where the list or the file ends."""
         at = self._after_space(at)
-        if self._byte(at) in {b"", b"]"}:
-            self.is_cut = not self._byte(at)
+        if self._byte_at(at) in {b"", b"]"}:
+            self.is_cut = not self._byte_at(at)
             return None, []
         try:
-            value, end = self._value(at)
+            value, end = self._read_value(at)
         except _CutOffError:
             self.is_cut = True
             return None, []
@@ -117,16 +119,16 @@ class RecordScanner:
         if isinstance(value, dict):
             return following, [msgspec.convert(value, Record)]
         # a number or a word that the file ends behind may have lost its rest
-        return following, [Record()] if self._byte(self._after_space(end)) else []
+        return following, [Record()] if self._byte_at(self._after_space(end)) else []
 
     def _behind_value(self, end: int, closing: bytes) -> int:
         """Return where the element behind a value stands; raise TraceFormatError if no comma or end follows."""
         after = self._after_space(end)
-        if self._byte(after) not in {b"", b",", closing}:
-            raise self._error(_NO_COMMA, after)
+        if self._byte_at(after) not in {b"", b",", closing}:
+            raise self._format_error(_NO_COMMA, after)
         return _match_end(_SEPARATOR, self._data, after)
 
-    def _value(self, at: int) -> tuple[Any, int]:
+    def _read_value(self, at: int) -> tuple[Any, int]:
         """Return the value that starts at a byte, and the byte behind it."""
         size = _VALUE
         while True:
@@ -139,7 +141,7 @@ class RecordScanner:
             except (RecursionError, ValueError) as error:
                 is_deep = isinstance(error, RecursionError)
                 problem = "values are nested too deeply" if is_deep else "a number is too long"
-                raise self._error(problem, at) from error
+                raise self._format_error(problem, at) from error
             else:
                 if end < len(text) or is_final:
                     return self._with_text(value, at, at + end), at + end
@@ -151,7 +153,7 @@ class RecordScanner:
         is_escape = "escape" in error.msg and len(rest) < _LONGEST_ESCAPE
         if is_word or is_escape or _PART_OF_NUMBER.fullmatch(rest) or error.msg.startswith("Unterminated string"):
             raise _CutOffError from error
-        raise self._error(f"not valid JSON: {error.msg}", at + error.pos) from error
+        raise self._format_error(f"not valid JSON: {error.msg}", at + error.pos) from error
 
     def _with_text(self, value: Any, at: int, end: int) -> Any:  # noqa: ANN401 - any JSON value
         """Return a value with its text decoded as UTF-8, where it has any beyond ASCII."""
@@ -161,16 +163,16 @@ class RecordScanner:
         try:
             return json.loads(stored)
         except ValueError as error:
-            raise self._error("a string is not valid UTF-8", at) from error
+            raise self._format_error("a string is not valid UTF-8", at) from error
 
     def _after_space(self, at: int) -> int:
         return _match_end(_SPACE, self._data, at)
 
-    def _byte(self, at: int) -> bytes:
+    def _byte_at(self, at: int) -> bytes:
         """Return one byte; nothing behind the end, where zero bytes that fill the file up do not count."""
         return b"" if _FILLED.match(self._data, at) else bytes(self._data[at : at + 1])
 
-    def _error(self, problem: str, at: int) -> TraceFormatError:
+    def _format_error(self, problem: str, at: int) -> TraceFormatError:
         return TraceFormatError(problem, where=self._path, offset=at, hint=_HINT)
 
 

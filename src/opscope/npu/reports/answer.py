@@ -21,10 +21,9 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from opscope.analysis.findings.message import Message
-    from opscope.npu.analysis.array import ArrayView
     from opscope.npu.analysis.bound import TileBound
     from opscope.npu.analysis.rates import GmacRange
-    from opscope.npu.analysis.tiles_result import TileRow, TilesAnalysis
+    from opscope.npu.analysis.tiles_result import ArrayView, TileRow, TilesAnalysis
 
 CATEGORY_NAMES = {
     "vector": "vector instructions",
