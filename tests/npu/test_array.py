@@ -97,7 +97,6 @@ def test_timers_of_raw_words_place_the_tiles() -> None:
     )
     assert found.alignment.by == "timer"
     assert [shift.cycles for shift in found.alignment.shifts] == [0, 1500]
-    assert found.alignment.start_spread_cycles == 1500
     assert {one.runtime_cycles for one in found.iterations} == {3 * 513 + 300 + 1500}
     assert {one.starts_last for one in found.iterations} == {"2,1"}
 

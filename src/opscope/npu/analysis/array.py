@@ -6,7 +6,6 @@ from collections import Counter
 from statistics import median
 from typing import TYPE_CHECKING
 
-import msgspec
 import numpy as np
 
 from opscope.analysis.findings.message import Message, Severity
@@ -25,12 +24,14 @@ from opscope.npu.analysis.tiles_result import (
     TileTimes,
     TimeAlignment,
     TimerOffset,
+    all_known,
 )
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from opscope.core.table.tiles import TileTrace
+    from opscope.npu.analysis.damage import LostPackets
     from opscope.npu.analysis.iterations import Iteration
     from opscope.npu.analysis.specification import RunSpecification
     from opscope.npu.analysis.tiles_result import TracedCore
@@ -47,77 +48,38 @@ def align(tiles: Sequence[TileTrace], at: AlignAt = "auto") -> TimeAlignment:
 
     That one tile starts later than another is real until something proves otherwise: traces are started by one
     broadcast, so their times are a common time already. A broadcast that was traced everywhere, or the timers that the
-    raw words hold, place them exactly.
+    raw words hold, place them exactly, unless the traces would then not overlap: such timers were not started together.
     """
-    timers = [tile.start_timer for tile in tiles if tile.start_timer is not None]
-    spread = max(timers) - min(timers) if timers and len(timers) == len(tiles) else None
     if len(tiles) < 2:  # noqa: PLR2004 - one tile has no others
-        alignment = _by_start(tiles, spread)
-    elif at == "auto":
-        alignment = _by_broadcast(tiles) or _by_timer(tiles, spread) or _by_start(tiles, spread)
-    elif at == "first-call":
-        alignment = _by_first_call(tiles) or _by_start(tiles, spread)
-    else:
-        alignment = _by_start(tiles, spread)
-    return msgspec.structs.replace(alignment, start_spread_cycles=spread)
-
-
-def _by_broadcast(tiles: Sequence[TileTrace]) -> TimeAlignment | None:
-    firsts = [_first_cycles(tile) for tile in tiles]
-    common = set(firsts[0]).intersection(*firsts[1:]) if firsts else set()
-    at_once = [name for name in common if name.startswith(_BROADCAST)]
-    if not at_once:
-        return None
-    event = min(at_once, key=lambda name: (firsts[0][name], name))
-    reason = f"{event} is in the traces of {_all_tiles_text(tiles)}, and reaches them within a few cycles per hop"
-    return _at_event(tiles, firsts, event, reason, "broadcast")
-
-
-def _by_first_call(tiles: Sequence[TileTrace]) -> TimeAlignment | None:
-    firsts = [_first_cycles(tile) for tile in tiles]
-    if not firsts or any(START not in own for own in firsts):
-        return None
-    reason = (
-        f"the first {START} of {_all_tiles_text(tiles)} count as one moment, as requested: later starts are not visible"
-    )
-    return _at_event(tiles, firsts, START, reason, "first_call")
-
-
-def _at_event(
-    tiles: Sequence[TileTrace], firsts: Sequence[dict[str, int]], event: str, reason: str, by: Moment
-) -> TimeAlignment:
-    earliest = min(own[event] for own in firsts)
-    shifts = tuple(TimerOffset(tile.tile, earliest - own[event]) for tile, own in zip(tiles, firsts, strict=True))
-    return TimeAlignment(event, shifts, reason, by)
-
-
-def _by_timer(tiles: Sequence[TileTrace], spread: int | None) -> TimeAlignment | None:
-    """Align by the timers. None if the traces would then not overlap, as the timers were not started together."""
-    if spread is None or _are_unrelated(tiles, spread):
-        return None
-    first = min(tile.start_timer or 0 for tile in tiles)
-    shifts = tuple(TimerOffset(tile.tile, (tile.start_timer or 0) - first) for tile in tiles)
-    reason = f"the timers of {_all_tiles_text(tiles)} align them: their traces start {spread:,} cycles apart"
-    return TimeAlignment(None, shifts, reason, "timer")
-
-
-def _are_unrelated(tiles: Sequence[TileTrace], spread: int) -> bool:
-    return spread > min(tile.last for tile in tiles)
-
-
-def _by_start(tiles: Sequence[TileTrace], spread: int | None) -> TimeAlignment:
-    assumed = "all traces count as started at one moment, since one broadcast starts them"
+        return _shift_tiles(tiles, [0] * len(tiles), "a single tile needs no alignment", "trace_start")
+    every, firsts = f"all {counted_text(len(tiles), 'tile')}", [_first_cycles(tile) for tile in tiles]
+    event = _common_event(firsts, at)
+    if event is not None:
+        earliest = min(first[event] for first in firsts)
+        reason = f"{event} is in the traces of {every}, and reaches them within a few cycles per hop"
+        if event == START:
+            reason = f"the first {START} of {every} count as one moment, as requested: later starts are not visible"
+        by: Moment = "first_call" if event == START else "broadcast"
+        return _shift_tiles(tiles, [earliest - first[event] for first in firsts], reason, by, event)
+    timers = [tile.start_timer for tile in tiles if tile.start_timer is not None]
     why = "the trace has no timers (JSON has none), so a late start is not visible"
-    if spread is not None:
-        why = f"their timers differ by {spread:,} cycles"
-        if _are_unrelated(tiles, spread):
-            why += ", more than a trace lasts, so they do not run together"
-    shifts = tuple(TimerOffset(tile.tile, 0) for tile in tiles)
-    return TimeAlignment(None, shifts, f"{assumed}; {why}" if len(tiles) > 1 else "a single tile needs no alignment")
+    if len(timers) == len(tiles):
+        spread = max(timers) - min(timers)
+        do_overlap = spread <= min(tile.last for tile in tiles)
+        if at == "auto" and do_overlap:
+            reason = f"the timers of {every} align them: their traces start {spread:,} cycles apart"
+            return _shift_tiles(tiles, [timer - min(timers) for timer in timers], reason, "timer")
+        apart = "" if do_overlap else ", more than a trace lasts, so they do not run together"
+        why = f"their timers differ by {spread:,} cycles{apart}"
+    reason = f"all traces count as started at one moment, since one broadcast starts them; {why}"
+    return _shift_tiles(tiles, [0] * len(tiles), reason, "trace_start")
 
 
-def _all_tiles_text(tiles: Sequence[TileTrace]) -> str:
-    return f"{'all ' if len(tiles) > 1 else ''}{counted_text(len(tiles), 'tile')}"
+def _shift_tiles(
+    tiles: Sequence[TileTrace], shifts: Sequence[int], reason: str, by: Moment, event: str | None = None
+) -> TimeAlignment:
+    offsets = tuple(TimerOffset(tile.tile, shift) for tile, shift in zip(tiles, shifts, strict=True))
+    return TimeAlignment(event, offsets, reason, by)
 
 
 def _first_cycles(tile: TileTrace) -> dict[str, int]:
@@ -125,28 +87,35 @@ def _first_cycles(tile: TileTrace) -> dict[str, int]:
     return {slot.name: int(slot.spans.start.min()) for slot in reversed(used)}
 
 
+def _common_event(firsts: Sequence[dict[str, int]], at: AlignAt) -> str | None:
+    """Return the event whose first occurrence is one moment on all tiles. None without one, and where none is asked."""
+    common = set(firsts[0]).intersection(*firsts[1:])
+    if at == "auto":
+        broadcasts = [name for name in common if name.startswith(_BROADCAST)]
+        return min(broadcasts, key=lambda name: (firsts[0][name], name), default=None)
+    return START if at == "first-call" and START in common else None
+
+
 ALIKE = 0.01
 """Tiles whose iterations differ by less are equally fast."""
 _WORDS = {"vector": "vector work", "other": "other work"}
 
 
-def slowest(each: Sequence[_Common]) -> Slowest | None:
-    """The slowest tile; None with fewer than two, and when it is no slower than the others."""
+def find_slowest(each: Sequence[_Common]) -> Slowest | None:
+    """Return the slowest tile. None with fewer than two, and when it is no slower than the others."""
     seen = {core.tile.tile: (core, own) for core, own in each}
-    if len(seen) < 2:  # noqa: PLR2004 - one tile has no others
-        return None
     spent = {tile: float(median(one.cycles for one in own)) for tile, (_, own) in seen.items()}
-    name = max(spent, key=lambda tile: spent[tile])
+    name = max(spent, key=lambda tile: spent[tile], default="")
     others = [tile for tile in seen if tile != name]
-    usual = median(spent[tile] for tile in others)
-    if spent[name] <= usual * (1 + ALIKE):
+    usual = median(spent[tile] for tile in others) if others else 0.0
+    if not others or spent[name] <= usual * (1 + ALIKE):
         return None
     cycles = {tile: _mean_cycles_by_category(core, own) for tile, (core, own) in seen.items()}
     growth = {key: own - median(cycles[tile][key] for tile in others) for key, own in cycles[name].items()}
-    category = max(growth, key=lambda key: growth[key])
-    excess = spent[name] - usual
+    category, excess = max(growth, key=lambda key: growth[key]), spent[name] - usual
     calls = {tile: sum(one.calls for one in own) / len(own) for tile, (_, own) in seen.items()}
-    why = _slowness_text(category, growth[category], excess, calls[name] - median(calls[tile] for tile in others))
+    more_calls = calls[name] - median(calls[tile] for tile in others)
+    why = _slowness_text(category, growth[category], excess, more_calls)
     return Slowest(name, spent[name], usual, excess, category, growth[category], why)
 
 
@@ -167,88 +136,75 @@ _WAITING = frozenset({"stream_stall", "cascade_stall", "lock_stall"})
 
 
 def array_view(cores: Sequence[TracedCore], said: RunSpecification, at: AlignAt = "auto") -> ArrayView:
-    """View all cores together."""
-    left_out = tuple(_left_out(core) for core in cores if not _has_sure_times(core)) if len(cores) > 1 else ()
-    sure = list(filter(_has_sure_times, cores)) if left_out else list(cores)
+    """View all cores together, but for those with unreliable times where there are others."""
+    left_out = [core for core in cores if len(cores) > 1 and _find_unsure_losses(core)]
+    sure = [core for core in cores if core not in left_out]
     alignment = align([core.tile for core in sure], at)
-    numbers, reason = _common_iterations(sure) if len(sure) > 1 or not left_out else ([], _nothing_to_compare(sure))
-    common = set(numbers)
-    each = [(core, [one for one in core.row.iterations if one.number in common]) for core in sure if common]
     shifts = [shift.cycles for shift in alignment.shifts]
+    numbers, reason, window = list[int](), "", None
+    if left_out and len(sure) < 2:  # noqa: PLR2004 - one core has no others
+        left = f"only the times of tile {sure[0].tile.tile} are reliable" if sure else "none are reliable"
+        reason = f"packets of the other cores were lost, so their times are unreliable; {left}"
+    else:
+        numbers, reason = _common_iterations(sure)
+        window = _common_window(sure, shifts)
+    each = [(core, [one for one in core.row.iterations if one.number in numbers]) for core in sure if numbers]
     system = tuple(_system_iteration(place, number, each, shifts, said) for place, number in enumerate(numbers))
     last = Counter(one.last_tile for one in system)
     times = tuple(_tile_times(core.tile.tile, own, last[core.tile.tile]) for core, own in each)
-    window = _common_window(sure, shifts) if len(sure) > 1 or not left_out else None
-    rate, used = _rate_of_all_cores(sure, window)
+    macs, peaks = (
+        all_known(getattr(core.row, name) for core in sure) if window else [] for name in ("macs", "peak_mac_per_cycle")
+    )
     return ArrayView(
         alignment=alignment,
         iterations=system,
         median_runtime_cycles=median(one.runtime_cycles for one in system) if system else None,
         balance=_balance_of([own.median_cycles for own in times]) if times else None,
         tiles=times,
-        slowest=slowest(each),
+        slowest=find_slowest(each),
         reason=reason,
         findings=(
             *_report_core_count(cores, said),
             *_report_start_skew(system, alignment),
-            *_report_left_out_cores(left_out),
+            *map(_report_left_out, left_out),
         ),
         median_start_skew_cycles=median(one.start_skew_cycles for one in system) if system else None,
         window_cycles=window,
-        mac_per_cycle=rate,
-        utilisation=used,
+        mac_per_cycle=sum(macs) / window if window and macs else None,
+        utilisation=sum(macs) / window / sum(peaks) if window and macs and peaks else None,
         in_call=sum(core.row.cycles.in_call.total for core in sure) / (window * len(sure)) if window else None,
-        left_out=left_out,
+        left_out=tuple(LeftOutCore(core.tile.tile, _damage_text(core)) for core in left_out),
     )
 
 
-def _has_sure_times(core: TracedCore) -> bool:
-    return all(packets.times_kept for packets in core.row.lost_packets)
+def _find_unsure_losses(core: TracedCore) -> list[LostPackets]:
+    return [packets for packets in core.row.lost_packets if not packets.times_kept]
 
 
-def _left_out(core: TracedCore) -> LeftOutCore:
-    unsure = [packets for packets in core.row.lost_packets if not packets.times_kept]
+def _damage_text(core: TracedCore) -> str:
+    unsure = _find_unsure_losses(core)
     more = f" and in {counted_text(len(unsure) - 1, 'more place')}" if len(unsure) > 1 else ""
-    return LeftOutCore(core.tile.tile, f"its packets were lost or damaged {where_text(unsure[0])}{more}")
+    return f"its packets were lost or damaged {where_text(unsure[0])}{more}"
 
 
-def _nothing_to_compare(sure: Sequence[TracedCore]) -> str:
-    left = f"only the times of tile {sure[0].tile.tile} are reliable" if sure else "none are reliable"
-    return f"packets of the other cores were lost, so their times are unreliable; {left}"
-
-
-def _report_left_out_cores(left_out: Sequence[LeftOutCore]) -> list[Message]:
-    return [
-        tile_finding(
-            "core_left_out",
-            Severity.MEDIUM,
-            title=f"tile {core.tile} is excluded from the figures of all cores",
-            evidence=f"{core.reason}: its later times are unreliable",
-            where=f"tile {core.tile}",
-            step="capture again without dropping packets",
-        )
-        for core in left_out
-    ]
+def _report_left_out(core: TracedCore) -> Message:
+    return tile_finding(
+        "core_left_out",
+        Severity.MEDIUM,
+        title=f"tile {core.tile.tile} is excluded from the figures of all cores",
+        evidence=f"{_damage_text(core)}: its later times are unreliable",
+        where=f"tile {core.tile.tile}",
+        step="capture again without dropping packets",
+    )
 
 
 def _common_window(cores: Sequence[TracedCore], shifts: Sequence[int]) -> int | None:
     """Return the cycles from the first start of a call to the last end on all cores. None without calls."""
-    spans = [
-        (int(core.pairing.calls.start[0]) + shift, int(core.pairing.calls.end[-1]) + shift)
-        for core, shift in zip(cores, shifts, strict=True)
-        if len(core.pairing.calls)
-    ]
-    return max(end for _, end in spans) - min(start for start, _ in spans) if spans else None
-
-
-def _rate_of_all_cores(cores: Sequence[TracedCore], window: int | None) -> tuple[float | None, float | None]:
-    """Multiply-accumulates a cycle of all cores in a window, and as a fraction of their peaks."""
-    macs = [core.row.macs for core in cores if core.row.macs is not None]
-    if not window or len(macs) < len(cores):
-        return None, None
-    peaks = [core.row.peak_mac_per_cycle for core in cores if core.row.peak_mac_per_cycle]
-    found = sum(macs) / window
-    return found, found / sum(peaks) if len(peaks) == len(cores) else None
+    shifted = [(core.pairing.calls, shift) for core, shift in zip(cores, shifts, strict=True) if core.row.window_cycles]
+    if not shifted:
+        return None
+    first = min(int(calls.start[0]) + shift for calls, shift in shifted)
+    return max(int(calls.end[-1]) + shift for calls, shift in shifted) - first
 
 
 def _common_iterations(cores: Sequence[TracedCore]) -> tuple[list[int], str]:

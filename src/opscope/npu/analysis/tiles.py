@@ -18,7 +18,7 @@ from opscope.npu.analysis.advice import Damage, TraceAdvice, advise, report_cut_
 from opscope.npu.analysis.array import array_view
 from opscope.npu.analysis.bound import CallStall, bound, call_stalls
 from opscope.npu.analysis.calls import pair_calls
-from opscope.npu.analysis.cycles import Activity, account, activity, claimed_twice, cycle_findings, split_each
+from opscope.npu.analysis.cycles import Activity, account, activity, cycle_findings, split_each
 from opscope.npu.analysis.damage import damage_signs, find_damage
 from opscope.npu.analysis.findings import tile_finding
 from opscope.npu.analysis.iterations import (
@@ -178,7 +178,6 @@ def examine(core: CoreCalls, terms: TilesTerms, around: Sequence[TileTrace] = ()
         window_cycles=cycles.window,
         cycles=cycles,
         not_traced=known.missing,
-        overlapping_cycles=sum(claimed_twice(calls, known).values()),
         bound=paced,
         bound_reason=pace_reason,
         iterations=part(f"the cycles of iterations {of}", lambda: _with_cycles(core, said), iterations.iterations),

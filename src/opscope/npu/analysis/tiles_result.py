@@ -90,7 +90,6 @@ class TileRow(TileRate, frozen=True, kw_only=True):
         window_cycles: from the first call's start to the last call's end; 0 without calls.
         cycles: of the window.
         not_traced: events that were not; their cycles are within ``other``.
-        overlapping_cycles: of the window that two slots claim; each is counted once.
         bound: what the period of calls is bound by; null where that is not known.
         iterations: repetitions of the whole product.
         iterations_by: what they were found by; null without any.
@@ -116,7 +115,6 @@ class TileRow(TileRate, frozen=True, kw_only=True):
     window_cycles: int = 0
     cycles: Cycles = Cycles(_NO_CYCLES, _NO_CYCLES)
     not_traced: tuple[str, ...] = ()
-    overlapping_cycles: int = 0
     bound: TileBound | None = None
     iterations: tuple[Iteration, ...] = ()
     iterations_by: str | None = None
@@ -174,14 +172,12 @@ class TimeAlignment(msgspec.Struct, frozen=True):
         reason: why this, and what it assumes.
         by: ``broadcast``: an event that reached all tiles at once; ``timer``: the timers that the raw words hold;
             ``trace_start``: all traces count as started at one moment; ``first_call``: the first calls do.
-        start_spread_cycles: from the first start of a trace to the last, by the tiles' timers; null without timers.
     """
 
     event: str | None
     shifts: tuple[TimerOffset, ...]
     reason: str
     by: Moment = "trace_start"
-    start_spread_cycles: int | None = None
 
 
 class Slowest(msgspec.Struct, frozen=True):

@@ -1,17 +1,14 @@
 """Which event each slot of a trace unit stands for: raw trace words do not say, so the user does.
 
 A list is ``NAME,NAME,...`` in the order of the slots, for cores; ``UNIT=NAME,NAME,...`` for another kind of unit. A
-file holds such lists one a line, ``#`` starts a comment; or it is JSON, a list of names or an object of lists by unit.
+file holds such lists one a line; ``#`` starts a comment.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import msgspec
-
 from opscope.core.errors import UsageError, did_you_mean
-from opscope.core.json import from_json
 from opscope.core.system.memory import file_bytes
 from opscope.core.table.events import TraceWarning
 from opscope.core.table.tiles import SLOTS, UNUSED, Unit
@@ -51,16 +48,6 @@ def read_slots(path: Path) -> Slots:
     data = file_bytes(path)
     if len(data) > _LONGEST_FILE:
         raise UsageError("too long for a list of slots", where=str(path), hint=_HINT)
-    if data.lstrip()[:1] in {b"{", b"["}:
-        where = str(path)
-        try:
-            value = from_json(data, dict[str, list[str]] | list[str])
-        except msgspec.MsgspecError as error:
-            raise UsageError(f"not a list of slots: {error}", where=where, hint=_HINT) from None
-        found: dict[Unit, tuple[str, ...]] = {}
-        for unit, names in (value if isinstance(value, dict) else {Unit.CORE.value: value}).items():
-            _add_names(found, _parse_unit(unit, where), names, where)
-        return found
     try:
         lines = data.decode("utf-8-sig").splitlines()
     except UnicodeDecodeError:
