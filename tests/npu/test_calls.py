@@ -195,7 +195,7 @@ def test_without_the_events_there_are_no_calls(events: list[str], missing: str) 
     assert found.counts.dropped == (events[0] == "INSTR_EVENT_0")
     (finding,) = found.findings
     assert finding.rule == "calls_not_traced"
-    assert finding.title == f"calls cannot be found: {missing} was not traced"
+    assert finding.title == f"calls cannot be found: no slot for {missing}"
     assert finding.evidence == f"traced: {', '.join(events)}, NONE"
 
 

@@ -120,7 +120,7 @@ def test_without_a_core_the_error_names_the_trace_and_what_to_attach(
         True,
     )
     assert f"{REPORT_THE_BUG} {out / 'problems'} {IF_SHARED} {trace}" in said
-    assert "no kernel call" not in said
+    assert "no call" not in said
     assert (out / "report.md").exists()
 
 

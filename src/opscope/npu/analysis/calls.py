@@ -354,10 +354,9 @@ def _report_faults(
 
 def _without_calls(tile: TileTrace, only: SlotTrace | None) -> Pairing:
     none = np.empty(0, np.int64)
-    lacking = [event for event in (START, END) if tile.slot(event) is None]
-    missing, each_text = " and ".join(lacking), " each_text" if len(lacking) > 1 else ""
-    title = f"calls cannot be found: {missing} was not traced"
-    step = f"trace {missing} too{each_text}, and call event0() and event1() around the kernel"
+    missing = " and ".join(event for event in (START, END) if tile.slot(event) is None)
+    title = f"calls cannot be found: no slot for {missing}"
+    step = f"trace {missing} too, and call event0() and event1() around the kernel"
     if unnamed(tile):
         title, step = "calls cannot be found: the events of its slots are not named", _NAME
     traced = ", ".join(slot.name[:40] for slot in tile.slots) or "nothing"
