@@ -345,15 +345,13 @@ class TilesAnalysis(msgspec.Struct, frozen=True, tag_field="schema", tag="opscop
     @property
     def gmac_per_s(self) -> GmacRange | None:
         """Rate of a core in seconds. None if no clock is known."""
-        gmac_range = mean_range(row.gmac_per_s for row in self.working)
-        alone, together = mean_known(row.mac_per_cycle for row in self.working), self.mac_per_cycle
-        if gmac_range is None or not alone or together is None:
-            return gmac_range
-        part = together / alone
-        assumed = None if gmac_range.assumed is None else gmac_range.assumed * part
-        return msgspec.structs.replace(
-            gmac_range, low=gmac_range.low * part, high=gmac_range.high * part, assumed=assumed
-        )
+        known, rate = all_known(row.gmac_per_s for row in self.working), self.mac_per_cycle
+        alone = self.working[0].mac_per_cycle if known else None
+        if not alone or rate is None:
+            return None
+        one, part = known[0], rate / alone
+        assumed = None if one.assumed is None else one.assumed * part
+        return msgspec.structs.replace(one, low=one.low * part, high=one.high * part, assumed=assumed)
 
     @property
     def utilisation(self) -> float | None:
@@ -381,12 +379,3 @@ def mean_known(values: Iterable[float | None]) -> float | None:
     """Mean of the values; None when one is not known."""
     known = all_known(values)
     return sum(known) / len(known) if known else None
-
-
-def mean_range(values: Iterable[GmacRange | None]) -> GmacRange | None:
-    """Mean of the rates of cores at the same clock; None when one is not known."""
-    known = all_known(values)
-    if not known:
-        return None
-    low, high = (sum(getattr(one, end) for one in known) / len(known) for end in ("low", "high"))
-    return msgspec.structs.replace(known[0], low=low, high=high, assumed=mean_known(one.assumed for one in known))
