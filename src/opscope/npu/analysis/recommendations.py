@@ -261,7 +261,6 @@ RULES = (
     Rule("call_before_earlier_one", "A call that is earlier than its predecessor in the trace.", _MEDIUM),
     Rule("call_without_cycles", "Calls that start and end in the same cycle.", _MEDIUM),
     Rule("kinds_without_vector", "Kinds of calls that are distinguished by duration only.", _INFO),
-    Rule("vector_cycles_lacking", "Calls that lack vector cycles of their kind.", _INFO),
     Rule("several_multiplying_kinds", "Several kinds of calls that may be the matrix product.", _INFO),
     Rule("iterations_unexpected", "More or fewer iterations than expected.", _MEDIUM),
     Rule("calls_lost", "An iteration that lost calls and is measured nevertheless.", _INFO),
