@@ -197,6 +197,11 @@ def test_records_are_read_many_at_once(layout: dict) -> None:
     assert sum(size == 1 for size in sizes) < sum(sizes) / 20
 
 
+def test_a_key_that_is_no_text_is_skipped() -> None:
+    """Half of a pair of UTF-16 as an escape is JSON, and no text that can be encoded."""
+    assert codes(read_json(trace({"\ud800": 1, "ph": "X"}), PATH)) == ["other_records"]
+
+
 def test_the_order_of_events_is_that_of_the_file() -> None:
     """Also of those with equal times: INSTR_EVENT_0 and 1 are paired by it."""
     found = read_json(trace(tiles=(CORE, MANY)), PATH)

@@ -99,6 +99,12 @@ class _Edges:
     time: array[int] = field(default_factory=lambda: array("q"))
     order: array[int] = field(default_factory=lambda: array("q"))  # place among all begins and ends
 
+    def add_series(self, count: int, time: tuple[int, int], order: tuple[int, int]) -> None:
+        """Add many at once; times and orders are a first value and a step."""
+        steps = np.arange(count, dtype=np.int64)
+        self.time.frombytes((time[0] + time[1] * steps).tobytes())
+        self.order.frombytes((order[0] + order[1] * steps).tobytes())
+
     def arrays(self) -> tuple[Ints, Ints]:
         """Return both as arrays."""
         return np.array(self.time, np.int64), np.array(self.order, np.int64)
@@ -220,8 +226,7 @@ class _Decoder:
         for edges, delay, place in ((self._ends, 1, 0), (self._begins, period, len(slots))):
             for rank, slot in enumerate(slots):
                 begin, order = self.time + delay, self._order + place + rank
-                edges[slot].time.extend(range(begin, begin + rest * period, period))
-                edges[slot].order.extend(range(order, order + rest * 2 * len(slots), 2 * len(slots)))
+                edges[slot].add_series(rest, (begin, period), (order, 2 * len(slots)))
         self.time += rest * period
         self._order += rest * 2 * len(slots)
 

@@ -117,7 +117,8 @@ class RecordScanner:
             return None, []
         following = self._behind_value(end, b"]")
         if isinstance(value, dict):
-            return following, [msgspec.convert(value, Record)]
+            known = {name: value[name] for name in Record.__struct_fields__ if name in value}
+            return following, [Record(**known)]
         # a number or a word that the file ends behind may have lost its rest
         return following, [Record()] if self._byte_at(self._after_space(end)) else []
 
