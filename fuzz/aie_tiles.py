@@ -41,7 +41,7 @@ def read_json(data: bytes) -> object:
     from opscope.npu.readers import json as aie_json
     from opscope.npu.readers import json_text as aie_json_text
 
-    with mock.patch.object(aie_json_text, "_STRETCH", 400):
+    with mock.patch.object(aie_json_text, "_WINDOW", 400):
         found = aie_json.read_json(data, WHERE)
     with suppress(ValueError):  # truncated, or damaged behind the list
         whole = json.loads(data)
@@ -62,13 +62,14 @@ def words_traces() -> list[bytes]:
 def read_words(data: bytes) -> object:
     """Spans as arrays, those of units that lost nothing compared with a decoding command by command."""
     from aie_traces import flat, plain_events
+    from opscope.core.table.tiles import TraceMode
     from opscope.npu.readers import words as aie_packets
     from opscope.npu.readers import words as aie_words
 
     found = aie_words.read_words(data, WHERE)
-    units = aie_packets.framed(aie_words._read_words(data, WHERE)[0]).units  # noqa: SLF001 - what is compared
+    units = aie_packets.framed(aie_words.parse_words(data, WHERE)[0]).units
     for tile, unit in zip(found.tiles, units, strict=True):
-        if not unit.lost_before.any():
+        if tile.mode is TraceMode.EVENT_TIME and not unit.lost_before.any():
             ours = [(time, begin, slot) for _, time, begin, slot in flat(tile.slots)]
             assert ours == plain_events(unit.words.astype(">u4").tobytes())
     return found.table()

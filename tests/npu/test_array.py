@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from aie_captures import NPU1_GEMM, Captures
@@ -13,11 +13,11 @@ from aie_cores import analysed
 from aie_gemm import NAMES, Gemm, read, traced
 from aie_traces import Span, words_text
 from opscope.core.table.tiles import TileTrace, Unit
-from opscope.npu.analysis.array import AlignAt, ArrayView, align, array_view, heat_map
+from opscope.npu.analysis.array import align, array_view
 from opscope.npu.analysis.calls import CallSpans
-from opscope.npu.analysis.iterations import Iteration, Iterations
+from opscope.npu.analysis.iterations import Iteration
 from opscope.npu.analysis.specification import RunSpecification, run_specification
-from opscope.npu.analysis.traced_core import TracedCore
+from opscope.npu.analysis.tiles_result import AlignAt, ArrayView, TracedCore
 from opscope.npu.readers.words import read_words
 from opscope.program.cost.gemm import tiling
 
@@ -31,9 +31,9 @@ ARRAY = [
 ]
 
 
-def grouped(calls: CallSpans, each: int) -> Iterations:
+def grouped(calls: CallSpans, each: int) -> tuple[Iteration, ...]:
     """As many calls as an output tile has are an iteration."""
-    found = tuple(
+    return tuple(
         Iteration(
             number=at // each + 1,
             first_call=at,
@@ -49,13 +49,13 @@ def grouped(calls: CallSpans, each: int) -> Iterations:
         )
         for at in range(0, len(calls), each)
     )
-    return Iterations(found, "tiling", "as given", None)
 
 
 def known(tile: TileTrace, said: RunSpecification, each: int = 4) -> TracedCore:
     """A core with all that the view needs."""
     (core,) = analysed(tile, said=said).cores
-    return core._replace(iterations=grouped(core.pairing.calls, each), lost=())
+    row = msgspec.structs.replace(core.row, iterations=grouped(core.pairing.calls, each), lost_packets=())
+    return core._replace(row=row)
 
 
 def viewed(*cores: Gemm, said: RunSpecification = SMALL, at: AlignAt = "auto", each: int = 4) -> ArrayView:
@@ -97,7 +97,6 @@ def test_timers_of_raw_words_place_the_tiles() -> None:
     )
     assert found.alignment.by == "timer"
     assert [shift.cycles for shift in found.alignment.shifts] == [0, 1500]
-    assert found.alignment.start_spread_cycles == 1500
     assert {one.runtime_cycles for one in found.iterations} == {3 * 513 + 300 + 1500}
     assert {one.starts_last for one in found.iterations} == {"2,1"}
 
@@ -189,25 +188,6 @@ def test_the_rate_of_the_array_is_the_work_of_all_in_the_runtime() -> None:
     assert viewed(*ARRAY, said=run_specification()).iterations[0].mac_per_cycle is None
 
 
-def test_the_heat_map_has_a_place_for_every_tile() -> None:
-    """Two tiles in opposite corners: the others are null, and figures stand where their tiles do."""
-    found = viewed(PLAIN, PLAIN._replace(row=3, column=2, call=900)).heat_map
-    assert (found.rows, found.columns) == ((2, 3), (0, 1, 2))
-    assert found.figures["iteration_cycles"] == ((3 * 513 + 300, None, None), (None, None, 3 * 911 + 900))
-    (first, *_), (*_, last) = found.figures["in_call"]
-    assert first == pytest.approx(12 * 300 / (11 * 513 + 300))
-    assert last == pytest.approx(12 * 900 / (11 * 911 + 900))
-
-
-def test_a_map_of_places_that_no_array_has_stays_small() -> None:
-    """Places come from names in a file: far apart they are not filled up, and too many are not map."""
-    far = viewed(PLAIN, PLAIN._replace(row=9000, column=9999)).heat_map
-    assert (far.rows, far.columns) == ((2, 9000), (0, 9999))
-    one = known(traced(PLAIN)[0], SMALL)
-    many = [one._replace(tile=replace(one.tile, row=100 * at, column=100 * at)) for at in range(70)]
-    assert heat_map(many, {}).figures == {}
-
-
 def test_cores_that_do_not_match_the_flags_are_said() -> None:
     """Two cores where sixteen were given, and two where one was."""
     (fewer,) = viewed(*ARRAY[:2], at="first-call").findings
@@ -227,16 +207,15 @@ def test_traces_without_a_common_event_keep_their_times() -> None:
 
 
 def test_a_single_capture_is_an_array_of_one(captures: Captures) -> None:
-    """The real NPU1 core alone: aligned with itself, and in the map at its place."""
+    """The real NPU1 core alone: aligned with itself, and as fast as it is."""
     said = run_specification(tiling=tiling((32, 64, 64), (256, 768, 768)), arch="npu1", dtype="bf16")
     found = array_view([known(captures.core(NPU1_GEMM), said, each=13)], said)
     assert [one.number for one in found.iterations] == [1, 2, 3, 4, 5, 6]
     assert found.slowest is None
-    assert (found.heat_map.rows, found.heat_map.columns) == ((2,), (1,))
-    assert found.heat_map.figures["utilisation"][0][0] == pytest.approx(0.4857, abs=1e-4)
+    assert found.utilisation == pytest.approx(0.4857, abs=1e-4)
 
 
 def test_no_cores_are_no_array() -> None:
     """A trace of memory tiles only."""
     found = array_view([], run_specification())
-    assert (found.iterations, found.heat_map.rows, found.reason) == ((), (), "there is no core")
+    assert (found.iterations, found.reason) == ((), "there is no core")

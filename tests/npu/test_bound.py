@@ -1,4 +1,4 @@
-"""What sets the pace of a tile: operands of ports, predicted and measured periods, ceilings."""
+"""What sets the pace of a tile: operands of ports, predicted and measured periods."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from opscope.npu.analysis.bound import Gain, TileBound, bound
 from opscope.npu.analysis.calls import pair_calls
 from opscope.npu.analysis.kinds import MacCalls, find_kinds, multiplying
 from opscope.npu.analysis.ports import Port, ports
-from opscope.npu.analysis.rates import TileRoofline, rate, roofline
 from opscope.npu.analysis.specification import RunSpecification, run_specification
 from opscope.program.cost.gemm import tiling
 from texts import IN_CALLS
@@ -47,14 +46,6 @@ def paced(tile: TileTrace, said: RunSpecification) -> tuple[TileBound | None, st
 def streams(tile: TileTrace, work: MacCalls, said: RunSpecification) -> tuple[Port, ...]:
     """The ports of a tile."""
     return ports(tile, work, said.tiling, said.stream_bytes, said.dtype)
-
-
-def placed(tile: TileTrace, said: RunSpecification) -> TileRoofline:
-    """A tile under its ceilings."""
-    calls = pair_calls(tile).calls
-    work = multiplying(tile, calls, find_kinds(tile, calls), said)
-    moved = streams(tile, work, said)
-    return roofline(rate(tile, calls, work, said), bound(tile, calls, work, moved)[0], moved, said)
 
 
 def moved(found: TileBound) -> list[tuple[tuple[str, ...], int | None, int | None, int | None]]:
@@ -255,24 +246,3 @@ def test_a_tile_without_calls_has_no_bound() -> None:
     """A trace cut before its first call ends."""
     core = Gemm()
     assert paced(traced(core._replace(fill=0, cut=core.start(0) + 10))[0], SMALL) == (None, "the tile has no calls", ())
-
-
-def test_ceilings_of_the_npu1_capture(captures: Captures) -> None:
-    """B's stream feeds 64 MAC per cycle, half of the peak, and the calls come within a thousandth of that."""
-    found = placed(captures.core(NPU1_GEMM), NPU1)
-    assert [(one.name, one.mac_per_cycle) for one in found.ceilings] == [
-        ("B", 64),
-        ("A", 128),
-        ("peak", 128),
-        ("C", 1536),
-    ]
-    assert (found.by, found.attainable, found.ridge_mac_per_byte) == ("B", 64, 32)
-    assert found.reached == pytest.approx(2048 / 2049)
-    assert found.mac_per_byte == pytest.approx(131072 / (4096 + 8192 + 4096 / 12))
-
-
-def test_ceilings_need_the_sizes() -> None:
-    """Without them there is a reason and no number."""
-    found = placed(traced(Gemm())[0], run_specification())
-    assert found.attainable is None
-    assert "m, k, n" in str(found.reason)

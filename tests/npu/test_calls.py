@@ -128,7 +128,7 @@ ANOMALIES = {
         [(100, 200), (200, 300), (300, 400)],
         0,
         0,
-        [("call_end_meets_start", "tile 2,4")],
+        [],
     ),
     "a call takes no cycle": (
         f"{CLEAN} 0@500 1@500",
@@ -195,17 +195,15 @@ def test_without_the_events_there_are_no_calls(events: list[str], missing: str) 
     assert found.counts.dropped == (events[0] == "INSTR_EVENT_0")
     (finding,) = found.findings
     assert finding.rule == "calls_not_traced"
-    assert finding.title == f"calls cannot be found: {missing} was not traced"
+    assert finding.title == f"calls cannot be found: no slot for {missing}"
     assert finding.evidence == f"traced: {', '.join(events)}, NONE"
 
 
 def test_an_event_that_lasts_two_cycles_is_one_mark() -> None:
-    """The call starts with its first cycle, and the odd length is said."""
-    names = ["INSTR_EVENT_0", "INSTR_EVENT_1"]
+    """The call starts with its first cycle."""
     found = pair_calls(core_of([], {"INSTR_EVENT_0": [(100, 102)], "INSTR_EVENT_1": [(200, 201)]}, []))
     assert spans(found) == [(100, 200)]
-    assert told(found) == [("call_event_held", "tile 2,4, cycle 100")]
-    assert names[0] in found.findings[0].title
+    assert told(found) == []
 
 
 def test_a_second_slot_of_the_same_event_does_not_count() -> None:
@@ -213,7 +211,7 @@ def test_a_second_slot_of_the_same_event_does_not_count() -> None:
     tile = core_of([(0, 100), (1, 200), (0, 300), (1, 400), (2, 100)], {}, ["INSTR_EVENT_0", "INSTR_EVENT_1"] * 2)
     found = pair_calls(tile)
     assert spans(found) == [(100, 200), (300, 400)]
-    assert told(found) == [("call_event_repeated", "tile 2,4")]
+    assert told(found) == []
 
 
 def plainly(marks: list[tuple[int, int]]) -> list[tuple[int, int]]:

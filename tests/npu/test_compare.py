@@ -51,12 +51,10 @@ def test_a_stall_of_the_same_cycles_is_not_slower_for_a_larger_share(tmp_path: P
     before = side(tmp_path / "a", *(Gemm(**FEW, call=300 + number, rest=900) for number in range(6)))
     after = side(tmp_path / "b", *(Gemm(**FEW, call=260 + number, rest=900) for number in range(6)))
     found = compared(before, after)
-    share, cycles = lock_stall(found.stalls), lock_stall(found.stall_cycles)
+    cycles = lock_stall(found.stall_cycles)
 
     assert found.overall.verdict is Verdict.FASTER
-    assert share.change is not None
-    assert share.change > 0.02
-    assert (share.verdict, cycles.verdict) == (Verdict.NO_DIFFERENCE, Verdict.NO_DIFFERENCE)
+    assert cycles.verdict is Verdict.NO_DIFFERENCE
     assert (cycles.unit, cycles.baseline, cycles.change) == ("cycles/iteration", 900, 0)
 
 

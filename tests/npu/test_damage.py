@@ -197,42 +197,6 @@ def flipped(listed: Packets, change: Callable[[int], int | None]) -> Iterable[tu
     return ((at, word) for at, own in enumerate(listed) for word, value in enumerate(own) if word and change(value))
 
 
-def test_time_that_jumps_is_said(tmp_path: Path) -> None:
-    """One flipped bit makes a padding byte an Event_Sync: 2^18 cycles more, and no call is missing."""
-    listed = whole()
-    at, word = list(flipped(listed, lambda value: value & 0xFF == 0xFE))[len(listed) // 2]
-    listed[at][word] ^= 1
-    tiles = analysed(tmp_path, [listed])
-    (jump,) = found(tiles, "time_jumps")
-    assert jump.title.startswith("time jumps by 262,144 cycles, 85.9 % of the window")
-    assert "1 damaged byte would add 262,144" in jump.evidence
-    assert tiles.analysis.tiles[0].calls.paired == 40
-
-
-def test_a_call_with_vector_cycles_that_no_other_has_is_said(tmp_path: Path) -> None:
-    """A kernel's vector cycles are a constant: one call of forty has half of them."""
-    tile = CORE.tile()
-    vector = [span for span in tile.spans if span.slot == 7][17]
-    spans = [span._replace(end=span.start + 150) if span == vector else span for span in tile.spans]
-    (tmp_path / "t.json").write_bytes(b"".join(json_text([tile._replace(spans=spans)])))
-    tiles = analyze_tiles(tmp_path / "t.json", SAID)
-    (unlike,) = found(tiles, "call_unlike_others")
-    assert unlike.evidence == ("150 vector cycles in 900 cycles; 39 others have 300, a constant of the kernel")
-    assert "call 18" in unlike.place
-
-
-def test_a_call_that_waits_for_a_lock_as_no_other_does_is_said(tmp_path: Path) -> None:
-    """The end of a call and the start of the next are gone, and with them no vector cycles: two calls look like one."""
-    tile = CORE.tile()
-    marks = [span for span in tile.spans if span.slot in {3, 4}]
-    gone = {marks[19], marks[20]}
-    spans = [span for span in tile.spans if span not in gone and span.slot != 7]
-    (tmp_path / "t.json").write_bytes(b"".join(json_text([tile._replace(spans=spans)])))
-    (unlike,) = found(analyze_tiles(tmp_path / "t.json", SAID), "call_unlike_others")
-    assert unlike.title == "only one call waits for a lock"
-    assert unlike.evidence == "2,200 of its 4,011 cycles; 38 other calls do not wait"
-
-
 def test_a_call_that_lacks_a_few_vector_cycles_lost_a_packet(tmp_path: Path) -> None:
     """It stays with its kind; the iteration lasts as long as others, so its time is kept."""
     tile: Tile = CORE.tile()

@@ -58,7 +58,6 @@ PARTS = {
     "find_damage": "the damage of tile 2,0",
     "rate": "the rate of tile 2,0",
     "bound": "what limits the call rate of tile 2,0",
-    "roofline": "the roofline of tile 2,0",
     "advise": "the advice on tracing tile 2,0",
     "call_stalls": "the stalls of calls of tile 2,0",
     "core_wait": "the waits of tile 2,0",
@@ -121,7 +120,7 @@ def test_without_a_core_the_error_names_the_trace_and_what_to_attach(
         True,
     )
     assert f"{REPORT_THE_BUG} {out / 'problems'} {IF_SHARED} {trace}" in said
-    assert "no kernel call" not in said
+    assert "no call" not in said
     assert (out / "report.md").exists()
 
 
@@ -130,7 +129,6 @@ def test_without_a_core_the_error_names_the_trace_and_what_to_attach(
     [
         (pictures, "call_durations", "the picture durations"),
         (page, "_headline_figures", "the figures of the first screen"),
-        (page, "call_sequences", "the calls over time"),
         (page, "answer", "report.html"),
         (aie, "published", "the published tool's files"),
     ],

@@ -11,8 +11,8 @@ import pytest
 
 from aie_cores import analysed, core_of
 from opscope.core.table.tiles import TileTrace
-from opscope.npu.analysis.iterations import Iterations
 from opscope.npu.analysis.specification import run_specification
+from opscope.npu.analysis.tiles_result import TileRow
 from opscope.program.cost.gemm import tiling
 
 ITERATIONS, CALLS, STALLS, JITTER = (3, 6, 10), (8, 24), (2_000, 60_000), (0, 20)
@@ -55,11 +55,11 @@ def lossy(chance: random.Random, shape: tuple[int, int, int, int], lost: float) 
     return Lossy(core_of(marks, {"INSTR_VECTOR": vector, "LOCK_STALL": locks}), truth)
 
 
-def found_in(tile: TileTrace, shape: tuple[int, int, int, int], *, tiled: bool) -> Iterations:
-    """The iterations, with the number that was run, and with the tiling or without."""
+def found_in(tile: TileTrace, shape: tuple[int, int, int, int], *, tiled: bool) -> TileRow:
+    """The row of a core, with the number that was run, and with the tiling or without."""
     iterations, calls, *_ = shape
     said = run_specification(tiling=tiling((8, 32, 32), (8, 32 * calls, 32)) if tiled else None)
-    return analysed(tile, said=said, measured=iterations).cores[0].iterations
+    return analysed(tile, said=said, measured=iterations).analysis.tiles[0]
 
 
 @pytest.mark.parametrize(
@@ -76,8 +76,8 @@ def test_what_is_measured_is_whole_and_all_that_is_whole_is_measured(lost: float
         tile, truth = lossy(chance, shape, lost)
         found = found_in(tile, shape, tiled=tiled)
         measured = {(own.start, own.end) for own in found.iterations if own.phase == "measured"}
-        assert measured >= {(own.start, own.end) for own in truth if own.whole}, (shape, found.reason)
-        assert measured <= {(own.start, own.end) for own in truth}, (shape, found.reason)
+        assert measured >= {(own.start, own.end) for own in truth if own.whole}, (shape, found.iterations_reason)
+        assert measured <= {(own.start, own.end) for own in truth}, (shape, found.iterations_reason)
 
 
 @pytest.mark.parametrize("lost", [0.01, 0.03, 0.05])
@@ -87,7 +87,7 @@ def test_cores_tell_what_is_whole_where_no_tiling_does(lost: float) -> None:
     for shape in itertools.product(ITERATIONS, CALLS, STALLS, JITTER):
         runs = [lossy(chance, shape, lost) for _ in range(4)]
         tiles = tuple(replace(run.tile, row=2 + number) for number, run in enumerate(runs))
-        rows = analysed(*tiles, measured=shape[0]).rows
+        rows = analysed(*tiles, measured=shape[0]).analysis.tiles
         for run, row in zip(runs, rows, strict=True):
             measured = {(own.start, own.end) for own in row.iterations if own.phase == "measured"}
             whole = {(own.start, own.end) for own in run.truth if own.whole}
@@ -102,7 +102,7 @@ def test_a_last_end_that_is_lost_as_others_are_is_no_full_buffer() -> None:
         marks = [mark for number, own in enumerate(truth) for mark in _marks(own.start, 12, lost=others and not number)]
         vector = {"INSTR_VECTOR": [(at, at + 64) for kind, at in marks if not kind]}
         said = run_specification(tiling=tiling((8, 32, 32), (8, 32 * 36, 32)))
-        assert analysed(core_of(marks[:-1], vector), said=said).cores[0].advice.cut is cut
+        assert analysed(core_of(marks[:-1], vector), said=said).analysis.tiles[0].advice.cut is cut
 
 
 def test_one_event_lost_in_two_of_three_iterations_moves_none_over_a_wait() -> None:
@@ -114,7 +114,7 @@ def test_one_event_lost_in_two_of_three_iterations_moves_none_over_a_wait() -> N
     found = found_in(tile, (3, 12, 60_000, 0), tiled=True)
     assert [own.phase for own in found.iterations] == ["measured", "measured", "measured"]
     assert [own.start for own in found.iterations] == [own.start for own in truth]
-    assert "does not separate" not in found.reason
+    assert "does not separate" not in found.iterations_reason
 
 
 def _marks(start: int, calls: int, *, lost: bool) -> list[tuple[int, int]]:

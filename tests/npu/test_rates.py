@@ -8,12 +8,13 @@ import pytest
 from aie_captures import NPU1_GEMM, NPU2_GEMM, Captures
 from aie_gemm import LEAD, Gemm, read, traced
 from aie_traces import Span
+from opscope.analysis.findings.message import Message
 from opscope.core.errors import UsageError
 from opscope.core.table.tiles import TileTrace
 from opscope.npu.analysis.calls import pair_calls
 from opscope.npu.analysis.iterations import Iteration
 from opscope.npu.analysis.kinds import MacCalls, find_kinds, multiplying
-from opscope.npu.analysis.rates import MacRate, iteration_rates, rate
+from opscope.npu.analysis.rates import TileRate, iteration_rates, per_vector_cycle, rate
 from opscope.npu.analysis.specification import RunSpecification, assumed_clock, inconsistencies, run_specification
 from opscope.npu.devices import aie_devices
 from opscope.program.cost.gemm import tiling
@@ -29,47 +30,54 @@ def worked(tile: TileTrace, said: RunSpecification) -> MacCalls:
     return multiplying(tile, calls, find_kinds(tile, calls), said)
 
 
-def rated(tile: TileTrace, said: RunSpecification) -> MacRate:
+def rated(tile: TileTrace, said: RunSpecification) -> TileRate:
     """The rates of a tile."""
+    return judged(tile, said)[0]
+
+
+def judged(tile: TileTrace, said: RunSpecification) -> tuple[TileRate, list[Message]]:
+    """The rates of a tile, and what is wrong or doubtful about them."""
     return rate(tile, pair_calls(tile).calls, worked(tile, said), said)
 
 
-def rules(found: MacRate) -> list[str]:
-    """Rules of its findings."""
-    return [finding.rule for finding in found.findings]
+def rules(tile: TileTrace, said: RunSpecification) -> list[str]:
+    """Rules of what is wrong or doubtful."""
+    return [finding.rule for finding in judged(tile, said)[1]]
 
 
 def test_the_npu1_capture(captures: Captures) -> None:
     """74 calls of 32 x 64 x 64 in a window of 156015 cycles: under half of the peak, and 6 % of one core's product."""
     said = run_specification(tiling=tiling((32, 64, 64), (256, 768, 768)), arch="npu1", dtype="bf16")
-    found = rated(captures.core(NPU1_GEMM), said)
-    assert (found.calls, found.calls_needed) == (74, 1152)
+    tile = captures.core(NPU1_GEMM)
+    found = rated(tile, said)
+    assert (worked(tile, said).number, found.calls_needed) == (74, 1152)
     assert found.mac_per_cycle == pytest.approx(74 * 131072 / 156015)
     assert found.utilisation == pytest.approx(0.4857, abs=1e-4)
     assert found.in_call_mac_per_cycle == pytest.approx(94.32, abs=0.01)
-    assert found.per_vector_cycle == 128
+    assert per_vector_cycle(found.macs, worked(tile, said)) == 128
     assert found.coverage == pytest.approx(74 / 1152)
-    assert rules(found) == []
+    assert rules(tile, said) == []
 
 
 def test_the_npu2_capture_in_its_own_type_and_in_another(captures: Captures) -> None:
     """113 calls. Named bf16, its vector instructions do more than bf16's peak: it multiplies in bfp16."""
     tile = captures.core(NPU2_GEMM)
-    own = rated(tile, run_specification(tiling=tiling((16, 32, 256)), arch="npu2", dtype="bfp16"))
+    bfp16 = run_specification(tiling=tiling((16, 32, 256)), arch="npu2", dtype="bfp16")
+    own = rated(tile, bfp16)
     assert own.mac_per_cycle == pytest.approx(113 * 131072 / 234251)
     assert own.utilisation == pytest.approx(63.23 / 512, abs=1e-4)
-    assert (own.coverage, rules(own)) == (None, [])
-    other = rated(tile, run_specification(tiling=tiling((16, 32, 256)), arch="npu2", dtype="bf16"))
+    assert (own.coverage, rules(tile, bfp16)) == (None, [])
+    other, (doubt,) = judged(tile, run_specification(tiling=tiling((16, 32, 256)), arch="npu2", dtype="bf16"))
     assert other.mac_per_cycle == own.mac_per_cycle
-    assert rules(other) == ["other_type"]
-    assert "such as bfp16" in other.findings[0].evidence
+    assert doubt.rule == "other_type"
+    assert "such as bfp16" in doubt.evidence
 
 
 def test_the_work_of_the_whole_product_is_never_credited_to_a_part() -> None:
     """A trace that ends after 6 of 12 calls has the rate of these, not twice as much."""
     core = Gemm()
     whole, part = (rated(traced(one)[0], SMALL) for one in (core, core._replace(cut=core.start(6) - 40)))
-    assert (whole.calls, part.calls) == (12, 6)
+    assert (whole.macs, part.macs) == (12 * MACS, 6 * MACS)
     assert (whole.coverage, part.coverage) == (1, 0.5)
     assert whole.mac_per_cycle == pytest.approx(12 * MACS / (11 * 513 + 300 + 23))
     assert part.mac_per_cycle == pytest.approx(6 * MACS / (5 * 513 + 300 + 23))
@@ -79,7 +87,6 @@ def test_a_zero_fill_is_no_call_that_multiplies() -> None:
     """The window has its cycles, the work of the product has not."""
     tile = traced(Gemm(outputs=2))[0]
     found = rated(tile, SMALL)
-    assert found.calls == 8
     assert found.macs == 8 * MACS
     assert found.in_call_mac_per_cycle == pytest.approx(MACS / 300)
     assert "200 vector cycles per call" in worked(tile, SMALL).reason
@@ -87,12 +94,11 @@ def test_a_zero_fill_is_no_call_that_multiplies() -> None:
 
 def test_rates_above_the_peak_are_refused() -> None:
     """A tile that is larger than the one that ran: no figure that rests on it is given, the finding says why."""
-    found = rated(
-        traced(Gemm())[0], run_specification(tiling=tiling((64, 64, 64)), arch="npu1", dtype="bf16", clock_mhz=1600)
-    )
+    said = run_specification(tiling=tiling((64, 64, 64)), arch="npu1", dtype="bf16", clock_mhz=1600)
+    found, findings = judged(traced(Gemm())[0], said)
     assert (found.mac_per_cycle, found.in_call_mac_per_cycle, found.utilisation) == (None, None, None)
     assert (found.macs, found.coverage, found.gmac_per_s) == (None, None, None)
-    assert rules(found)[-1] == "above_peak"
+    assert findings[-1].rule == "above_peak"
     assert "exceed the peak of 128 MAC per cycle" in found.rate_reason
 
 
@@ -112,19 +118,16 @@ def test_without_device_or_type_no_rate_is_above_what_any_could_do(
 def test_without_sizes_there_is_no_rate() -> None:
     """The window and the calls are known, their work is not."""
     found = rated(traced(Gemm())[0], run_specification(arch="npu1", dtype="bf16"))
-    assert (found.calls, found.macs, found.mac_per_cycle) == (12, None, None)
+    assert (found.macs, found.mac_per_cycle) == (None, None)
     assert "m, k, n" in str(found.rate_reason)
 
 
 def test_a_slot_that_is_never_active_keeps_the_rates() -> None:
     """A scalar kernel multiplies without vector instructions: its longest calls count, as where none was traced."""
-    found, expected = rated(traced(Gemm(vector=0))[0], SMALL), rated(traced(Gemm())[0], SMALL)
-    assert (found.calls, found.mac_per_cycle, found.utilisation) == (
-        expected.calls,
-        expected.mac_per_cycle,
-        expected.utilisation,
-    )
-    assert found.per_vector_cycle is None
+    tile = traced(Gemm(vector=0))[0]
+    found = rated(tile, SMALL)
+    assert found == rated(traced(Gemm())[0], SMALL)
+    assert per_vector_cycle(found.macs, worked(tile, SMALL)) is None
 
 
 def test_without_a_peak_there_is_no_utilisation() -> None:
@@ -150,10 +153,10 @@ def test_gmac_per_second_needs_a_clock() -> None:
 def test_more_calls_than_the_product_needs_are_said() -> None:
     """Twelve calls where one run needs four: coverage stays at 1; with three runs named they are as many as needed."""
     tile, cut = traced(Gemm())[0], tiling(TILE, (8, 128, 32))
-    found = rated(tile, run_specification(tiling=cut))
-    assert (found.coverage, rules(found)) == (1.0, ["more_calls_than_needed"])
-    named = rated(tile, run_specification(tiling=cut, runs=3))
-    assert (named.coverage, named.calls_needed, rules(named)) == (1.0, 12, [])
+    once, three = run_specification(tiling=cut), run_specification(tiling=cut, runs=3)
+    assert (rated(tile, once).coverage, rules(tile, once)) == (1.0, ["more_calls_than_needed"])
+    named = rated(tile, three)
+    assert (named.coverage, named.calls_needed, rules(tile, three)) == (1.0, 12, [])
 
 
 def test_sizes_that_do_not_divide_leave_coverage_unknown() -> None:
@@ -169,9 +172,9 @@ def test_a_kind_with_other_vector_cycles_is_not_counted_but_named() -> None:
     other = [Span(3, late, late + 1), Span(7, late + 3, late + 63), Span(4, late + 90, late + 91)]
     tile = core.tile()
     both = read(tile._replace(spans=(*tile.spans, *other)))[0]
-    found = rated(both, SMALL)
-    assert (found.calls, rules(found)) == (12, ["several_multiplying_kinds"])
-    assert "with 1 call" in found.findings[0].evidence
+    found, (doubt,) = judged(both, SMALL)
+    assert (found.macs, doubt.rule) == (12 * MACS, "several_multiplying_kinds")
+    assert "with 1 call" in doubt.evidence
 
 
 def two_kernels(last: int) -> TileTrace:
@@ -189,9 +192,10 @@ def two_kernels(last: int) -> TileTrace:
 def test_the_tiling_tells_whether_a_second_kernel_multiplies(depth: int, calls: int) -> None:
     """Three calls of one kernel, then one of another: with K/k = 4 both multiply, with 3 only the first does."""
     said = run_specification(tiling=tiling(TILE, (8, 32 * depth, 96)), arch="npu1", dtype="bf16")
-    found = rated(two_kernels(last=3), said)
-    assert found.calls == calls
-    assert rules(found) == ([] if depth == 4 else ["several_multiplying_kinds"])
+    tile = two_kernels(last=3)
+    found = rated(tile, said)
+    assert found.macs == calls * MACS
+    assert rules(tile, said) == ([] if depth == 4 else ["several_multiplying_kinds"])
 
 
 def test_rates_of_iterations() -> None:
@@ -252,10 +256,9 @@ def test_a_rate_at_an_assumed_clock_carries_its_range() -> None:
     device = aie_devices().named("npu1")
     assumed = assumed_clock(device, None)
     tile = traced(Gemm())[0]
-    calls = pair_calls(tile).calls
     said = run_specification(tiling=SMALL.tiling, arch="npu1", dtype="bf16", assumed=assumed)
     given = run_specification(tiling=SMALL.tiling, arch="npu1", dtype="bf16", clock_mhz=1000, assumed=assumed)
-    one, other = (rate(tile, calls, worked(tile, spec), spec) for spec in (said, given))
+    one, other = (rated(tile, spec) for spec in (said, given))
 
     assert one.gmac_per_s is not None
     assert one.mac_per_cycle is not None

@@ -143,7 +143,7 @@ def test_any_records_in_any_layout_read_as_plainly(listed: list, layout: dict, w
     whole = {"other": [1, {"traceEvents": 3}], "traceEvents": content, "more": {}} if around == "object" else content
     data = (b"\xef\xbb\xbf" if around == "mark" else b"") + json.dumps(whole, **layout).encode()
     expected = {key: spans for key, spans in plain_spans(content).items() if key[0] in {0, 1, 12}}
-    with mock.patch.object(aie_json_text, "_STRETCH", window):
+    with mock.patch.object(aie_json_text, "_WINDOW", window):
         assert spans_read_or_none(data) == expected
 
 
@@ -170,7 +170,7 @@ def test_a_truncated_file_is_read_as_far_as_its_records_are_whole(
         at += len(text[at:cut]) - len(text[at:cut].lstrip(" \t\r\n,"))
     data = text[:cut].encode() + b"\0" * (64 * zeros)
     expected = {key: spans for key, spans in plain_spans(whole).items() if key[0] in {0, 1, 12}}
-    with mock.patch.object(aie_json_text, "_STRETCH", 300):
+    with mock.patch.object(aie_json_text, "_WINDOW", 300):
         assert spans_read_or_none(data) == expected
         assert not expected or codes(read_json(data, PATH))[0] == "truncated"
 
@@ -191,13 +191,15 @@ def test_a_file_cut_in_a_number_is_cut_off_not_damaged(end: str) -> None:
 def test_records_are_read_many_at_once(layout: dict) -> None:
     """All but those at the end; otherwise the speed would be lost unseen."""
     data = json.dumps(list(records([MANY] * 20)), **layout).encode()
-    seen = []
-    real = aie_json_text._gather_each
-    with mock.patch.object(aie_json_text, "_gather_each", lambda *a: seen.append(a[2] - a[1]) or real(*a)):
-        found = read_json(data, PATH)
-    assert [tile.spans for tile in found.tiles] == [600] * 20
-    assert len(seen) < 4
-    assert sum(seen) < len(data) / 10
+    assert [tile.spans for tile in read_json(data, PATH).tiles] == [600] * 20
+    sizes = [len(together) for together in aie_json_text.RecordScanner(memoryview(data), PATH).records()]
+    assert sum(sizes) == 20 * (9 + 1200)
+    assert sum(size == 1 for size in sizes) < sum(sizes) / 20
+
+
+def test_a_key_that_is_no_text_is_skipped() -> None:
+    """Half of a pair of UTF-16 as an escape is JSON, and no text that can be encoded."""
+    assert codes(read_json(trace({"\ud800": 1, "ph": "X"}), PATH)) == ["other_records"]
 
 
 def test_the_order_of_events_is_that_of_the_file() -> None:

@@ -16,7 +16,7 @@ from aie_stalls import Caller
 from aie_traces import Span, Tile, records
 from chromium import Chromium, needs_chromium
 from opscope.npu.reports.answer import answer, iteration_lines, told
-from opscope.npu.reports.page import array_map, call_sequences, tiles_html, tiles_markdown
+from opscope.npu.reports.page import array_map, tiles_html, tiles_markdown
 from opscope.npu.reports.pictures import Lane, covered, timeline
 from opscope.npu.reports.terminal import tiles_summary
 from opscope.npu.workflows.aie import TilesRequest, analyze_tiles
@@ -182,18 +182,6 @@ def test_an_empty_lane_draws_nothing() -> None:
     """No stretch, no box."""
     none = np.empty(0, np.int64)
     assert "<rect" not in timeline([Lane("nothing", "#000000", none, none)], (0, 10), "empty")
-
-
-def test_the_markdown_timeline_holds_every_call_once(tmp_path: Path) -> None:
-    """Its stretches follow each other, and their kinds add up."""
-    examined = analyze_tiles(saved(tmp_path / "t.json", Gemm(outputs=13).tile())).examined
-    found = call_sequences(examined.cores[0])
-
-    assert len(found) == 20
-    assert [one.first for one in found] == [1, *(one.last + 1 for one in found[:-1])]
-    assert found[-1].last == 65
-    counts = [int(number) for one in found for number in re.findall(r"(\d+) x", one.kinds)]
-    assert sum(counts) == 65
 
 
 def test_the_markdown_map_shows_the_array_as_it_lies(tmp_path: Path) -> None:

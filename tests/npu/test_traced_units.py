@@ -63,7 +63,7 @@ def test_event_pc_gives_calls_and_addresses_and_no_times(source: str, tmp_path: 
     analysis = analyze_tiles(path, TilesRequest(slots=(slots,) if source == "words" else ())).analysis
     (core,) = (row for row in analysis.tiles if row.unit == "core")
     assert (core.mode, core.calls.paired, core.calls.dropped) == (TraceMode.EVENT_PC, CALLS, 0)
-    assert (core.window_cycles, core.cycles.window, core.iterations, core.mac_per_cycle) == (0, 0, [], None)
+    assert (core.window_cycles, core.cycles.window, core.iterations, core.mac_per_cycle) == (0, 0, (), None)
     found = {slot.event: (slot.spans, [(one.address, one.times) for one in slot.addresses]) for slot in core.slots}
     assert found == {
         "INSTR_EVENT_0": (CALLS, [(832, CALLS)]),

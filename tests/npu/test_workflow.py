@@ -167,12 +167,10 @@ def test_raw_words_take_their_events_from_a_list(tmp_path: Path, lists: tuple[st
     [
         ",".join(Gemm().tile().names),
         f"# slots\ncore: {', '.join(Gemm().tile().names)}\nmem: NONE\n",
-        json.dumps({"core": list(Gemm().tile().names)}),
-        json.dumps(list(Gemm().tile().names)),
     ],
 )
 def test_or_from_a_file(tmp_path: Path, text: str) -> None:
-    """As lines, or as JSON."""
+    """As one line, or one for each kind of unit."""
     words, slots = tmp_path / "words.txt", tmp_path / "slots"
     words.write_bytes(words_text([Gemm().tile()]))
     slots.write_text(text)
@@ -317,7 +315,7 @@ def test_one_trace_a_side_decides_nothing(tmp_path: Path) -> None:
     assert isinstance(found, TilesComparison)
     assert found.overall.verdict is Verdict.UNDECIDABLE
     assert found.overall.ci95 is None
-    assert {row.verdict for row in [*found.kinds, *found.stalls]} == {Verdict.UNDECIDABLE}
+    assert {row.verdict for row in [*found.kinds, *found.stall_cycles]} == {Verdict.UNDECIDABLE}
     assert found.overall.ratio == pytest.approx(Gemm(call=300).period / Gemm(call=900).period, rel=0.2)
 
 

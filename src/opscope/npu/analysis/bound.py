@@ -46,8 +46,6 @@ class Period(msgspec.Struct, frozen=True):
     Attributes:
         n: number of periods.
         median: of them.
-        p10: what one in ten stays below.
-        p90: what nine in ten stay below.
         min: shortest.
         max: longest.
         ci95_median: 95 % interval of the median, free of any distribution; null with fewer than six periods.
@@ -55,8 +53,6 @@ class Period(msgspec.Struct, frozen=True):
 
     n: int
     median: float
-    p10: float
-    p90: float
     min: int
     max: int
     ci95_median: tuple[float, float] | None = None
@@ -169,9 +165,8 @@ def _describe_periods(start: Ints) -> Period | None:
     periods = np.diff(start)
     if not len(periods):
         return None
-    p10, median, p90 = np.percentile(periods, [10, 50, 90]).tolist()
     interval = median_bounds(np.sort(periods).astype(np.float64))
-    return Period(len(periods), median, p10, p90, int(periods.min()), int(periods.max()), interval)
+    return Period(len(periods), float(np.median(periods)), int(periods.min()), int(periods.max()), interval)
 
 
 def _find_verdict(

@@ -144,7 +144,6 @@ class _Marks(NamedTuple):
 
     time: Ints  # in cycles
     is_end: Mask  # whether it is an end
-    swapped: int  # ends that the stream has behind a start in the same cycle, and that were put before it
 
 
 class _Faults(NamedTuple):
@@ -174,7 +173,7 @@ def pair_calls(tile: TileTrace) -> Pairing:
         counts=CallCounts(len(calls), len(marks.time) - 2 * len(calls), len(np.unique(faults.call[faults.call >= 0]))),
         findings=(
             *_report_faults(tile, marks, faults, first, lengths),
-            *_report_odd_marks(tile, (start, end), marks, calls),
+            *_report_odd_calls(tile, marks, calls),
         ),
         broken=tuple(_rare_faults(marks, faults, inner, len(calls))),
         unpaired=cycles(inner),
@@ -206,7 +205,7 @@ def _ordered_marks(starts: SlotTrace, ends: SlotTrace) -> _Marks:
     is_end = order >= len(starts.spans.start)
     swapped = _starts_inside(time, is_end)
     is_end[swapped], is_end[swapped + 1] = True, False
-    return _Marks(time, is_end, len(swapped))
+    return _Marks(time, is_end)
 
 
 def _starts_inside(time: Ints, is_end: Mask) -> Ints:
@@ -355,10 +354,9 @@ def _report_faults(
 
 def _without_calls(tile: TileTrace, only: SlotTrace | None) -> Pairing:
     none = np.empty(0, np.int64)
-    lacking = [event for event in (START, END) if tile.slot(event) is None]
-    missing, each_text = " and ".join(lacking), " each_text" if len(lacking) > 1 else ""
-    title = f"calls cannot be found: {missing} was not traced"
-    step = f"trace {missing} too{each_text}, and call event0() and event1() around the kernel"
+    missing = " and ".join(event for event in (START, END) if tile.slot(event) is None)
+    title = f"calls cannot be found: no slot for {missing}"
+    step = f"trace {missing} too, and call event0() and event1() around the kernel"
     if unnamed(tile):
         title, step = "calls cannot be found: the events of its slots are not named", _NAME
     traced = ", ".join(slot.name[:40] for slot in tile.slots) or "nothing"
@@ -369,48 +367,15 @@ def _without_calls(tile: TileTrace, only: SlotTrace | None) -> Pairing:
     return Pairing(CallSpans(none, none), counts, (message,))
 
 
-def _report_odd_marks(
-    tile: TileTrace, slots: tuple[SlotTrace, SlotTrace], marks: _Marks, calls: CallSpans
-) -> Iterator[Message]:
+def _report_odd_calls(tile: TileTrace, marks: _Marks, calls: CallSpans) -> Iterator[Message]:
     if not len(calls):
         yield tile_finding(
             "calls_none",
             Severity.HIGH,
             title="no call start has an end" if len(marks.time) else f"no call: {START} and {END} never occurred",
-            evidence=f"{len(slots[0].spans.start):,} starts and {counted_text(len(slots[1].spans.start), 'end', ',')}",
+            evidence=f"{int((~marks.is_end).sum()):,} starts and {counted_text(int(marks.is_end.sum()), 'end', ',')}",
             where=place(tile),
             step=_CALL_BOTH,
-        )
-    for slot in slots:
-        held = np.flatnonzero((slot.spans.end - slot.spans.start > 1) & ~slot.spans.open)
-        if len(held):
-            yield tile_finding(
-                "call_event_held",
-                Severity.INFO,
-                title=f"{slot.name} lasts longer than a cycle: it was raised in consecutive cycles",
-                evidence=f"{len(held):,} times; the first cycle counts",
-                where=place(tile, f"cycle {slot.spans.start[held[0]]}"),
-                step="raise it once per call",
-            )
-        other_slots = [s for s in tile.slots if s.name == slot.name and s is not slot and len(s.spans.start)]
-        if other_slots:
-            numbers = ", ".join(str(second.number) for second in other_slots)
-            yield tile_finding(
-                "call_event_repeated",
-                Severity.INFO,
-                title=f"{slot.name} has more than one slot",
-                evidence=f"slot {slot.number} has most of them and is used; slots {numbers} are not",
-                where=place(tile),
-                step="free the other slots",
-            )
-    if marks.swapped:
-        yield tile_finding(
-            "call_end_meets_start",
-            Severity.INFO,
-            title="calls end in the cycle where the next one starts",
-            evidence=f"{marks.swapped:,} times; the end was taken first",
-            where=place(tile),
-            step="nothing to do",
         )
     empty = np.flatnonzero(calls.durations == 0)
     if len(empty):

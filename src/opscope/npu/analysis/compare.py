@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from functools import partial
+from itertools import islice
 from statistics import median
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -33,43 +34,14 @@ if TYPE_CHECKING:
     _Sides = tuple[Sequence[TilesAnalysis], Sequence[TilesAnalysis]]
 
 
-def _cycles_per_iteration(row: TileRow, category: str, *, gaps: bool) -> float | None:
-    """Cycles of a stall in a measured, complete iteration of a core, and to the next where these are wanted.
-
-    None where it was not traced, and without such an iteration.
-    """
-    measured = _measured_iterations(row)
-    if EVENTS[category] in row.not_traced or not measured:
-        return None
-    waits = [float(getattr(one.gap, category)) for one in measured if gaps and one.gap is not None]
-    within = float(sum(getattr(one.split, category) for one in measured)) / len(measured)
-    return within + (sum(waits) / len(waits) if waits else 0.0)
-
-
-def _measured_iterations(row: TileRow) -> list[Iteration]:
-    return [one for one in row.iterations if one.phase == "measured"]
-
-
-def _cycles_per_call(row: TileRow, category: str) -> float | None:
-    """Cycles of a stall for each multiplying call of a core: within it, and from its end to the next.
-
-    None where it was not traced, or with fewer than two such calls.
-    """
-    calls = sum(kind.n for kind in row.kinds if kind.multiplies)
-    if EVENTS[category] in row.not_traced or calls < 2:  # noqa: PLR2004 - one call has no gap to the next
-        return None
-    inside, between = (int(getattr(split, category)) for split in (row.cycles.in_call, row.cycles.between_calls))
-    return inside / calls + between / (calls - 1)
-
-
 FEWEST = 4
 """Traces a side from which a difference can be shown at all: with fewer, no exchange of labels is rare enough."""
 ITERATION = "cycles of an iteration"
 PERIOD = "period of calls"
-_CYCLES, _SHARE, _RATE = "cycles", "share", "MAC/cycle"
+_CYCLES, _RATE = "cycles", "MAC/cycle"
 PER_ITERATION, PER_CALL = "cycles/iteration", "cycles/call"
 """Units of stalls: what a core waits in an iteration, or for each multiplying call where iterations do not compare."""
-_DIFFERENCES = (_SHARE, PER_ITERATION, PER_CALL)
+_DIFFERENCES = (PER_ITERATION, PER_CALL)
 """Units that are compared by their difference: such figures can be 0 and have no ratio then."""
 
 
@@ -101,18 +73,16 @@ class FigureChange(msgspec.Struct, frozen=True):
 
     Attributes:
         name: of the figure.
-        unit: ``cycles``, ``share``, ``MAC/cycle``, ``cycles/iteration`` or ``cycles/call``.
+        unit: ``cycles``, ``MAC/cycle``, ``cycles/iteration`` or ``cycles/call``.
         baseline: mean over the traces of the side; geometric for cycles and rates.
         candidate: likewise.
         ratio: baseline / candidate of cycles, candidate / baseline of rates: above 1 the candidate is better; null for
-            shares and stalls, which can be 0.
+            stalls, which can be 0.
         change: candidate less baseline.
-        ci95: 95 % interval of the ratio, of shares and stalls that of the change; null with fewer than two traces a
-            side.
-        verdict: whether the candidate is better; corrected for the number of figures but for the first. Shares have
-            the verdict of the cycles behind them, since a share also changes with the total.
-        minimum_detectable: smallest relative change, of shares and stalls the smallest change, that such data would
-            show in 80 of 100 experiments; null likewise.
+        ci95: 95 % interval of the ratio, of stalls that of the change; null with fewer than two traces a side.
+        verdict: whether the candidate is better; corrected for the number of figures but for the first.
+        minimum_detectable: smallest relative change, of stalls the smallest change, that such data would show in 80 of
+            100 experiments; null likewise.
     """
 
     name: str
@@ -135,12 +105,11 @@ class TilesComparison(msgspec.Struct, frozen=True, tag_field="schema", tag="opsc
         overall: what the verdict rests on: an iteration of all cores, or the period of the calls where a side has none.
         kinds: median duration of each kind of calls.
         period: from one multiplying call to the next; null where a side has none.
-        stalls: parts of the windows that cores waited, by what for.
         rates: multiply-accumulates a cycle and core; empty where the sizes are not known.
         notes: what limits the meaning of the figures.
         stall_cycles: cycles that a core waited from the start of an iteration to the next, or for each multiplying call
-            where the sides have no iterations in common; the stalls are judged by these. Empty where a side does not
-            tell. Only within iterations where a trace has a single one.
+            where the sides have no iterations in common. Empty where a side does not tell. Only within iterations where
+            a trace has a single one.
     """
 
     baseline: TilesSide
@@ -148,7 +117,6 @@ class TilesComparison(msgspec.Struct, frozen=True, tag_field="schema", tag="opsc
     overall: FigureChange
     kinds: list[FigureChange]
     period: FigureChange | None
-    stalls: list[FigureChange]
     rates: list[FigureChange]
     notes: list[str]
     stall_cycles: list[FigureChange] = []
@@ -171,23 +139,24 @@ def compared_tiles(baseline: TilesTraces, candidate: TilesTraces) -> TilesCompar
     main = iteration or period
     if main is None:
         return None
-    kinds, waits = _kind_figures(sides), _stall_figures(sides, PER_CALL if iteration is None else PER_ITERATION)
     rate = _compared_figure("MAC/cycle per core", _RATE, sides, lambda one: one.mac_per_cycle)
-    changes = iter(_corrected_changes([*kinds, *([period] if period else []), *waits, *([rate] if rate else [])]))
-    of_kinds = [next(changes) for _ in kinds]
-    of_period = next(changes) if period else None
-    stall_cycles = [next(changes) for _ in waits]
-    stalls = _share_changes(sides, stall_cycles)
+    figures = {
+        "kinds": _kind_figures(sides),
+        "period": [period] if period else [],
+        "stall_cycles": _stall_figures(sides, PER_CALL if iteration is None else PER_ITERATION),
+        "rates": [rate] if rate else [],
+    }
+    changes = iter(_corrected_changes([figure for group in figures.values() for figure in group]))
+    judged = {name: list(islice(changes, len(group))) for name, group in figures.items()}
     return TilesComparison(
         baseline=baseline.side,
         candidate=candidate.side,
         overall=_figure_change(main, _figure_effect(main)),
-        kinds=of_kinds,
-        period=of_period,
-        stalls=stalls,
-        rates=list(changes),
+        kinds=judged["kinds"],
+        period=next(iter(judged["period"]), None),
+        rates=judged["rates"],
         notes=_list_notes(baseline, candidate, main),
-        stall_cycles=stall_cycles,
+        stall_cycles=judged["stall_cycles"],
     )
 
 
@@ -246,26 +215,33 @@ def _stall_figures(sides: _Sides, unit: str) -> list[ComparedFigure]:
     return [figure for own in STALLS if (figure := asked(own)) is not None]
 
 
-def _share_changes(sides: _Sides, judged: Sequence[FigureChange]) -> list[FigureChange]:
-    """Parts of the windows of all cores, with the verdicts of the cycles; what some core did not trace is left out."""
-    verdicts = {change.name: change.verdict for change in judged}
-    figures = [
-        _compared_figure(category_name(own), _SHARE, sides, partial(_stall_share, category=own)) for own in STALLS
-    ]
-    return [
-        msgspec.structs.replace(
-            _figure_change(one, _figure_effect(one)), verdict=verdicts.get(one.name, Verdict.UNDECIDABLE)
-        )
-        for one in figures
-        if one is not None
-    ]
+def _cycles_per_iteration(row: TileRow, category: str, *, gaps: bool) -> float | None:
+    """Cycles of a stall in a measured, complete iteration of a core, and to the next where these are wanted.
 
-
-def _stall_share(analysis: TilesAnalysis, category: str) -> float | None:
-    rows = analysis.working
-    if not rows or any(EVENTS[category] in row.not_traced for row in rows):
+    None where it was not traced, and without such an iteration.
+    """
+    measured = _measured_iterations(row)
+    if EVENTS[category] in row.not_traced or not measured:
         return None
-    return sum(row.cycles.of(category) for row in rows) / sum(row.window_cycles for row in rows)
+    waits = [float(getattr(one.gap, category)) for one in measured if gaps and one.gap is not None]
+    within = float(sum(getattr(one.split, category) for one in measured)) / len(measured)
+    return within + (sum(waits) / len(waits) if waits else 0.0)
+
+
+def _measured_iterations(row: TileRow) -> list[Iteration]:
+    return [one for one in row.iterations if one.phase == "measured"]
+
+
+def _cycles_per_call(row: TileRow, category: str) -> float | None:
+    """Cycles of a stall for each multiplying call of a core: within it, and from its end to the next.
+
+    None where it was not traced, or with fewer than two such calls.
+    """
+    calls = sum(kind.n for kind in row.kinds if kind.multiplies)
+    if EVENTS[category] in row.not_traced or calls < 2:  # noqa: PLR2004 - one call has no gap to the next
+        return None
+    inside, between = (int(getattr(split, category)) for split in (row.cycles.in_call, row.cycles.between_calls))
+    return inside / calls + between / (calls - 1)
 
 
 def _corrected_changes(figures: Sequence[ComparedFigure]) -> list[FigureChange]:
@@ -279,7 +255,7 @@ def _corrected_changes(figures: Sequence[ComparedFigure]) -> list[FigureChange]:
 
 
 def _figure_effect(figure: ComparedFigure) -> Effect | None:
-    """Positive when the candidate is better; of logarithms but for shares. None when a side lacks the figure."""
+    """Positive when the candidate is better; of logarithms but for stalls. None when a side lacks the figure."""
     if not figure.baseline or not figure.candidate:
         return None
     sides = [np.array(values, np.float64)[:, None] for values in (figure.baseline, figure.candidate)]
@@ -395,7 +371,7 @@ def gate_tiles(
         verdict=shown.verdict,
         minimum_detectable=shown.minimum_detectable,
     )
-    figures = [*comparison.kinds, *(comparison.stall_cycles or comparison.stalls), *comparison.rates]
+    figures = [*comparison.kinds, *comparison.stall_cycles, *comparison.rates]
     slower = [figure for figure in figures if figure.verdict is Verdict.SLOWER]
     return decided(
         [criterion],

@@ -97,26 +97,14 @@ def activity(tile: TileTrace) -> Activity:
     """The cycles of each category, made apart."""
     found = {category: event_cover(tile, event) for category, event in EVENTS.items()}
     covers = {category: own for category, own in found.items() if own is not None}
-    if not _do_overlap(list(covers.values())):
-        return Activity(covers, {})
-    return _make_apart(covers)
-
-
-def _do_overlap(covers: Sequence[Cover]) -> bool:
-    for number, one in enumerate(covers):
-        for other in covers[:number]:
-            few, many = sorted((one, other), key=lambda own: len(own.start))
-            before = np.searchsorted(many.start, few.end)
-            if len(few.start) and ((before > 0) & (many.end[before - 1] > few.start)).any():
-                return True
-    return False
+    return _make_apart(covers) if covers else Activity({}, {})
 
 
 def _make_apart(covers: Mapping[str, Cover]) -> Activity:
     """Sweep over all begins and ends: between two of them the same categories are active."""
     bits = {category: 1 << number for number, category in enumerate(EVENTS)}
     times = np.unique(np.concatenate([part for own in covers.values() for part in (own.start, own.end)]))
-    mask = np.zeros(len(times) - 1, np.int64)
+    mask = np.zeros(max(len(times) - 1, 0), np.int64)
     for category, own in covers.items():
         begun = np.searchsorted(own.start, times[:-1], side="right")
         ended = np.searchsorted(own.end, times[:-1], side="right")

@@ -1,8 +1,8 @@
 """Damage to a tile's trace: packets that were lost, repeated or swapped, and times that cannot be.
 
 Packets of a trace have no sequence number, and their payload no checksum. What shows damage is framing, where the trace
-is in raw words; starts and ends of calls that do not pair; iterations that lack calls; vector cycles, which are a
-constant of the kernel; and stretches without an event. From a loss on all times are too early by an unknown amount.
+is in raw words; starts and ends of calls that do not pair; iterations that lack calls; and vector cycles, which are
+a constant of the kernel. From a loss on all times are too early by an unknown amount.
 """
 
 from __future__ import annotations
@@ -14,25 +14,19 @@ import msgspec
 import numpy as np
 
 from opscope.analysis.findings.message import Message, Severity
-from opscope.core.units import counted_text, share_text
-from opscope.npu.analysis.cycles import EVENTS, cover, event_cover
+from opscope.core.units import counted_text
 from opscope.npu.analysis.findings import place, tile_finding
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from opscope.core.table.tiles import TileTrace
-    from opscope.npu.analysis.calls import CallSpans, Pairing
+    from opscope.npu.analysis.calls import Pairing
     from opscope.npu.analysis.iterations import CallGap, Iterations
     from opscope.npu.analysis.kinds import Kinds
 
 _NEAR = 2
 """Median periods within which several signs are of one loss."""
-JUMP = 10
-"""How many times the next longest stretch without an event the longest lasts, when time jumps there."""
-_SYNC = 1 << 18
-_RARE = 2
-_USUAL = 10
 _AGAIN = "capture again, with fewer events or fewer tiles per stream, so no packet is dropped"
 _DECODE = "capture again; if you assembled the buffer from parts, check that none is duplicated"
 _COMPARE = "times after it are unreliable: do not compare this tile with others"
@@ -69,7 +63,7 @@ def damage_signs(tile: TileTrace, pairing: Pairing, kinds: Kinds) -> list[LostPa
 def find_damage(
     tile: TileTrace, pairing: Pairing, kinds: Kinds, iterations: Iterations
 ) -> tuple[tuple[LostPackets, ...], tuple[Message, ...]]:
-    """Return the places where packets were lost, ascending, and findings on them and on times that cannot be."""
+    """Return the places where packets were lost, ascending, and findings on them."""
     calls = pairing.calls
     period = int(np.median(np.diff(calls.start))) if len(calls) > 1 else 0
     gaps = iterations.gaps if iterations.is_rare else ()
@@ -80,9 +74,6 @@ def find_damage(
     return lost, (
         *_report_lost_packets(tile, lost, iterations.missing_calls if gaps else 0),
         *_report_late_start(tile, late, lost),
-        *_report_time_jump(tile, calls),
-        *_report_unique_vector_cycles(tile, calls, kinds),
-        *_report_single_wait(tile, calls),
     )
 
 
@@ -168,73 +159,3 @@ def where_text(packets: LostPackets) -> str:
     if packets.cycle == packets.last_cycle:
         return f"at cycle {packets.cycle:,}" if packets.cycle else "at the start of the trace"
     return f"between cycles {packets.cycle:,} and {packets.last_cycle:,}"
-
-
-def _report_time_jump(tile: TileTrace, calls: CallSpans) -> Iterator[Message]:
-    if len(calls) < _RARE:
-        return
-    first, last = int(calls.start[0]), int(calls.end[-1])
-    used = [slot.spans for slot in tile.slots if len(slot.spans.start)]
-    active = cover(*(np.concatenate([getattr(spans, edge) for spans in used]) for edge in ("start", "end")))
-    begin, end = active.end[:-1], active.start[1:]
-    within = (begin >= first) & (end <= last)
-    idle = np.sort((end - begin)[within])
-    if len(idle) < _USUAL or idle[-1] <= max(JUMP * idle[-2], float(np.median(calls.durations))):
-        return
-    at = int(begin[within][np.argmax((end - begin)[within])])
-    size = int(idle[-1])
-    syncs = size // _SYNC
-    added = f"; {counted_text(syncs, 'damaged byte')} would add {syncs * _SYNC:,}" if syncs else ""
-    yield tile_finding(
-        "time_jumps",
-        Severity.MEDIUM,
-        title=f"time jumps by {size:,} cycles, {share_text(size / (last - first))} of the window",
-        evidence=f"no event in these cycles; the next longest gap is {int(idle[-2]):,}{added}",
-        where=place(tile, f"cycle {at}"),
-        step=(
-            "compare with another capture: if the core was not idle here, a bit flipped and "
-            "shares and rates are too low"
-        ),
-    )
-
-
-def _report_single_wait(tile: TileTrace, calls: CallSpans) -> Iterator[Message]:
-    stalls = event_cover(tile, EVENTS["lock_stall"])
-    if stalls is None or len(calls) <= _USUAL:
-        return
-    cycles = stalls.within(calls.start, calls.end)
-    own = np.flatnonzero(cycles)
-    if not 0 < len(own) <= _RARE:
-        return
-    yield tile_finding(
-        "call_unlike_others",
-        Severity.MEDIUM,
-        title="only one call waits for a lock",
-        evidence=(
-            f"{cycles[own[0]]:,} of its {calls.durations[own[0]]:,} cycles; "
-            f"{len(calls) - len(own):,} other calls do not wait"
-        ),
-        where=place(tile, f"call {own[0] + 1}", f"cycle {calls.start[own[0]]}"),
-        step="if the kernel takes no lock there, a lost packet had the end of this call and the start of another",
-    )
-
-
-def _report_unique_vector_cycles(tile: TileTrace, calls: CallSpans, kinds: Kinds) -> Iterator[Message]:
-    main = next((kind for kind in kinds.kinds if kind.vector_cycles and kind.n >= _USUAL), None)
-    if main is None:
-        return
-    for number, kind in enumerate(kinds.kinds):
-        own = np.flatnonzero(kinds.labels == number)
-        if kind.n > _RARE or not kind.vector_cycles or {0, len(calls) - 1} & set(own.tolist()):
-            continue
-        yield tile_finding(
-            "call_unlike_others",
-            Severity.MEDIUM,
-            title="a call has unique vector cycles",
-            evidence=(
-                f"{kind.vector_cycles:,} vector cycles in {calls.durations[own[0]]:,} cycles; {main.n:,} others have "
-                f"{main.vector_cycles:,}, a constant of the kernel"
-            ),
-            where=place(tile, f"call {own[0] + 1}", f"cycle {calls.start[own[0]]}"),
-            step="if the kernel is the same there, a packet was lost, repeated or swapped, or a bit flipped",
-        )

@@ -38,7 +38,8 @@ if TYPE_CHECKING:
     from opscope.core.table.nesting import Ints
     from opscope.core.table.tiles import SlotTrace, TileTrace
     from opscope.npu.analysis.calls import CallSpans, Pairing
-    from opscope.npu.analysis.kinds import Kinds
+    from opscope.npu.analysis.cycles import Activity
+    from opscope.npu.analysis.kinds import Kinds, MacCalls
 
     Mask = NDArray[np.bool_]
 
@@ -181,28 +182,28 @@ def _with_odd_calls(kinds: Kinds, each: int) -> Kinds:
     return solid if work % each and every % each == 0 and every - work <= _ODD_SHARE * work else kinds
 
 
-class CoreIterations(NamedTuple):
-    """The iterations of a core before they are judged, and what they are judged by."""
+class CoreCalls(NamedTuple):
+    """What the calls of a core are, before its iterations are judged beside those of other cores."""
 
-    iterations: Iterations
+    tile: TileTrace
     pairing: Pairing
+    known: Activity
     kinds: Kinds
-    damaged: Sequence[int]  # cycles at which something is missing, which no mark of a call need show
-    timeless: Sequence[int]  # cycles at which time was lost
+    work: MacCalls
+    damaged: list[int]  # cycles at which something is missing, which no mark of a call need show
+    iterations: Iterations
 
 
-def judge_iterations(cores: Sequence[CoreIterations]) -> list[Iterations]:
+def judge_iterations(cores: Sequence[CoreCalls]) -> list[Iterations]:
     """Tell the iterations of each core that are not whole, and measure those of them whose ends are sure."""
-    judged = [
-        core._replace(
-            iterations=_mark_incomplete(core.iterations, lacking | (_count_inside(core.iterations, core.damaged) > 0))
-        )
-        for core, lacking in zip(cores, _select_lossy(cores), strict=True)
-    ]
+    judged = []
+    for core, lacking in zip(cores, _select_lossy(cores), strict=True):
+        is_damaged = lacking | (_count_inside(core.iterations, core.damaged) > 0)
+        judged.append(core._replace(iterations=_mark_incomplete(core.iterations, is_damaged)))
     return [_measure_partial(core, before.iterations, judged) for core, before in zip(judged, cores, strict=True)]
 
 
-def _select_lossy(cores: Sequence[CoreIterations]) -> list[Mask]:
+def _select_lossy(cores: Sequence[CoreCalls]) -> list[Mask]:
     """Select the iterations of each core that lost marks of calls.
 
     The fewest unpaired marks in an iteration are the kernel's own; one with more lost events. Once any did, no
@@ -237,7 +238,7 @@ def _counts_calls(iterations: Iterations, kinds: Kinds) -> bool:
     return bool(iterations.iterations) and iterations.by != "tiling" and bool(kinds.work.all())
 
 
-def _measure_partial(core: CoreIterations, before: Iterations, cores: Sequence[CoreIterations]) -> Iterations:
+def _measure_partial(core: CoreCalls, before: Iterations, cores: Sequence[CoreCalls]) -> Iterations:
     """Measure the partial iterations of a core whose ends are there.
 
     One that lacks no working call must have been whole before marks were looked at.
@@ -247,7 +248,7 @@ def _measure_partial(core: CoreIterations, before: Iterations, cores: Sequence[C
     if not usual_calls or all(row.complete for row in rows):
         return core.iterations
     tolerance = _AGREES * min(usual_calls)
-    unsure = _count_inside(core.iterations, (*core.timeless, *core.pairing.doubtful)) > 0
+    unsure = _count_inside(core.iterations, (*(lost.cycle for lost in core.tile.lost), *core.pairing.doubtful)) > 0
     is_odd = np.append(0, np.cumsum(_odd_calls(core.kinds, calls.durations)))
     for at, row in enumerate(rows):
         lost = core.iterations.whole - core.iterations.work[at]
@@ -277,7 +278,7 @@ def _odd_calls(kinds: Kinds, durations: Ints) -> Mask:
     return odd
 
 
-def _possible_ends(at: int, core: CoreIterations) -> Iterator[tuple[int, int]]:
+def _possible_ends(at: int, core: CoreCalls) -> Iterator[tuple[int, int]]:
     """Return what an iteration may start and end at: its calls' marks, or marks outside whose other one is missing."""
     rows = core.iterations.iterations
     row = rows[at]
@@ -288,7 +289,7 @@ def _possible_ends(at: int, core: CoreIterations) -> Iterator[tuple[int, int]]:
     return product(starts, ends)
 
 
-def _usual_span(at: int, core: CoreIterations, cores: Sequence[CoreIterations], tolerance: float) -> float | None:
+def _usual_span(at: int, core: CoreCalls, cores: Sequence[CoreCalls], tolerance: float) -> float | None:
     """Return the cycles of an iteration: of this core's whole ones, of other cores', or on which damaged ones agree.
 
     None where there is no such clock.

@@ -249,7 +249,7 @@ def find_kinds(tile: TileTrace, calls: CallSpans, known: Activity | None = None)
     return Kinds(
         kinds,
         labels,
-        tuple(_report_kinds(tile, calls, groups, counts)),
+        () if counts is not None else (_report_unknown_vector(tile, groups),),
         tuple(_find_lacking_calls(calls, groups, counts)),
     )
 
@@ -316,32 +316,15 @@ def _evidence_texts(name: str, group: CallGroup, durations: Ints, lengths: Ints)
         yield f"durations cluster around {low:,} and {high:,}, which alone does not make two kinds"
 
 
-def _report_kinds(
-    tile: TileTrace, calls: CallSpans, groups: Sequence[CallGroup], vector: Ints | None
-) -> Iterator[Message]:
-    if vector is None:
-        yield tile_finding(
-            "kinds_without_vector",
-            Severity.INFO,
-            title=f"{VECTOR} was not traced: kinds of calls are distinguished by duration only",
-            evidence=counted_text(len(groups), "kind", ","),
-            where=place(tile),
-            step=f"trace {VECTOR} too: its cycles per call are a constant of each kernel",
-        )
-        return
-    for group in groups:
-        if len(group.partial):
-            call, every = int(group.partial[0]), len(group.calls)
-            yield tile_finding(
-                "vector_cycles_lacking",
-                Severity.INFO,
-                title="calls lack vector cycles of their kind",
-                evidence=(
-                    f"{len(group.partial):,} of {every:,} calls; this one has {vector[call]:,} of {group.vector:,}"
-                ),
-                where=place(tile, f"call {call + 1}", f"cycle {calls.start[call]}"),
-                step="look for lost packets there, or a trace that began or ended during the call",
-            )
+def _report_unknown_vector(tile: TileTrace, groups: Sequence[CallGroup]) -> Message:
+    return tile_finding(
+        "kinds_without_vector",
+        Severity.INFO,
+        title=f"{VECTOR} was not traced: kinds of calls are distinguished by duration only",
+        evidence=counted_text(len(groups), "kind", ","),
+        where=place(tile),
+        step=f"trace {VECTOR} too: its cycles per call are a constant of each kernel",
+    )
 
 
 def unsorted(calls: CallSpans, reason: str) -> Kinds:

@@ -19,18 +19,17 @@ from opscope.core.units import rate_text, share_text
 from opscope.npu.analysis.array import APART, APART_MUCH
 from opscope.npu.analysis.bound import gain_without
 from opscope.npu.analysis.cycles import split_by
-from opscope.npu.analysis.damage import JUMP
 from opscope.npu.analysis.findings import place, tile_finding
+from opscope.npu.analysis.rates import per_vector_cycle
 from opscope.npu.analysis.waits import ONLY_WAITS, WAITING, bank_step, stall_step
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from opscope.core.table.tiles import TileTrace
-    from opscope.npu.analysis.array import ArrayView
     from opscope.npu.analysis.bound import CallStall, Gain
     from opscope.npu.analysis.ports import Port
-    from opscope.npu.analysis.traced_core import TracedCore
+    from opscope.npu.analysis.tiles_result import ArrayView, TracedCore
 
 
 LARGE_GAIN = 1.2
@@ -66,10 +65,10 @@ def recommendations(core: TracedCore, around: Sequence[TileTrace] = ()) -> tuple
 
 
 def _report_scalar_kernel(core: TracedCore) -> Iterator[Message]:
-    split = core.cycles.in_call
+    split = core.row.cycles.in_call
     if not split.total or "INSTR_VECTOR" in core.known.missing:
         return
-    if split.vector or core.cycles.between_calls.vector:
+    if split.vector or core.row.cycles.between_calls.vector:
         return
     yield tile_finding(
         "no_vector_instructions",
@@ -82,7 +81,7 @@ def _report_scalar_kernel(core: TracedCore) -> Iterator[Message]:
 
 
 def _report_slow_stream(core: TracedCore) -> Iterator[Message]:
-    bound, paced = core.bound, _limiting_port(core)
+    bound, paced = core.row.bound, _limiting_port(core)
     if bound is None or paced is None or paced.cycles_per_call is None or bound.gain is None:
         return
     gain = bound.gain.at_most
@@ -105,11 +104,11 @@ def _report_slow_stream(core: TracedCore) -> Iterator[Message]:
 
 
 def _saved_cycles(core: TracedCore, gain: Gain | None) -> float | None:
-    return None if gain is None else core.cycles.window * (1 - 1 / gain.at_most)
+    return None if gain is None else core.row.window_cycles * (1 - 1 / gain.at_most)
 
 
 def _limiting_port(core: TracedCore) -> Port | None:
-    return next((port for port in core.ports if core.bound and port.name == core.bound.port), None)
+    return next((port for port in core.ports if core.row.bound and port.name == core.row.bound.port), None)
 
 
 def gain_text(gain: Gain) -> str:
@@ -141,7 +140,7 @@ _IN_CALLS = {
 
 
 def _report_stalls_in_calls(core: TracedCore, around: Sequence[TileTrace]) -> Iterator[Message]:
-    for stall in core.stalls:
+    for stall in core.row.call_stalls:
         if stall.share < (MEMORY_STALLS if stall.stall == "memory_stall" else CALL_STALLS):
             continue
         rule, what, remedy = _IN_CALLS[stall.stall]
@@ -151,7 +150,7 @@ def _report_stalls_in_calls(core: TracedCore, around: Sequence[TileTrace]) -> It
             _stall_severity(stall),
             title=f"calls wait for {what} in {share_text(stall.share)} of their cycles",
             evidence=(
-                f"{stall.cycles:,} of {core.cycles.in_call.total:,} cycles in calls; "
+                f"{stall.cycles:,} of {core.row.cycles.in_call.total:,} cycles in calls; "
                 f"{_gain_or_reason(core, stall.gain)}"
             ),
             where=place(core.tile),
@@ -168,7 +167,7 @@ def _stall_severity(stall: CallStall) -> Severity:
 
 
 def _report_scalar_cycles(core: TracedCore) -> Iterator[Message]:
-    split = core.cycles.in_call
+    split = core.row.cycles.in_call
     if not split.total or not split.vector or {"INSTR_VECTOR", "MEMORY_STALL"} & set(core.known.missing):
         return
     share = split.other / split.total
@@ -176,7 +175,7 @@ def _report_scalar_cycles(core: TracedCore) -> Iterator[Message]:
         return
     unseen = f" (not traced: {', '.join(core.known.missing)})" if core.known.missing else ""
     cycles = split_by(core.known, core.pairing.calls.start, core.pairing.calls.end)["other"]
-    gain = gain_without(core.pairing.calls, core.work, cycles, core.bound, core.ports)
+    gain = gain_without(core.pairing.calls, core.work, cycles, core.row.bound, core.ports)
     message = tile_finding(
         "scalar_cycles",
         _kernel_severity(core),
@@ -189,7 +188,7 @@ def _report_scalar_cycles(core: TracedCore) -> Iterator[Message]:
 
 
 def _report_weak_vector_cycles(core: TracedCore) -> Iterator[Message]:
-    each, peak = core.rate.per_vector_cycle, core.rate.peak_mac_per_cycle
+    each, peak = per_vector_cycle(core.row.macs, core.work), core.row.peak_mac_per_cycle
     if each is None or peak is None or each >= WEAK_VECTOR * peak:
         return
     yield tile_finding(
@@ -207,12 +206,12 @@ def _gain_or_reason(core: TracedCore, gain: Gain | None) -> str:
         paced = _limiting_port(core)
         port = paced.label if paced else "another"
         return f"no gain while the {port.removesuffix(' stream')} stream is the limit"
-    unknown = "" if core.bound and core.bound.is_call else "; the limit is unknown"
+    unknown = "" if core.row.bound and core.row.bound.is_call else "; the limit is unknown"
     return f"{gain_text(gain)} without them{unknown}"
 
 
 def _kernel_severity(core: TracedCore) -> Severity:
-    return Severity.MEDIUM if core.bound and core.bound.is_call else Severity.INFO
+    return Severity.MEDIUM if core.row.bound and core.row.bound.is_call else Severity.INFO
 
 
 def array_recommendations(view: ArrayView) -> tuple[Message, ...]:
@@ -256,18 +255,12 @@ RULES = (
     Rule("call_end_repeated", "A call end that was recorded twice.", _BY_PLACE),
     Rule("packets_lost", "Packets of a tile that were lost, repeated or swapped.", _HIGH),
     Rule("calls_missing_at_start", "A first iteration that lacks calls.", _MEDIUM),
-    Rule("time_jumps", "A gap without events, much longer than any other.", _MEDIUM, {"JUMP": JUMP}),
-    Rule("call_unlike_others", "A call with vector cycles or a lock stall that no other call has.", _MEDIUM),
     Rule("trace_ends_in_call", "A trace that ends within a call.", _INFO),
     Rule("trace_begins_in_call", "A trace that begins within a call.", _INFO),
     Rule("call_ends_before_start", "A call that ends before it starts.", _MEDIUM),
     Rule("call_before_earlier_one", "A call that is earlier than its predecessor in the trace.", _MEDIUM),
-    Rule("call_event_held", "A call event that lasts longer than a cycle.", _INFO),
-    Rule("call_event_repeated", "A call event that has more than one slot.", _INFO),
-    Rule("call_end_meets_start", "Calls that end in the cycle where the next one starts.", _INFO),
     Rule("call_without_cycles", "Calls that start and end in the same cycle.", _MEDIUM),
     Rule("kinds_without_vector", "Kinds of calls that are distinguished by duration only.", _INFO),
-    Rule("vector_cycles_lacking", "Calls that lack vector cycles of their kind.", _INFO),
     Rule("several_multiplying_kinds", "Several kinds of calls that may be the matrix product.", _INFO),
     Rule("iterations_unexpected", "More or fewer iterations than expected.", _MEDIUM),
     Rule("calls_lost", "An iteration that lost calls and is measured nevertheless.", _INFO),

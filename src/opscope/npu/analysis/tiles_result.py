@@ -2,26 +2,31 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Literal, NamedTuple, TypeVar
 
 import msgspec
 
 from opscope.analysis.findings.message import PART_FAILED, Message
 from opscope.core.table.tiles import TraceMode
 from opscope.npu.analysis.advice import TraceAdvice
-from opscope.npu.analysis.array import ArrayView
 from opscope.npu.analysis.bound import CallStall, TileBound
 from opscope.npu.analysis.calls import CallCounts
-from opscope.npu.analysis.cycles import Cycles
+from opscope.npu.analysis.cycles import Cycles, CycleSplit
 from opscope.npu.analysis.damage import LostPackets
 from opscope.npu.analysis.iterations import Iteration
 from opscope.npu.analysis.kinds import KindRow
-from opscope.npu.analysis.rates import GmacRange, TileRate, TileRoofline
+from opscope.npu.analysis.rates import GmacRange, TileRate
 from opscope.npu.analysis.specification import RunSpecification
 from opscope.npu.analysis.waits import CoreWait
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+
+    from opscope.core.table.tiles import TileTrace
+    from opscope.npu.analysis.calls import Pairing
+    from opscope.npu.analysis.cycles import Activity
+    from opscope.npu.analysis.kinds import Kinds, MacCalls
+    from opscope.npu.analysis.ports import Port
 
 Known = TypeVar("Known")
 
@@ -71,6 +76,9 @@ class SlotRow(msgspec.Struct, frozen=True):
     addresses: tuple[AddressRow, ...] = ()
 
 
+_NO_CYCLES = CycleSplit(0, 0, 0, 0, 0, 0)
+
+
 class TileRow(TileRate, frozen=True, kw_only=True):
     """One trace unit of one tile.
 
@@ -82,14 +90,12 @@ class TileRow(TileRate, frozen=True, kw_only=True):
         window_cycles: from the first call's start to the last call's end; 0 without calls.
         cycles: of the window.
         not_traced: events that were not; their cycles are within ``other``.
-        overlapping_cycles: of the window that two slots claim; each is counted once.
         bound: what the period of calls is bound by; null where that is not known.
         iterations: repetitions of the whole product.
         iterations_by: what they were found by; null without any.
         iterations_reason: why these, or why none.
         expected_iterations: that were asked for; null likewise.
         bound_reason: how the bound was found, or why there is none.
-        roofline: the core under its ceilings; null for other units.
         last_cycle: that its trace reaches.
         slots: what was traced.
         advice: whether the trace ends too early, and what to change in the tracing.
@@ -104,28 +110,193 @@ class TileRow(TileRate, frozen=True, kw_only=True):
 
     tile: str
     unit: str
-    calls: CallCounts
-    kinds: list[KindRow]
-    window_cycles: int
-    cycles: Cycles
-    not_traced: tuple[str, ...]
-    overlapping_cycles: int
+    calls: CallCounts = CallCounts(0, 0, 0)
+    kinds: tuple[KindRow, ...] = ()
+    window_cycles: int = 0
+    cycles: Cycles = Cycles(_NO_CYCLES, _NO_CYCLES)
+    not_traced: tuple[str, ...] = ()
     bound: TileBound | None = None
-    iterations: list[Iteration]
+    iterations: tuple[Iteration, ...] = ()
     iterations_by: str | None = None
-    iterations_reason: str
+    iterations_reason: str = ""
     expected_iterations: int | None = None
-    bound_reason: str | None
-    roofline: TileRoofline | None = None
+    bound_reason: str | None = None
     last_cycle: int
     slots: list[SlotRow]
-    advice: TraceAdvice
+    advice: TraceAdvice = TraceAdvice(cut=None, why="")
     lost_packets: tuple[LostPackets, ...] = ()
     call_stalls: tuple[CallStall, ...] = ()
     only_waits: CoreWait | None = None
     mode: TraceMode = TraceMode.EVENT_TIME
     row: int | None = None
     column: int | None = None
+
+
+class TracedCore(NamedTuple):
+    """A core's trace, the arrays that were found in it, and what the result says of it."""
+
+    tile: TileTrace
+    pairing: Pairing
+    kinds: Kinds
+    work: MacCalls
+    known: Activity
+    ports: tuple[Port, ...]
+    row: TileRow
+    findings: tuple[Message, ...]  # of all of it, without what to do
+
+
+AlignAt = Literal["auto", "trace-start", "first-call"]
+"""What counts as one moment: whatever proves a common time, the starts of all traces, or the first calls."""
+Moment = Literal["broadcast", "timer", "trace_start", "first_call"]
+
+
+class TimerOffset(msgspec.Struct, frozen=True):
+    """What is added to the times of a tile.
+
+    Attributes:
+        tile: as ``ROW,COL``.
+        cycles: added. By timers, 0 for the tile whose trace started first, else above 0; by an event, 0 for the tile
+            where it came first in its trace, else below 0.
+    """
+
+    tile: str
+    cycles: int
+
+
+class TimeAlignment(msgspec.Struct, frozen=True):
+    """The common time of several tiles.
+
+    Attributes:
+        event: whose first occurrence counts as one moment; null when there is none.
+        shifts: of the tiles, in their order.
+        reason: why this, and what it assumes.
+        by: ``broadcast``: an event that reached all tiles at once; ``timer``: the timers that the raw words hold;
+            ``trace_start``: all traces count as started at one moment; ``first_call``: the first calls do.
+    """
+
+    event: str | None
+    shifts: tuple[TimerOffset, ...]
+    reason: str
+    by: Moment = "trace_start"
+
+
+class Slowest(msgspec.Struct, frozen=True):
+    """The tile whose iterations take longest, against the median of the others.
+
+    Attributes:
+        tile: as ``ROW,COL``.
+        median_cycles: of its iterations.
+        others_cycles: median over the other tiles of the same.
+        excess_cycles: the difference.
+        category: of cycles that grew most, as in the account of cycles.
+        category_cycles: by which it grew an iteration, mean against the median of the other tiles.
+        why: the same in words.
+    """
+
+    tile: str
+    median_cycles: float
+    others_cycles: float
+    excess_cycles: float
+    category: str
+    category_cycles: float
+    why: str
+
+
+class SystemIteration(msgspec.Struct, frozen=True, kw_only=True):
+    """An iteration of all tiles together, in their common time.
+
+    Attributes:
+        number: of the iteration.
+        start: first start of all tiles.
+        end: last end of all tiles.
+        runtime_cycles: between these.
+        longest_cycles: of any single tile.
+        start_skew_cycles: from the first start to the last.
+        first_tile: that starts first.
+        last_tile: that ends last.
+        balance: mean cycles of the tiles as a share of the longest; 1 when all take the same.
+        mac_per_cycle: of all tiles together, in the runtime; null without sizes, or when a tile has no rate.
+        starts_last: tile that starts last.
+    """
+
+    number: int
+    start: int
+    end: int
+    runtime_cycles: int
+    longest_cycles: int
+    start_skew_cycles: int
+    first_tile: str
+    last_tile: str
+    balance: float
+    mac_per_cycle: float | None
+    starts_last: str = ""
+
+
+class TileTimes(msgspec.Struct, frozen=True):
+    """A tile in the common iterations.
+
+    Attributes:
+        tile: as ``ROW,COL``.
+        median_cycles: of its iterations.
+        min_cycles: shortest of them.
+        max_cycles: longest of them.
+        ends_last: in how many of them it was the last to end.
+    """
+
+    tile: str
+    median_cycles: float
+    min_cycles: int
+    max_cycles: int
+    ends_last: int
+
+
+class LeftOutCore(msgspec.Struct, frozen=True):
+    """A core that is not compared with the others.
+
+    Attributes:
+        tile: as ``ROW,COL``.
+        reason: why.
+    """
+
+    tile: str
+    reason: str
+
+
+class ArrayView(msgspec.Struct, frozen=True, kw_only=True):
+    """All cores of a trace together, but for those that lost packets, since their times are not sure.
+
+    Attributes:
+        alignment: common time of the cores that are compared.
+        iterations: those measured and complete on all cores that are compared.
+        median_runtime_cycles: of these; null without any.
+        balance: mean over the tiles of their median cycles, as a share of the largest; null likewise.
+        tiles: each in the common iterations; empty likewise.
+        slowest: tile with the largest median, and why; null likewise, with a single tile, and when all are alike.
+        reason: which iterations these are, or why there are none.
+        findings: what does not fit.
+        median_start_skew_cycles: of the iterations, from the first start of a core to the last; null without any.
+        window_cycles: from the first call's start on any core to the last call's end, in the common time; null without
+            cores that are compared.
+        mac_per_cycle: of all these cores together in that window; null when one has no rate.
+        utilisation: the same as a fraction of their peaks together; null likewise.
+        in_call: share of the cycles of all these cores in that window that is within calls; null without cores.
+        left_out: cores that are not compared.
+    """
+
+    alignment: TimeAlignment
+    iterations: tuple[SystemIteration, ...]
+    median_runtime_cycles: float | None
+    balance: float | None
+    tiles: tuple[TileTimes, ...]
+    slowest: Slowest | None
+    reason: str
+    findings: tuple[Message, ...] = ()
+    median_start_skew_cycles: float | None = None
+    window_cycles: int | None = None
+    mac_per_cycle: float | None = None
+    utilisation: float | None = None
+    in_call: float | None = None
+    left_out: tuple[LeftOutCore, ...] = ()
 
 
 class TilesAnalysis(msgspec.Struct, frozen=True, tag_field="schema", tag="opscope.tiles/2"):
@@ -174,15 +345,13 @@ class TilesAnalysis(msgspec.Struct, frozen=True, tag_field="schema", tag="opscop
     @property
     def gmac_per_s(self) -> GmacRange | None:
         """Rate of a core in seconds. None if no clock is known."""
-        gmac_range = mean_range(row.gmac_per_s for row in self.working)
-        alone, together = mean_known(row.mac_per_cycle for row in self.working), self.mac_per_cycle
-        if gmac_range is None or not alone or together is None:
-            return gmac_range
-        part = together / alone
-        assumed = None if gmac_range.assumed is None else gmac_range.assumed * part
-        return msgspec.structs.replace(
-            gmac_range, low=gmac_range.low * part, high=gmac_range.high * part, assumed=assumed
-        )
+        known, rate = all_known(row.gmac_per_s for row in self.working), self.mac_per_cycle
+        alone = self.working[0].mac_per_cycle if known else None
+        if not alone or rate is None:
+            return None
+        one, part = known[0], rate / alone
+        assumed = None if one.assumed is None else one.assumed * part
+        return msgspec.structs.replace(one, low=one.low * part, high=one.high * part, assumed=assumed)
 
     @property
     def utilisation(self) -> float | None:
@@ -210,12 +379,3 @@ def mean_known(values: Iterable[float | None]) -> float | None:
     """Mean of the values; None when one is not known."""
     known = all_known(values)
     return sum(known) / len(known) if known else None
-
-
-def mean_range(values: Iterable[GmacRange | None]) -> GmacRange | None:
-    """Mean of the rates of cores at the same clock; None when one is not known."""
-    known = all_known(values)
-    if not known:
-        return None
-    low, high = (sum(getattr(one, end) for one in known) / len(known) for end in ("low", "high"))
-    return msgspec.structs.replace(known[0], low=low, high=high, assumed=mean_known(one.assumed for one in known))

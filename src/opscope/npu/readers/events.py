@@ -1,4 +1,4 @@
-"""The event-time commands of an AI Engine trace unit, decoded to spans for all commands at once.
+"""The commands of an AI Engine trace unit, decoded to spans one after the other.
 
 A frame (Single or Multiple) names the slots that are active in one cycle, and how many cycles before it none was. The
 slots of a frame stay active until the next frame: without idle cycles before it those that it names go on, with idle
@@ -7,6 +7,8 @@ cycles all end one cycle after the frame they began in. ``docs/design/aie.md`` l
 
 from __future__ import annotations
 
+from array import array
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -14,101 +16,51 @@ import numpy as np
 from opscope.core.table.tiles import SLOTS, AddressedEvents, Spans, TraceMode
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from numpy.typing import NDArray
 
     from opscope.core.table.nesting import Ints
 
-    Bytes = NDArray[np.uint8]
     Words = NDArray[np.uint32]
     Mask = NDArray[np.bool_]
 
 _WORD = 4
-_FRAME, _REPEAT, _SYNC, _START, _NOTHING, _UNKNOWN = range(6)
-_SYNC_CYCLES = (1 << 18) - 1
-_MOST_SPANS = 1 << 22
-_SPANS_A_WORD = 256
-_ROUNDS = 4
+_SINGLE, _MULTIPLE, _REPEAT, _SYNC, _START, _NOTHING, _UNKNOWN = range(7)
+_SYNC_CYCLES = 1 << 18
+_MOST_FRAMES = 1 << 22
+_FRAMES_A_WORD = 256
 
 
 class _Command(NamedTuple):
-    """How one kind of command is laid out; the first byte is the most significant of a 32-bit value."""
+    """How one kind of command is laid out: the number is its last bits, before it stand the slots."""
 
-    first: int  # lowest first byte
-    last: int  # highest first byte
-    kind: int  # what it does
+    kind: int
     length: int  # in bytes
-    shift: int = 0  # of the number in it: idle cycles or repeats
-    bits: int = 0  # of that number
-    slots: int = -1  # shift of the slot mask; -1 without one
-    slot: int = -1  # shift of a single slot's number within the first byte; -1 without one
+    bits: int = 0  # of its number: idle cycles, repeats or the timer
 
 
-_COMMANDS = (
-    _Command(0x00, 0x7F, _FRAME, 1, 24, 4, slot=4),
-    _Command(0x80, 0x9F, _FRAME, 2, 16, 10, slot=2),
-    _Command(0xA0, 0xBF, _FRAME, 3, 8, 18, slot=2),
-    _Command(0xC0, 0xCF, _FRAME, 2, 16, 4, slots=20),
-    _Command(0xD0, 0xD3, _FRAME, 3, 8, 10, slots=18),
-    _Command(0xD4, 0xD7, _FRAME, 4, 0, 18, slots=18),
-    _Command(0xD8, 0xDB, _REPEAT, 2, 16, 10),
-    _Command(0xDC, 0xDF, _NOTHING, 4),
-    _Command(0xE0, 0xEF, _REPEAT, 1, 24, 4),
-    _Command(0xF0, 0xF0, _START, 8),
-    _Command(0xF4, 0xF4, _START, 8),
-    _Command(0xFE, 0xFE, _NOTHING, 1),
-    _Command(0xFF, 0xFF, _SYNC, 1),
-)
-
-
-class _Layout(NamedTuple):
-    """The commands by their first byte; arrays of 256."""
-
-    kind: Bytes
-    length: Bytes
-    is_frame: Mask
-    shift: Words
-    bits: Words
-    slots_shift: Words
-    slots_bits: Words
-    slot: Words
-    more: Words
-
-
-def _command_layout() -> _Layout:
-    numbers = [np.zeros(256, np.uint32) for _ in range(6)]
-    table = _Layout(np.full(256, _UNKNOWN, np.uint8), np.ones(256, np.uint8), np.zeros(256, bool), *numbers)
-    for command in _COMMANDS:
-        own = slice(command.first, command.last + 1)
-        table.kind[own], table.length[own] = command.kind, command.length
-        table.shift[own], table.bits[own] = command.shift, (1 << command.bits) - 1
-        if command.slots >= 0:
-            table.slots_shift[own], table.slots_bits[own] = command.slots, (1 << SLOTS) - 1
-        if command.slot >= 0:
-            table.slot[own] = [1 << (first >> command.slot & 7) for first in range(command.first, command.last + 1)]
-    table.is_frame[:] = (table.kind == _FRAME) | (table.kind == _SYNC)
-    table.more[table.kind == _SYNC] = _SYNC_CYCLES
-    return table
-
-
-_LAYOUT = _command_layout()
-_SET_BITS = np.array([mask.bit_count() for mask in range(256)], np.int64)
-
-
-class UnitEvents(NamedTuple):
-    """What the commands of one unit say."""
-
-    spans: tuple[Spans, ...]  # of each of the eight slots
-    last: int  # time after the last command
-    start_timer: int | None  # of the first Start; None without one
-    restarts: int  # further Starts
-    cut: int  # commands of which bytes are missing
-    unknown: int  # bytes that begin no command
-    repeats_lost: int  # repeats without a frame before them
-    repeats_of_idle: int  # repeats that stand behind an Event_Sync
-    lost: tuple[int, ...] = ()  # time at each of the places where words are missing
-    begun: bool = True  # whether the first command is Start, or there is none
-
-
+_COMMANDS = {
+    (0x00, 0x7F): _Command(_SINGLE, 1, 4),
+    (0x80, 0x9F): _Command(_SINGLE, 2, 10),
+    (0xA0, 0xBF): _Command(_SINGLE, 3, 18),
+    (0xC0, 0xCF): _Command(_MULTIPLE, 2, 4),
+    (0xD0, 0xD3): _Command(_MULTIPLE, 3, 10),
+    (0xD4, 0xD7): _Command(_MULTIPLE, 4, 18),
+    (0xD8, 0xDB): _Command(_REPEAT, 2, 10),
+    (0xDC, 0xDF): _Command(_NOTHING, 4),
+    (0xE0, 0xEF): _Command(_REPEAT, 1, 4),
+    (0xF0, 0xF0): _Command(_START, 8, 56),
+    (0xF4, 0xF4): _Command(_START, 8, 56),
+    (0xFE, 0xFE): _Command(_NOTHING, 1),
+    (0xFF, 0xFF): _Command(_SYNC, 1),
+}
+"""Commands by the lowest and highest value of their first byte."""
+_LAYOUT = [
+    next((command for (low, high), command in _COMMANDS.items() if low <= first <= high), _Command(_UNKNOWN, 1))
+    for first in range(256)
+]
+_SLOTS_OF = [tuple(slot for slot in range(SLOTS) if mask >> slot & 1) for mask in range(256)]
 _START_BITS, _ANY_START = 0xF8, 0xF0
 _MODE_BITS = 3
 _MODES = (TraceMode.EVENT_TIME, TraceMode.EVENT_PC, TraceMode.EXECUTION, TraceMode.UNKNOWN)
@@ -140,191 +92,150 @@ class TooManySpansError(ValueError):
     """Repeats stand for more spans than a trace of this size can hold."""
 
 
-_NOWHERE = np.empty(0, np.int64)
+@dataclass
+class _Edges:
+    """Begins or ends of one slot in stream order."""
+
+    time: array[int] = field(default_factory=lambda: array("q"))
+    order: array[int] = field(default_factory=lambda: array("q"))  # place among all begins and ends
+
+    def add_series(self, count: int, time: tuple[int, int], order: tuple[int, int]) -> None:
+        """Add many at once; times and orders are a first value and a step."""
+        steps = np.arange(count, dtype=np.int64)
+        self.time.frombytes((time[0] + time[1] * steps).tobytes())
+        self.order.frombytes((order[0] + order[1] * steps).tobytes())
+
+    def arrays(self) -> tuple[Ints, Ints]:
+        """Return both as arrays."""
+        return np.array(self.time, np.int64), np.array(self.order, np.int64)
 
 
-def decode_events(words: Words, lost_before: Mask, lost_at: Ints = _NOWHERE) -> UnitEvents:
-    """The spans of one unit."""
-    data = np.concatenate([words.astype(">u4").view(np.uint8), np.zeros(_WORD, np.uint8)])
-    at, cut = _find_commands(data[:-_WORD].reshape(-1, _WORD), lost_before)
-    first = data[at]
-    kind = _LAYOUT.kind[first]
-    starts = at[kind == _START]
-    timer = int.from_bytes(data[starts[0] + 1 : starts[0] + 8].tobytes(), "big") if len(starts) else None
-    repeats = _find_repeats(kind)
-    steps = _decode_steps(data, at, first)
-    lost = _times_at(at, steps, repeats, lost_at * _WORD)
-    meant = kind[(kind != _NOTHING) & (kind != _UNKNOWN)]
-    frames = _time_frames(_apply_repeats(steps, repeats, max(_MOST_SPANS, _SPANS_A_WORD * len(words))))
-    return UnitEvents(
-        spans=tuple(_slot_spans(frames, slot) for slot in range(SLOTS)),
-        last=frames.last,
-        start_timer=timer,
-        restarts=max(0, len(starts) - 1),
-        cut=cut,
-        unknown=int((kind == _UNKNOWN).sum()),
-        repeats_lost=len(repeats.lost),
-        repeats_of_idle=repeats.of_idle,
-        lost=tuple(lost.tolist()),
-        begun=not len(meant) or int(meant[0]) == _START,
-    )
+@dataclass
+class UnitEvents:
+    """What the commands of one unit say."""
+
+    spans: tuple[Spans, ...] = ()  # of each of the eight slots
+    last: int = 0  # time after the last command
+    start_timer: int | None = None  # of the first Start; None without one
+    starts: int = 0
+    cut: int = 0  # commands of which bytes are missing
+    unknown: int = 0  # bytes that begin no command
+    repeats_lost: int = 0  # repeats without a frame before them
+    repeats_of_idle: int = 0  # repeats that stand behind an Event_Sync
+    lost: tuple[int, ...] = ()  # time at each of the places where words are missing
+    begun: bool = True  # whether the first command is Start, or there is none
 
 
-def _times_at(at: Ints, steps: _Steps, repeats: _Repeats, places: Ints) -> Ints:
-    """Time at bytes of the payload, after the commands before them."""
-    spent = steps.cycles.copy()
-    spent[repeats.lost] = 0
-    again = steps.idle[repeats.frame] > 0
-    spent[repeats.at[again]] = steps.idle[repeats.at[again]] * steps.cycles[repeats.frame[again]]
-    time = np.concatenate([[0], np.cumsum(spent)])
-    found: Ints = time[np.searchsorted(at, places)]
-    return found
+def decode_events(words: Words, lost_before: Mask, lost_at: Iterable[int] = ()) -> UnitEvents:
+    """Decode the spans of one unit.
 
-
-def _find_commands(data: Bytes, lost_before: Mask) -> tuple[Ints, int]:
-    """First byte of every whole command, and how many are cut off; ``data`` has shape (words, 4).
-
-    In captures no command but Start crosses into the next word, so all words can be divided at once; the few behind
-    one that does are divided again, with the bytes that it takes of them.
+    Args:
+        words: its payload.
+        lost_before: whether something is missing before each word, so that no command goes on there.
+        lost_at: places among the words, ascending, whose times are asked for.
     """
-    length = np.take(_LAYOUT.length, data.T)
-    begins, beyond = _divide_words(length, np.zeros(len(data), np.uint8))
-    taken = np.zeros(len(data), np.uint8)
-    given = np.where(lost_before[1:], 0, beyond[:-1])
-    for _ in range(_ROUNDS):
-        changed = np.flatnonzero(given != taken[1:]) + 1
-        if not len(changed):
-            break
-        taken[changed] = given[changed - 1]
-        begins[:, changed], beyond[changed] = _divide_words(length[:, changed], taken[changed])
-        given = np.where(lost_before[1:], 0, beyond[:-1])
-    else:
-        begins, beyond = _divide_words(length, _taken_in_order(length, lost_before))
-    at = np.flatnonzero(np.ascontiguousarray(begins.T).ravel())
-    if not beyond.any():
-        return at, 0
-    ends = np.concatenate([np.flatnonzero(lost_before), [len(data)]]) * _WORD
-    over = at + length.T.ravel()[at] > ends[np.searchsorted(ends, at, side="right")]
-    return at[~over], int(over.sum())
+    data, decoder = words.astype(">u4").tobytes(), _Decoder(max(_MOST_FRAMES, _FRAMES_A_WORD * len(words)))
+    at, places, lost = 0, [place * _WORD for place in lost_at], list[int]()
+    for end in (*(np.flatnonzero(lost_before) * _WORD).tolist(), len(data)):
+        while at < end:
+            while len(lost) < len(places) and places[len(lost)] <= at:
+                lost.append(decoder.time)
+            command = _LAYOUT[data[at]]
+            if at + command.length > end:
+                decoder.events.cut += 1
+                break
+            decoder.apply(command, int.from_bytes(data[at : at + command.length], "big"))
+            at += command.length
+        at = end
+    lost += [decoder.time] * (len(places) - len(lost))
+    return decoder.finish(tuple(lost))
 
 
-def _divide_words(length: Bytes, taken: Bytes) -> tuple[Mask, Bytes]:
-    """Return where commands begin in each word, and how many bytes its last one takes of the next."""
-    begins = np.empty(length.shape, bool)
-    beyond = np.where(taken > _WORD, taken - np.uint8(_WORD), np.uint8(0))
-    for byte in range(_WORD):
-        begins[byte] = taken == byte
-        for before in range(byte):
-            begins[byte] |= begins[before] & (length[before] == byte - before)
-        room = np.uint8(_WORD - byte)
-        beyond |= np.where(begins[byte] & (length[byte] > room), length[byte] - room, np.uint8(0))
-    return begins, beyond
+class _Decoder:
+    """The state of a trace unit from command to command."""
 
+    def __init__(self, most_frames: int) -> None:
+        self.time, self.events = 0, UnitEvents()
+        self._active, self._order = 0, 0
+        self._frame: tuple[int, int] | None = None  # slots and idle cycles of the last frame
+        self._is_behind_sync, self._has_command = False, False
+        self._most_frames, self._replayed = most_frames, 0
+        self._begins, self._ends = ([_Edges() for _ in range(SLOTS)] for _ in range(2))
 
-def _taken_in_order(length: Bytes, lost_before: Mask) -> Bytes:
-    """Bytes of each word that belong to a command of the word before, found word after word."""
-    lengths, found, taken = length.T.tobytes(), bytearray(len(lost_before)), 0
-    for word, lost in enumerate(lost_before.tolist()):
-        taken = 0 if lost else taken
-        found[word] = taken
-        while taken < _WORD:
-            taken += lengths[_WORD * word + taken]
-        taken -= _WORD
-    return np.frombuffer(found, np.uint8)
+    def apply(self, command: _Command, value: int) -> None:
+        """Apply one command."""
+        number, slots = value & (1 << command.bits) - 1, value >> command.bits
+        if command.kind == _SINGLE:
+            self._take_frame(1 << (slots & SLOTS - 1), number)
+        elif command.kind == _MULTIPLE:
+            self._take_frame(slots & (1 << SLOTS) - 1, number)
+        elif command.kind == _REPEAT:
+            self._repeat_frame(number)
+        elif command.kind == _SYNC:
+            self._advance_frame(0, _SYNC_CYCLES - 1)
+            self._is_behind_sync = True
+        elif command.kind == _START:
+            self.events.starts += 1
+            self.events.start_timer = number if self.events.start_timer is None else self.events.start_timer
+        self.events.unknown += command.kind == _UNKNOWN
+        if not self._has_command and command.kind not in (_NOTHING, _UNKNOWN):
+            self._has_command, self.events.begun = True, command.kind == _START
 
+    def finish(self, lost: tuple[int, ...]) -> UnitEvents:
+        """Return everything that was decoded; a span without an end lasts to the last time."""
+        self.events.spans = tuple(map(self._slot_spans, range(SLOTS)))
+        self.events.last, self.events.lost = self.time, lost
+        return self.events
 
-class _Repeats(NamedTuple):
-    """The repeats among the commands; places in the list of commands."""
+    def _take_frame(self, mask: int, idle: int) -> None:
+        self._advance_frame(mask, idle)
+        self._frame, self._is_behind_sync = (mask, idle), False
 
-    at: Ints  # of each repeat
-    frame: Ints  # of the frame that it repeats
-    lost: Ints  # of repeats without a frame before them
-    of_idle: int  # repeats between which and their frame there is an Event_Sync
+    def _advance_frame(self, mask: int, idle: int) -> None:
+        """Take a frame's cycles: what is no longer active ends, then what is newly active begins."""
+        kept = 0 if idle else self._active & mask
+        self._add_edges(self._ends, self._active ^ kept, self.time + 1)
+        self.time += idle + 1
+        self._add_edges(self._begins, mask ^ kept, self.time)
+        self._active = mask
 
+    def _add_edges(self, edges: list[_Edges], mask: int, time: int) -> None:
+        for slot in _SLOTS_OF[mask]:
+            edges[slot].time.append(time)
+            edges[slot].order.append(self._order)
+            self._order += 1
 
-def _find_repeats(kind: Bytes) -> _Repeats:
-    at = np.flatnonzero(kind == _REPEAT)
-    frame = at - 1
-    far = np.flatnonzero((frame < 0) | (kind[frame] != _FRAME))
-    if len(far):
-        frames = np.concatenate([[-1], np.flatnonzero(kind == _FRAME)])
-        frame[far] = frames[np.searchsorted(frames, at[far]) - 1]
-    lost = frame < 0
-    syncs = np.concatenate([[-1], np.flatnonzero(kind == _SYNC)])
-    sync = syncs[np.searchsorted(syncs, at[far]) - 1]
-    of_idle = int(((sync > frame[far]) & ~lost[far]).sum())
-    return _Repeats(at[~lost], frame[~lost], at[lost], of_idle)
+    def _repeat_frame(self, count: int) -> None:
+        """Hold the level of a frame without idle cycles; let any other happen again."""
+        if self._frame is None:
+            self.events.repeats_lost += 1
+            return
+        self.events.repeats_of_idle += self._is_behind_sync
+        mask, idle = self._frame
+        if not idle:
+            self.time += count
+        elif count:
+            self._replay_frame(mask, idle, count)
 
+    def _replay_frame(self, mask: int, idle: int, count: int) -> None:
+        self._replayed += count
+        if self._replayed > self._most_frames:
+            raise TooManySpansError(f"its repeats represent more than {self._most_frames:,} frames")
+        self._advance_frame(mask, idle)
+        slots, period, rest = _SLOTS_OF[mask], idle + 1, count - 1
+        for edges, delay, place in ((self._ends, 1, 0), (self._begins, period, len(slots))):
+            for rank, slot in enumerate(slots):
+                begin, order = self.time + delay, self._order + place + rank
+                edges[slot].add_series(rest, (begin, period), (order, 2 * len(slots)))
+        self.time += rest * period
+        self._order += rest * 2 * len(slots)
 
-class _Steps(NamedTuple):
-    """Commands in order; arrays of one length."""
-
-    mask: Bytes  # slots that are active at the end of a frame
-    idle: Ints  # cycles before that in which none is
-    cycles: Ints  # by which the time goes on
-    is_frame: Mask  # whether it is a frame, as Event_Sync is one that names no slot; others only take time, or nothing
-
-
-def _decode_steps(data: Bytes, at: Ints, first: Bytes) -> _Steps:
-    """Decode every command on its own; a repeat takes as many cycles as it counts."""
-    value = np.ndarray((len(data) - _WORD + 1,), ">u4", data, 0, (1,))[at].astype(np.uint32)
-    byte = first.astype(np.intp)
-    number = (value >> _LAYOUT.shift[byte] & _LAYOUT.bits[byte]).astype(np.int64)
-    number += _LAYOUT.more[byte]
-    mask = (_LAYOUT.slot[byte] | value >> _LAYOUT.slots_shift[byte] & _LAYOUT.slots_bits[byte]).astype(np.uint8)
-    is_frame = _LAYOUT.is_frame[byte]
-    return _Steps(mask, number, number + is_frame, is_frame)
-
-
-def _apply_repeats(steps: _Steps, repeats: _Repeats, most: int) -> _Steps:
-    """Commands with what repeats mean: a frame without idle cycles goes on, any other happens again."""
-    steps.cycles[repeats.lost] = 0
-    again = np.flatnonzero(steps.idle[repeats.frame])
-    if not len(again):
-        return steps
-    at, frame = repeats.at[again], repeats.frame[again]
-    times = np.ones(len(steps.mask), np.int64)
-    times[at] = steps.idle[at]
-    if int(times.sum()) > most:
-        raise TooManySpansError(f"its repeats represent more than {most:,} frames")
-    row = np.arange(len(times))
-    row[at] = frame
-    row = np.repeat(row, times)
-    return _Steps(steps.mask[row], steps.idle[row], steps.cycles[row], steps.is_frame[row])
-
-
-class _Frames(NamedTuple):
-    """Frames with their times, those of repeats written out."""
-
-    closes: Bytes  # slots that end, at `close`
-    opens: Bytes  # slots that begin, at `open`
-    close: Ints  # time of the ends
-    open: Ints  # time of the begins
-    order: Ints  # of the first end among all ends and begins
-    last: int  # time after everything
-
-
-def _time_frames(steps: _Steps) -> _Frames:
-    time = np.cumsum(steps.cycles)
-    last = int(time[-1]) if len(time) else 0
-    frames = np.flatnonzero(steps.is_frame)
-    mask, idle, time = steps.mask[frames], steps.idle[frames], time[frames]
-    active = np.concatenate([np.zeros(1, np.uint8), mask])[:-1]
-    kept = (active & mask) * (idle == 0)
-    closes, opens = active ^ kept, mask ^ kept
-    count = _SET_BITS[closes] + _SET_BITS[opens]
-    return _Frames(closes, opens, time - idle, time, np.cumsum(count) - count, last)
-
-
-def _slot_spans(frames: _Frames, slot: int) -> Spans:
-    below = (1 << slot) - 1
-    begins, ends = (np.flatnonzero((mask >> slot & 1).view(bool)) for mask in (frames.opens, frames.closes))
-    start, end = frames.open[begins], frames.close[ends]
-    begun = frames.order[begins] + _SET_BITS[frames.closes[begins]] + _SET_BITS[frames.opens[begins] & below]
-    ended = frames.order[ends] + _SET_BITS[frames.closes[ends] & below]
-    unfinished = np.zeros(len(start), bool)
-    if len(end) < len(start):
-        unfinished[-1] = True
-        end = np.append(end, max(frames.last, int(start[-1])))
-        ended = np.append(ended, -1)
-    return Spans(start, end, unfinished, begun, ended)
+    def _slot_spans(self, slot: int) -> Spans:
+        start, begin_order = self._begins[slot].arrays()
+        end, end_order = self._ends[slot].arrays()
+        is_open = np.zeros(len(start), bool)
+        if len(end) < len(start):
+            is_open[-1] = True
+            end = np.append(end, max(self.time, int(start[-1])))
+            end_order = np.append(end_order, -1)
+        return Spans(start, end, is_open, begin_order, end_order)

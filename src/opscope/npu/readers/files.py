@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from opscope.core.table.tiles import TileTraceSet
-    from opscope.npu.readers.words import Slots
+    from opscope.npu.readers.slots import Slots
 
 _HEAD = 64
 _HINT = "give the JSON that mlir-aie's trace parser writes, or raw trace words: text in hexadecimal, or binary"

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import re
+from array import array
+from collections import Counter
 from dataclasses import replace
 from itertools import pairwise
+from math import isfinite
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 import numpy as np
@@ -25,85 +28,36 @@ from opscope.core.table.tiles import (
 )
 from opscope.core.units import counted_text
 from opscope.npu.devices import event_names
-from opscope.npu.readers.json_text import (
-    CutOffError,
-    EventColumns,
-    Gathered,
-    Position,
-    Values,
-    first_element,
-    gather_span,
-    no_core,
-    unknown_events,
-)
-from opscope.readers.compressed import advise_dontneed
+from opscope.npu.readers.json_text import RecordScanner
+from opscope.npu.readers.slots import no_core, unknown_events
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Sequence
     from pathlib import Path
 
     from numpy.typing import NDArray
 
     from opscope.core.table import EventTable
     from opscope.core.table.nesting import Ints
-    from opscope.npu.readers.words import Slots
-
-    Mask = NDArray[np.bool_]
-
-
-class SlotEvents(NamedTuple):
-    """The events of one slot in stream order; arrays of one length."""
-
-    number: int  # of the slot
-    name: str  # of its event, as recorded
-    time: Ints  # in cycles
-    begin: Mask  # whether the slot became active
-    order: Ints  # place among all events of the trace
-
-    def without_last(self) -> SlotEvents:
-        """Drop the last event."""
-        return self._replace(time=self.time[:-1], begin=self.begin[:-1], order=self.order[:-1])
-
-
-class Paired(NamedTuple):
-    """Spans of a slot."""
-
-    spans: Spans  # in stream order
-    without_begin: int  # ends that close nothing; they are in no span
-    begun_again: int  # begins while the slot was active; the span before is left open and ends there
-    backwards: int  # spans that would end before they start; they are left out
-
-
-def paired(events: SlotEvents, last: int) -> Paired:
-    """Put begins and ends together."""
-    time, begin, order = events.time, events.begin, events.order
-    begins = np.flatnonzero(begin)
-    following = np.minimum(begins + 1, max(len(time) - 1, 0))
-    final = begins + 1 >= len(time)
-    unfinished = final | begin[following]
-    start = time[begins]
-    end = np.where(final, np.maximum(start, last), time[following])
-    kept = end >= start
-    spans = Spans(start, end, unfinished, order[begins], np.where(unfinished, -1, order[following]))
-    if not kept.all():
-        spans = spans.only(kept)
-    return Paired(
-        spans=spans,
-        without_begin=int((~begin).sum()) - int((~unfinished).sum()),
-        begun_again=int((unfinished & ~final).sum()),
-        backwards=int((~kept).sum()),
-    )
-
+    from opscope.npu.readers.json_text import Record
+    from opscope.npu.readers.slots import Slots
 
 FORMAT = "aie-json"
-_MOST_MAPPED = 1 << 24
 _HEAD = re.compile(rb'(?:\xef\xbb\xbf)?\s*(?:\[\s*(?:\{\s*(?:"|\Z)|\]|\Z)|\{\s*(?:"|\Z))')
 _TILE = re.compile(
     r"(core|mem|shim|shimtile|intfc|memtile)_trace for tile\s*\(?\s*(\d{1,4})\s*,\s*(\d{1,4})\s*\)?\s*\Z"
 )
 _UNITS = {"intfc": Unit.SHIM, "shimtile": Unit.SHIM} | {unit.value: unit for unit in Unit}
 _RECORDS = (b'"ph"', b"traceEvents", b"_trace for tile", b"process_name")
+_LARGEST = 1 << 62
+_TIMER = 1 << 56
+"""Cycles after which a tile's timer starts again: no trace has larger times."""
 _NO_TILE = "an AI Engine trace names its tiles in process_name records, such as 'core_trace for tile2,4'"
+_SCALED = (
+    "times are whole cycles, as mlir-aie writes them; these were rescaled, perhaps to microseconds: give the original"
+)
+_EMPTY = "the trace buffer was empty, or the file is truncated"
+_ODD = "the tool that wrote the file decoded it differently, or the file was edited"
 
 
 class EmptyTilesError(EmptyTraceError):
@@ -140,34 +94,99 @@ class AieJsonReader:
 
 def read_json(data: bytes | memoryview, path: Path) -> TileTraceSet:
     """Read the tiles of a trace in JSON."""
-    values, gathered = Values(memoryview(data), path), Gathered()
-    end = _gather_records(values, gathered)
+    scanner, gathered = RecordScanner(memoryview(data), path), _Gathered()
+    for records in scanner.records():
+        for record in records:
+            gathered.add(record)
     if not any(map(_TILE.search, gathered.processes.values())):
-        missing = "; the file is truncated" if end.cut else ""
-        kind = TraceFormatError if gathered.processes or gathered.counts or end.cut else EmptyTilesError
+        missing = "; the file is truncated" if scanner.is_cut else ""
+        kind = TraceFormatError if gathered.processes or gathered.counts or scanner.is_cut else EmptyTilesError
         raise kind(f"it names no AI Engine tile{missing}", where=path, hint=_NO_TILE)
-    columns = gathered.columns()
-    if not len(columns.time) and not gathered.addressed:
+    if not len(gathered.time) and not gathered.addressed:
         raise _no_events(gathered, path)
-    return _trace_set(gathered, columns, end, values)
+    tiles, strangers = _tiles_of(gathered)
+    if not any(tile.events for tile in tiles):
+        problem = f"none of its {len(gathered.time):,} events makes a span on a named tile"
+        raise EmptyTraceError(problem, where=path, hint=_ODD)
+    warnings = _file_warnings(gathered, tiles, strangers, cut_at=len(data) if scanner.is_cut else None)
+    return TileTraceSet(tuple(tiles), FORMAT, tuple(warnings))
 
 
-def _gather_records(values: Values, into: Gathered) -> Position:
-    """Read all records."""
-    try:
-        position = Position(first_element(values))
-    except CutOffError:
-        return Position(len(values.data), cut=True)
-    kept = 0
-    while not position.closed and not position.cut:
-        if position.at - kept > _MOST_MAPPED:
-            advise_dontneed(values.data, position.at)
-            kept = position.at
-        position = gather_span(values, position.at, into)
-    return position
+class _Gathered:
+    """Everything that the records say, before tiles are made of it."""
+
+    def __init__(self) -> None:
+        # codes by process, thread and name: two names on one slot are two slots
+        self.slots: dict[tuple[int, int, str], int] = {}
+        self.processes: dict[int, str] = {}
+        self.threads: dict[tuple[int, int], str] = {}
+        # slot and program counter of each event of a process that records addresses, in order
+        self.addressed: dict[int, list[tuple[int, int]]] = {}
+        # begins and ends in stream order: the slot's code, the time in cycles, and whether it begins
+        self.code, self.time, self.begin = array("i"), array("q"), array("b")
+        self.last: dict[int, int] = {}  # largest time of each process
+        self.backwards: Counter[int] = Counter()  # events of each process that are earlier than the one before
+        self.counts: Counter[str] = Counter()
+        self.fraction: float | None = None
+        self._before: dict[int, int] = {}
+
+    def add(self, record: Record) -> None:
+        """Take over a record."""
+        pid, tid = _whole_number(record.pid), _whole_number(record.tid)
+        if record.ph == "B" or record.ph == "E":  # noqa: PLR1714 - no set: it may be a list, which has no hash
+            self._add_event(record, pid, tid)
+            return
+        args = record.args if isinstance(record.args, dict) else {}
+        address, name = _whole_number(args.get("pc")), args.get("name")
+        is_addressed = record.ph == "i" and isinstance(record.name, str)
+        if is_addressed and pid is not None and tid is not None and address is not None:
+            self._slot_code(pid, tid, str(record.name))
+            self.addressed.setdefault(pid, []).append((tid, address))
+        elif record.ph != "M":
+            self.counts["other_records"] += 1
+        elif isinstance(name, str) and pid is not None:
+            self._add_name(record, pid, tid, name)
+
+    def _add_event(self, record: Record, pid: int | None, tid: int | None) -> None:
+        time, given = _whole_number(record.ts), record.ts
+        if isinstance(given, float) and time is None and isfinite(given) and abs(given) < _LARGEST:
+            self.counts["fractional"] += 1
+            self.fraction = given if self.fraction is None else self.fraction
+            return
+        if time is None or not 0 <= time < _TIMER or pid is None or tid is None or not isinstance(record.name, str):
+            self.counts["unreadable"] += 1
+            return
+        self.code.append(self._slot_code(pid, tid, record.name))
+        self.time.append(time)
+        self.begin.append(record.ph == "B")
+        before = self._before.get(pid, 0)
+        self._before[pid], self.last[pid] = time, max(time, self.last.get(pid, 0))
+        if time < before:
+            self.backwards[pid] += 1
+
+    def _add_name(self, record: Record, pid: int, tid: int | None, name: str) -> None:
+        if record.name == "process_name":
+            self.counts["renamed"] += self.processes.get(pid, name) != name
+            self.processes[pid] = name
+        elif record.name == "thread_name" and tid is not None:
+            self.counts["renamed"] += self.threads.get((pid, tid), name) != name
+            self.threads[pid, tid] = name
+            self._slot_code(pid, tid, name)
+
+    def _slot_code(self, pid: int, tid: int, name: str) -> int:
+        return self.slots.setdefault((pid, tid, name), len(self.slots))
 
 
-def _no_events(gathered: Gathered, path: Path) -> TraceFormatError:
+def _whole_number(value: object) -> int | None:
+    """Return a number as a whole number of at most 2^62. None when it is none."""
+    if isinstance(value, float) and value.is_integer() and abs(value) <= _LARGEST:
+        return int(value)
+    if isinstance(value, int) and not isinstance(value, bool) and abs(value) <= _LARGEST:
+        return value
+    return None
+
+
+def _no_events(gathered: _Gathered, path: Path) -> TraceFormatError:
     unreadable, others = gathered.counts["unreadable"], gathered.counts["other_records"]
     if gathered.fraction is not None:
         problem = f"no event can be read: the times of {gathered.counts['fractional']:,} have fractions, "
@@ -188,27 +207,46 @@ def _tile_of(pid: int, recorded: str) -> TileTrace | None:
     return TileTrace(int(match[2]), int(match[3]), _UNITS[match[1]], pid, recorded, (), 0) if match else None
 
 
-def _trace_set(gathered: Gathered, columns: EventColumns, end: Position, values: Values) -> TileTraceSet:
-    orders = _last_and_backward_times(gathered, columns)
-    slots: dict[int, list[SlotEvents]] = {pid: [] for pid in gathered.processes}
-    for pid, events in _by_slot(gathered, columns):
-        slots.setdefault(pid, []).append(events)
+class _SlotEvents(NamedTuple):
+    """The events of one slot in stream order; arrays of one length."""
+
+    number: int  # of the slot
+    name: str  # of its event, as recorded
+    time: Ints  # in cycles
+    begin: NDArray[np.bool_]  # whether the slot became active
+    order: Ints  # place among all events of the trace
+
+    def without_last(self) -> _SlotEvents:
+        """Drop the last event."""
+        return self._replace(time=self.time[:-1], begin=self.begin[:-1], order=self.order[:-1])
+
+
+def _tiles_of(gathered: _Gathered) -> tuple[list[TileTrace], int]:
+    """Return the traced units by pid, and how many events belong to none."""
+    slots: dict[int, list[_SlotEvents]] = {pid: [] for pid in gathered.processes}
+    code, time, begin = (
+        np.array(gathered.code, np.int32),
+        np.array(gathered.time, np.int64),
+        np.array(gathered.begin, bool),
+    )
+    order = np.argsort(code, kind="stable")
+    bounds = np.cumsum([0, *np.bincount(code, minlength=len(gathered.slots)).tolist()]).tolist()
+    for (pid, tid, name), (low, high) in zip(gathered.slots, pairwise(bounds), strict=True):
+        own = order[low:high]
+        slots.setdefault(pid, []).append(_SlotEvents(tid, name, time[own], begin[own], own))
     tiles, strangers = [], 0
-    for pid, slot_events in sorted(slots.items()):
+    for pid, events in sorted(slots.items()):
         tile = _tile_of(pid, gathered.processes.get(pid, ""))
         if tile is None:
-            strangers += sum(len(events.time) for events in slot_events)
+            strangers += sum(len(slot_events.time) for slot_events in events)
         elif pid in gathered.addressed:
-            tiles.append(_addressed_tile(tile, slot_events, gathered.addressed[pid]))
+            tiles.append(_addressed_tile(tile, events, gathered.addressed[pid]))
         else:
-            tiles.append(_traced_tile(tile, slot_events, *orders.get(pid, (0, 0))))
-    if not any(tile.events for tile in tiles):
-        problem = f"none of its {gathered.events:,} events makes a span on a named tile"
-        raise EmptyTraceError(problem, where=values.path, hint=_ODD)
-    return TileTraceSet(tuple(tiles), FORMAT, tuple(_file_warnings(gathered, tiles, strangers, end, values)))
+            tiles.append(_traced_tile(tile, events, gathered.last.get(pid, 0), gathered.backwards[pid]))
+    return tiles, strangers
 
 
-def _addressed_tile(tile: TileTrace, events: list[SlotEvents], addressed: list[tuple[int, int]]) -> TileTrace:
+def _addressed_tile(tile: TileTrace, events: list[_SlotEvents], addressed: list[tuple[int, int]]) -> TileTrace:
     """Return the trace of a unit in EVENT_PC mode, whose records have program counters and an order for a time."""
     names = {slot.number: slot.name for slot in events if slot.name != UNUSED}
     slots = [SlotTrace(tid, event_names().current(name), name, NO_SPANS) for tid, name in sorted(names.items())]
@@ -216,60 +254,24 @@ def _addressed_tile(tile: TileTrace, events: list[SlotEvents], addressed: list[t
     return replace(tile, slots=tuple(slots), mode=TraceMode.EVENT_PC, addressed=AddressedEvents(slot, address))
 
 
-def _by_slot(gathered: Gathered, columns: EventColumns) -> Iterator[tuple[int, SlotEvents]]:
-    count = len(gathered.slots)
-    small = columns.code.astype(np.uint16) if count < 1 << 16 else columns.code  # sorted in time proportional to it
-    order = np.argsort(small, kind="stable")
-    time, begin = columns.time[order], columns.begin[order]
-    bounds = np.concatenate([[0], np.cumsum(np.bincount(columns.code, minlength=count))]).tolist()
-    for (pid, tid, name), (a, b) in zip(gathered.slots, pairwise(bounds), strict=True):
-        yield pid, SlotEvents(tid, name, time[a:b], begin[a:b], order[a:b])
-
-
-def _last_and_backward_times(gathered: Gathered, columns: EventColumns) -> dict[int, tuple[int, int]]:
-    """The largest time of each process, and how many of its events are earlier than the one before."""
-    if not len(columns.time):
-        return {}
-    pids = list(dict.fromkeys(pid for pid, _, _ in gathered.slots))
-    place = {pid: number for number, pid in enumerate(pids)}
-    owner = np.array([place[pid] for pid, _, _ in gathered.slots], np.int32)[columns.code]
-    time = columns.time
-    if (owner[1:] < owner[:-1]).any():
-        rows = np.argsort(owner, kind="stable")
-        owner, time = owner[rows], time[rows]
-    first = np.flatnonzero(np.concatenate([[True], owner[1:] != owner[:-1]]))
-    last = np.maximum.reduceat(time, first)
-    back = np.bincount(owner[1:][(time[1:] < time[:-1]) & (owner[1:] == owner[:-1])], minlength=len(pids))
-    found = owner[first].tolist()
-    return {pids[own]: (largest, int(back[own])) for own, largest in zip(found, last.tolist(), strict=True)}
-
-
-def _traced_tile(tile: TileTrace, events: list[SlotEvents], last: int, backwards: int) -> TileTrace:
-    invented = _invented_event(events, last)
+def _traced_tile(tile: TileTrace, events: list[_SlotEvents], last: int, backwards: int) -> TileTrace:
+    warnings, invented = [], _invented_event(events, last)
     if invented is not None:
         events = [slot_events.without_last() if slot_events is invented else slot_events for slot_events in events]
         last = max(int(slot_events.time.max(initial=0)) for slot_events in events)
-    made = [(slot_events, paired(slot_events, last)) for slot_events in events]
-    slots = sorted(
-        (
-            SlotTrace(slot_events.number, event_names().current(slot_events.name), slot_events.name, pair.spans)
-            for slot_events, pair in made
-            if len(pair.spans.start) or slot_events.name != UNUSED
-        ),
-        key=lambda slot: slot.number,
-    )
-    return replace(
-        tile,
-        slots=tuple(slots),
-        last=last,
-        warnings=(
-            *_tile_warnings(tile, backwards, slots, [pair for _, pair in made]),
-            *([] if invented is None else [_padding_warning(tile, invented.name)]),
-        ),
-    )
+        warnings.append(_padding_warning(tile, invented.name))
+    counts = Counter(times_backwards=backwards)
+    slots = []
+    for slot_events in events:
+        spans = _pair_events(slot_events, last, counts)
+        if len(spans.start) or slot_events.name != UNUSED:
+            name = event_names().current(slot_events.name)
+            slots.append(SlotTrace(slot_events.number, name, slot_events.name, spans))
+    slots.sort(key=lambda slot: slot.number)
+    return replace(tile, slots=tuple(slots), last=last, warnings=(*_tile_warnings(tile, counts, slots), *warnings))
 
 
-def _invented_event(events: list[SlotEvents], last: int) -> SlotEvents | None:
+def _invented_event(events: list[_SlotEvents], last: int) -> _SlotEvents | None:
     """The slot whose last event stands for zeros after the end of the buffer; None when none does.
 
     Older decoders read a zero byte as "slot 0 is active in one cycle": the trace then ends with a begin of slot 0, one
@@ -281,8 +283,8 @@ def _invented_event(events: list[SlotEvents], last: int) -> SlotEvents | None:
         return None
     at_end = sum(int((each.begin & (each.time == last)).sum()) for each in events)
     before = max(int(each.time[each.time < last].max(initial=-1)) for each in events)
-    alone = bool(slot_events.begin[-1]) and int(slot_events.time[-1]) == last and at_end == 1
-    return slot_events if alone and 0 <= before == last - 1 else None
+    is_alone = bool(slot_events.begin[-1]) and int(slot_events.time[-1]) == last and at_end == 1
+    return slot_events if is_alone and 0 <= before == last - 1 else None
 
 
 def _padding_warning(tile: TileTrace, name: str) -> TraceWarning:
@@ -293,31 +295,61 @@ def _padding_warning(tile: TileTrace, name: str) -> TraceWarning:
     return TraceWarning("padding_as_event", message, "nothing to do; current decoders do not write it")
 
 
-def _tile_warnings(tile: TileTrace, backwards: int, slots: list[SlotTrace], pairs: list[Paired]) -> list[TraceWarning]:
+def _pair_events(events: _SlotEvents, last: int, counts: Counter[str]) -> Spans:
+    """Put begins and ends together in stream order, and count what does not fit.
+
+    A begin while the slot is active leaves the span before open, which ends there. An end that closes nothing, and a
+    span that would end before it starts, are left out.
+    """
+    time, begin, order = events.time, events.begin, events.order
+    begins = np.flatnonzero(begin)
+    following = np.minimum(begins + 1, max(len(time) - 1, 0))
+    is_final = begins + 1 >= len(time)
+    is_open = is_final | begin[following]
+    start = time[begins]
+    end = np.where(is_final, np.maximum(start, last), time[following])
+    kept = end >= start
+    counts["ends_without_begin"] += int((~begin).sum()) - int((~is_open).sum())
+    counts["begins_repeated"] += int((is_open & ~is_final).sum())
+    counts["spans_backwards"] += int((~kept).sum())
+    return Spans(start, end, is_open, order[begins], np.where(is_open, -1, order[following])).only(kept)
+
+
+def _tile_warnings(tile: TileTrace, counts: Counter[str], slots: list[SlotTrace]) -> list[TraceWarning]:
     numbers = [slot.number for slot in slots if len(slot.spans.start)]
-    counts = (
-        (backwards, "times_backwards", "events are earlier than the one before them in the file"),
-        (sum(pair.without_begin for pair in pairs), "ends_without_begin", "end events close nothing; skipped"),
-        (sum(pair.begun_again for pair in pairs), "begins_repeated", "begin events come while their slot is active"),
-        (sum(pair.backwards for pair in pairs), "spans_backwards", "spans would end before they start; skipped"),
-        (len(numbers) - len(set(numbers)), "slots_renamed", "slots have events of more than one name"),
-        (sum(not 0 <= number < SLOTS for number in numbers), "slots_beyond", "slots have impossible numbers"),
-    )
-    warnings = [TraceWarning(code, f"{tile.recorded}: {count:,} {what}", _ODD) for count, code, what in counts if count]
+    counts["slots_renamed"] = len(numbers) - len(set(numbers))
+    counts["slots_beyond"] = sum(not 0 <= number < SLOTS for number in numbers)
+    said = {
+        "times_backwards": "events are earlier than the one before them in the file",
+        "ends_without_begin": "end events close nothing; skipped",
+        "begins_repeated": "begin events come while their slot is active",
+        "spans_backwards": "spans would end before they start; skipped",
+        "slots_renamed": "slots have events of more than one name",
+        "slots_beyond": "slots have impossible numbers",
+    }
+    warnings = [
+        TraceWarning(code, f"{tile.recorded}: {counts[code]:,} {what}", _ODD)
+        for code, what in said.items()
+        if counts[code]
+    ]
     return [*warnings, *unknown_events(tile.recorded, tile.unit, slots)]
 
 
-_SCALED = (
-    "times are whole cycles, as mlir-aie writes them; these were rescaled, perhaps to microseconds: give the original"
-)
-_EMPTY = "the trace buffer was empty, or the file is truncated"
-_ODD = "the tool that wrote the file decoded it differently, or the file was edited"
-
-
 def _file_warnings(
-    gathered: Gathered, tiles: Iterable[TileTrace], strangers: int, end: Position, values: Values
+    gathered: _Gathered, tiles: Iterable[TileTrace], strangers: int, cut_at: int | None
 ) -> list[TraceWarning]:
     places = [(tile.unit, tile.tile) for tile in tiles]
+    warnings = []
+    if cut_at is not None:
+        message = (
+            f"the event list is truncated: {len(gathered.time):,} events are complete, "
+            f"and the file ends at byte {cut_at:,}"
+        )
+        warnings.append(TraceWarning("truncated", message, "write or copy the file again; the intact part was read"))
+    if gathered.fraction is not None:
+        count = gathered.counts["fractional"]
+        message = f"{counted_text(count, 'event', ',')} with fractional times, such as {gathered.fraction:g}; skipped"
+        warnings.append(TraceWarning("times_fractional", message, _SCALED))
     counts = (
         (gathered.counts["unreadable"], "events_unreadable", "events lack a name, a time or a slot; skipped"),
         (gathered.counts["other_records"], "other_records", "records are neither begin, end nor metadata; skipped"),
@@ -325,15 +357,5 @@ def _file_warnings(
         (strangers, "events_of_no_tile", "events belong to processes without a tile name; skipped"),
         (len(places) - len(set(places)), "tiles_repeated", "tile units occur more than once; separated by pid"),
     )
-    warnings = [TraceWarning(code, f"{count:,} {what}", _ODD) for count, code, what in counts if count]
-    if gathered.fraction is not None:
-        count = gathered.counts["fractional"]
-        message = f"{counted_text(count, 'event', ',')} with fractional times, such as {gathered.fraction:g}; skipped"
-        warnings.insert(0, TraceWarning("times_fractional", message, _SCALED))
-    if end.cut:
-        message = (
-            f"the event list is truncated: {gathered.events:,} events are complete, "
-            f"and the file ends at byte {len(values.data):,}"
-        )
-        warnings.insert(0, TraceWarning("truncated", message, "write or copy the file again; the intact part was read"))
+    warnings += [TraceWarning(code, f"{count:,} {what}", _ODD) for count, code, what in counts if count]
     return [*warnings, *no_core(unit for unit, _ in places)]

@@ -1,29 +1,33 @@
 """Which event each slot of a trace unit stands for: raw trace words do not say, so the user does.
 
 A list is ``NAME,NAME,...`` in the order of the slots, for cores; ``UNIT=NAME,NAME,...`` for another kind of unit. A
-file holds such lists one a line, ``#`` starts a comment; or it is JSON, a list of names or an object of lists by unit.
+file holds such lists one a line; ``#`` starts a comment.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import msgspec
-
 from opscope.core.errors import UsageError, did_you_mean
-from opscope.core.json import from_json
 from opscope.core.system.memory import file_bytes
+from opscope.core.table.events import TraceWarning
 from opscope.core.table.tiles import SLOTS, UNUSED, Unit
+from opscope.core.units import counted_text
 from opscope.npu.devices import event_names
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
     from pathlib import Path
 
-    from opscope.npu.readers.words import Slots
+    from opscope.core.table.tiles import SlotTrace
+
+    Slots = Mapping[Unit, Sequence[str]]
+    """Names of the eight slots of each kind of unit."""
 
 _HINT = "for example INSTR_EVENT_0,INSTR_EVENT_1,INSTR_VECTOR or mem=DMA_S2MM_0_START_TASK,NONE"
 _LONGEST_FILE = 1 << 16
+_MOST_LISTED = 5
+_MOST_LETTERS = 40
 
 
 def parse_slots(lists: Iterable[str], where: str = "--slots") -> Slots:
@@ -44,16 +48,6 @@ def read_slots(path: Path) -> Slots:
     data = file_bytes(path)
     if len(data) > _LONGEST_FILE:
         raise UsageError("too long for a list of slots", where=str(path), hint=_HINT)
-    if data.lstrip()[:1] in {b"{", b"["}:
-        where = str(path)
-        try:
-            value = from_json(data, dict[str, list[str]] | list[str])
-        except msgspec.MsgspecError as error:
-            raise UsageError(f"not a list of slots: {error}", where=where, hint=_HINT) from None
-        found: dict[Unit, tuple[str, ...]] = {}
-        for unit, names in (value if isinstance(value, dict) else {Unit.CORE.value: value}).items():
-            _add_names(found, _parse_unit(unit, where), names, where)
-        return found
     try:
         lines = data.decode("utf-8-sig").splitlines()
     except UnicodeDecodeError:
@@ -88,3 +82,22 @@ def _event_name(word: str, unit: Unit, where: str) -> str:
     near = did_you_mean(upper, known)
     hint = near if near.startswith("did") else "use the names of mlir-aie, such as INSTR_VECTOR or LOCK_STALL"
     raise UsageError(f"{unit.value} has no event {word[:60]!r}", where=where, hint=hint)
+
+
+def no_core(units: Iterable[Unit]) -> list[TraceWarning]:
+    """Return a warning when no unit is a core."""
+    if Unit.CORE in units:
+        return []
+    message = "no core was traced, so there are no kernel calls"
+    return [TraceWarning("no_core_trace", message, "trace a core as well: INSTR_EVENT_0 and INSTR_EVENT_1")]
+
+
+def unknown_events(recorded: str, unit: Unit, slots: Iterable[SlotTrace]) -> list[TraceWarning]:
+    """Return a warning when slots with spans have names that are in no table of their unit."""
+    known = event_names().of(unit.value)
+    unknown = sorted({slot.recorded for slot in slots if len(slot.spans.start) and slot.name not in known})
+    if not unknown:
+        return []
+    listed = ", ".join(name[:_MOST_LETTERS] for name in unknown[:_MOST_LISTED])
+    message = f"{recorded}: {counted_text(len(unknown), 'event', ',')} unknown for this unit: {listed}"
+    return [TraceWarning("events_unknown", message, "their spans keep their names")]

@@ -31,21 +31,20 @@ from opscope.core.table.tiles import (
 from opscope.core.units import counted_text
 from opscope.npu.devices import event_names
 from opscope.npu.readers.events import TooManySpansError, decode_addresses, decode_events, is_start, trace_mode
-from opscope.npu.readers.json_text import no_core, unknown_events
+from opscope.npu.readers.slots import no_core, unknown_events
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from numpy.typing import NDArray
 
     from opscope.core.table import EventTable
-    from opscope.core.table.nesting import Ints
+    from opscope.core.table.tiles import Spans
     from opscope.npu.readers.events import UnitEvents
+    from opscope.npu.readers.slots import Slots
 
     Words = NDArray[np.uint32]
-    Slots = Mapping[Unit, Sequence[str]]
-    """Names of the eight slots of each kind of unit."""
     Mask = NDArray[np.bool_]
 
 
@@ -53,7 +52,8 @@ PACKET = 8
 _PAYLOAD = PACKET - 1
 _ZERO_BITS = 0x7008_0FE0
 _UNITS = (Unit.CORE, Unit.MEM, Unit.SHIM, Unit.MEMTILE)
-_NOBODY = -1
+_UNIT_BITS = 0x7F << 21 | 0x1F << 16 | 3 << 12
+"""Bits of a header that name column, row and kind of unit."""
 
 
 class UnitWords(NamedTuple):
@@ -64,7 +64,7 @@ class UnitWords(NamedTuple):
     unit: Unit  # which one
     words: Words  # its payload, in order
     lost_before: Mask  # words before which something is missing
-    lost_at: Ints  # places among the words at which some of this unit are missing, or may be; ascending
+    lost_at: list[int]  # places among the words at which some of this unit are missing, or may be; ascending
 
 
 class Framing(NamedTuple):
@@ -73,22 +73,20 @@ class Framing(NamedTuple):
     units: tuple[UnitWords, ...]  # in order of appearance
     packets: int  # how many have a header
     short: int  # packets that have fewer than seven payload words although others follow them
-    orphans: int  # words that belong to no packet, and are not padding
-    adopted: int  # words without a header that were given to the only unit there is
+    loose: int  # words without a header that are not padding: they belong to the only unit there is, else to none
     cut: bool  # whether the last packet is incomplete
     repaired: int  # headers with one wrong bit that stand between two others; read as the one that they must be
-    room: bool  # whether zero words are left behind the last packet
+    has_room: bool  # whether zero words are left behind the last packet
 
 
-class _Span(NamedTuple):
-    """Words in a row that are framed alike."""
+class _Packet(NamedTuple):
+    """A header and its payload, or up to seven words without a header."""
 
-    at: int  # of the first header; of words without a header, the place before the first
-    packets: int  # whole packets that follow each other from there
-    size: int  # payload words of the one packet; seven unless `packets` is 1
-    headed: bool  # whether there is a header
-    broken: bool  # whether words are missing before or in it
-    short: bool = False  # whether words are missing in it
+    at: int  # of the header; of words without one, the place before the first
+    size: int  # payload words
+    header: int | None  # None without one
+    is_broken: bool  # whether words are missing before or in it
+    is_short: bool = False  # whether words are missing in it
 
 
 def is_header(words: Words) -> Mask:
@@ -103,15 +101,25 @@ def is_header(words: Words) -> Mask:
 
 
 def framed(words: Words) -> Framing:
-    """The units of a buffer and their payload; zero words between packets are padding.
+    """Divide a buffer into its units and their payload; zero words between packets are padding.
 
     Headers are repaired only where packets do not follow each other: payload may look like a header with a wrong bit.
     """
-    spans = list(_Walk(words).stretches())
-    if all(span.headed and not span.broken and not span.short for span in spans):
-        return _assign_units(words, spans)
-    words, repaired = _repair_headers(words)
-    return _assign_units(words, list(_Walk(words).stretches()))._replace(repaired=repaired)
+    packets, repaired = list(_Walk(words).packets()), 0
+    if any(packet.header is None or packet.is_broken for packet in packets):
+        words, repaired = _repair_headers(words)
+        packets = list(_Walk(words).packets())
+    units = dict.fromkeys(packet.header & _UNIT_BITS for packet in packets if packet.header is not None)
+    last = packets[-1] if packets else None
+    return Framing(
+        units=tuple(_unit_words(words, packets, unit, is_only=len(units) == 1) for unit in units),
+        packets=sum(packet.header is not None for packet in packets),
+        short=sum(packet.is_short for packet in packets),
+        loose=sum(packet.size for packet in packets if packet.header is None),
+        cut=last is not None and last.header is not None and last.at + PACKET > len(words),
+        repaired=repaired,
+        has_room=last is not None and last.at + 2 * PACKET <= len(words),
+    )
 
 
 def _repair_headers(words: Words) -> tuple[Words, int]:
@@ -124,183 +132,107 @@ def _repair_headers(words: Words) -> tuple[Words, int]:
     behind, before = np.zeros(len(words), bool), np.ones(len(words), bool)
     behind[:1], behind[PACKET:] = True, header[:-PACKET]
     before[:-PACKET] = header[PACKET:] | (words[PACKET:] == 0)
-    wrong = np.flatnonzero(~header & behind & before & (words > 0))
-    known = np.unique(words[:-PACKET][header[:-PACKET] & header[PACKET:]])
-    found = [(int(at), near) for at in wrong for near in [_one_bit_off(words[at], known)] if near is not None]
-    if not found:
-        return words, 0
-    words = words.copy()
-    for at, near in found:
-        words[at] = near
-    return words, len(found)
-
-
-def _one_bit_off(word: np.uint32, known: Words) -> int | None:
-    """The only header that differs in one bit; None where there is none, or several."""
-    apart = known ^ word
-    near = known[(apart & (apart - np.uint32(1))) == 0]
-    return int(near[0]) if len(near) == 1 else None
+    known, repaired = np.unique(words[:-PACKET][header[:-PACKET] & header[PACKET:]]), words.copy()
+    for at in np.flatnonzero(~header & behind & before & (words > 0)).tolist():
+        apart = known ^ words[at]
+        near = known[(apart & (apart - np.uint32(1))) == 0]
+        if len(near) == 1:
+            repaired[at] = near[0]
+    return repaired, int((repaired != words).sum())
 
 
 class _Walk:
-    """One pass through a buffer, from stretch to stretch."""
+    """One pass through a buffer, from packet to packet."""
 
     def __init__(self, words: Words) -> None:
-        self._words = words
-        self._header = is_header(words)
-        self._candidates = np.flatnonzero(self._header)
-        self._filled = np.flatnonzero(words)
-        self._ends: dict[int, Ints] = {}
-        followed = words[:-PACKET][self._header[:-PACKET] & self._header[PACKET:]]
-        self._known = set(np.unique(followed).tolist())
+        header = is_header(words)
+        self._words: list[int] = words.tolist()
+        self._header: list[bool] = header.tolist()
+        self._known = set(words[:-PACKET][header[:-PACKET] & header[PACKET:]].tolist())
 
-    def stretches(self) -> Iterator[_Span]:
-        at, broken = 0, False
-        while (at := self._next_word(at)) < len(self._words):
-            if not self._is_trusted(at):
-                begin, at = at, self._next_header(at)
-                yield from self._words_without_header(begin, at)
-                broken = True
-                continue
-            whole = self._packets_in_row(at)
-            self._known.add(int(self._words[at]))
-            if whole > 1:
-                self._known.add(int(self._words[at + (whole - 1) * PACKET]))
-                yield _Span(at, whole - 1, _PAYLOAD, headed=True, broken=broken)
-                at, broken = at + (whole - 1) * PACKET, False
-            following = self._packet_end(at)
-            size = self._payload_size(at, following)
-            short = following < at + PACKET and following < len(self._words)
-            yield _Span(at, 1, size, headed=True, broken=broken or short, short=short)
-            at, broken = following, short
+    def packets(self) -> Iterator[_Packet]:
+        at, is_broken, is_expected = 0, False, False
+        while at < len(self._words):
+            if not self._words[at]:
+                at, is_expected = at + 1, False
+            elif is_expected or self._is_trusted(at):
+                self._known.add(self._words[at])
+                end = self._packet_end(at)
+                is_short = end < min(at + PACKET, len(self._words))
+                yield _Packet(at, self._payload_size(at, end), self._words[at], is_broken or is_short, is_short)
+                at, is_broken, is_expected = end, is_short, end == at + PACKET and self._is_header(end)
+            else:
+                begin, is_broken = at, True
+                while at < len(self._words) and not self._is_trusted(at):
+                    at += 1
+                yield from self._packets_without_header(begin, at)
 
-    def _next_word(self, at: int) -> int:
-        place = int(np.searchsorted(self._filled, at))
-        return int(self._filled[place]) if place < len(self._filled) else len(self._words)
-
-    def _next_header(self, at: int) -> int:
-        place = int(np.searchsorted(self._candidates, at, side="right"))
-        while place < len(self._candidates) and not self._is_trusted(int(self._candidates[place])):
-            place += 1
-        return int(self._candidates[place]) if place < len(self._candidates) else len(self._words)
+    def _is_header(self, at: int) -> bool:
+        return at < len(self._words) and self._header[at]
 
     def _is_trusted(self, at: int) -> bool:
         """Return whether a word is a header as far as what follows and what came before can tell."""
-        if not self._header[at]:
-            return False
-        after = at + PACKET
-        if after >= len(self._words) or self._header[after] or not self._words[after]:
-            return True
-        return int(self._words[at]) in self._known
+        return self._header[at] and (self._is_end(at + PACKET) or self._words[at] in self._known)
 
-    def _packets_in_row(self, at: int) -> int:
-        place, phase = divmod(at, PACKET)
-        if phase not in self._ends:
-            self._ends[phase] = np.flatnonzero(~self._header[phase::PACKET])
-        ends = self._ends[phase]
-        found = int(np.searchsorted(ends, place))
-        end = int(ends[found]) if found < len(ends) else len(self._header[phase::PACKET])
-        return end - place
+    def _is_end(self, at: int) -> bool:
+        """Return whether a packet may end here: at a header, padding, or the end of the buffer."""
+        return at >= len(self._words) or self._header[at] or not self._words[at]
 
     def _packet_end(self, at: int) -> int:
         """Return where the packet of a header ends: after seven words, or before when the next one comes too early."""
         after = at + PACKET
-        if after >= len(self._words) or self._header[after] or not self._words[after]:
+        if self._is_end(after):
             return min(after, len(self._words))
-        place = int(np.searchsorted(self._candidates, at, side="right"))
-        for early in self._candidates[place : place + PACKET].tolist():
-            if early < after and self._is_followed(early):
-                return int(early)
-        return after
+        early = range(at + 1, after)
+        return next((place for place in early if self._header[place] and self._is_followed(place)), after)
 
     def _is_followed(self, at: int) -> bool:
-        after = at + PACKET
-        known = int(self._words[at]) in self._known
-        return known or (after < len(self._words) and bool(self._header[after]))
+        return self._words[at] in self._known or self._is_header(at + PACKET)
 
-    def _payload_size(self, at: int, following: int) -> int:
-        """Payload words of a packet, without the padding at its end when more of it follows."""
-        size = following - at - 1
-        if following >= len(self._words) or not self._words[following]:
-            while size and not self._words[at + size]:
-                size -= 1
+    def _payload_size(self, at: int, end: int) -> int:
+        """Count the payload words of a packet, without the padding at its end if padding or nothing follows."""
+        is_followed = end < len(self._words) and self._words[end]
+        return end - at - 1 if is_followed else self._size_without_padding(at, end - at - 1)
+
+    def _size_without_padding(self, at: int, size: int) -> int:
+        while size and not self._words[at + size]:
+            size -= 1
         return size
 
-    def _words_without_header(self, begin: int, end: int) -> Iterator[_Span]:
+    def _packets_without_header(self, begin: int, end: int) -> Iterator[_Packet]:
         for at in range(begin - 1, end - 1, _PAYLOAD):
-            size = min(_PAYLOAD, end - 1 - at)
-            while size and not self._words[at + size]:
-                size -= 1
-            yield _Span(at, 1, size, headed=False, broken=True)
+            size = self._size_without_padding(at, min(_PAYLOAD, end - 1 - at))
+            yield _Packet(at, size, None, is_broken=True)
 
 
-def _assign_units(words: Words, stretches: list[_Span]) -> Framing:
-    counts = np.array([stretch.packets for stretch in stretches], np.int64)
-    begins = np.cumsum(counts) - counts
-    total = int(counts.sum())
-    within = np.arange(total) - np.repeat(begins, counts)
-    at = np.repeat(np.array([stretch.at for stretch in stretches], np.int64), counts) + within * PACKET
-    size = np.repeat(np.array([stretch.size for stretch in stretches], np.int64), counts)
-    headed = np.repeat(np.array([stretch.headed for stretch in stretches], bool), counts)
-    broken = np.zeros(total, bool)
-    broken[begins] = [stretch.broken for stretch in stretches]
-    short = np.zeros(total, bool)
-    short[begins] = [stretch.short for stretch in stretches]
-    unit = np.full(total, _NOBODY, np.int64)
-    unit[headed] = _unit_of(words[at[headed]])
-    owners = list(dict.fromkeys(unit[headed].tolist()))
-    loose = int(size[~headed].sum())
-    least = _PAYLOAD if len(owners) == 1 else PACKET
-    if len(owners) == 1:
-        unit[~headed] = owners[0]
-    last = stretches[-1] if stretches else None
-    return Framing(
-        units=tuple(
-            _unit_words(words, (at, size, broken), owner, unit == owner)._replace(
-                lost_at=_lost_at(size, unit == owner, (unit == owner) & short, ~headed & (size < least))
-            )
-            for owner in owners
-        ),
-        packets=int(headed.sum()),
-        short=sum(stretch.short for stretch in stretches),
-        orphans=loose if len(owners) != 1 else 0,
-        adopted=loose if len(owners) == 1 else 0,
-        cut=last is not None and last.headed and last.at + PACKET > len(words),
-        repaired=0,
-        room=last is not None and last.at + last.packets * PACKET + PACKET <= len(words),
-    )
+def _unit_words(words: Words, packets: Iterable[_Packet], unit: int, *, is_only: bool) -> UnitWords:
+    """Put the payload of a unit together.
 
-
-def _lost_at(size: Ints, own: Mask, short: Mask, headless: Mask) -> Ints:
-    """Places among a unit's words: behind its short packets, and where words stand that some packet has lost.
-
-    Words without a header may be of any unit. The only unit gets all of them, so that seven in a row lack nothing.
+    Words may be lost behind short packets, and wherever words without a header stand, which may be of any unit. The
+    only unit gets all of them, so that seven in a row lack nothing.
     """
-    before = np.cumsum(size * own) - size * own
-    places: Ints = np.unique(np.concatenate([(before + size)[short], before[headless]]))
-    return places
-
-
-def _unit_of(headers: Words) -> Ints:
-    row, column, kind = headers >> 16 & 0x1F, headers >> 21 & 0x7F, headers >> 12 & 3
-    return (kind << 12 | row << 7 | column).astype(np.int64)
-
-
-def _unit_words(words: Words, packets: tuple[Ints, Ints, Mask], owner: int, own: Mask) -> UnitWords:
-    at, size, broken = packets[0][own], packets[1][own], packets[2][own]
-    column = np.arange(_PAYLOAD)
-    parts: Words = words[(at[:, None] + 1 + column)[column < size[:, None]]]
-    lost = np.zeros(len(parts), bool)
-    begins = np.cumsum(size) - size
-    lost[begins[broken & (size > 0)]] = True
-    return UnitWords(owner >> 7 & 0x1F, owner & 0x7F, _UNITS[owner >> 12], parts, lost, np.empty(0, np.int64))
+    parts, count = [np.empty(0, np.uint32)], 0
+    lost_before, lost_at = list[int](), set[int]()
+    for packet in packets:
+        is_loose = packet.header is None
+        if is_loose and not (is_only and packet.size == _PAYLOAD):
+            lost_at.add(count)
+        if is_only if packet.header is None else packet.header & _UNIT_BITS == unit:
+            if packet.is_broken and packet.size:
+                lost_before.append(count)
+            parts.append(words[packet.at + 1 : packet.at + 1 + packet.size])
+            count += packet.size
+            if packet.is_short:
+                lost_at.add(count)
+    lost = np.zeros(count, bool)
+    lost[lost_before] = True
+    kind = _UNITS[unit >> 12 & 3]
+    return UnitWords(unit >> 16 & 0x1F, unit >> 21 & 0x7F, kind, np.concatenate(parts), lost, sorted(lost_at))
 
 
 FORMAT = "aie-words"
-_DIGITS = 8
 _HEAD = re.compile(rb"\s*(?:0[xX])?[0-9a-fA-F]{8}[\s,]+(?:0[xX])?[0-9a-fA-F]{8}(?:[\s,]|\Z)")
-_TOKEN = re.compile(rb"(?:0[xX])?([0-9a-fA-F]{1,8})\Z")
-_REST = re.compile(rb"[0-9a-fA-F]{0,8}\Z")
+_TOKEN = re.compile(rb"(?:0[xX])?[0-9a-fA-F]{1,8}\Z")
 _START_BITS, _START = 0xF800_0000, 0xF000_0000
 _DAMAGED = "give the file as captured: one word of eight hexadecimal digits per line, or little-endian binary"
 _CAPTURE = "capture again: the buffer was overwritten, or its file was edited; times after this point are too early"
@@ -335,20 +267,21 @@ def _is_binary(head: bytes) -> bool:
 
 def read_words(data: bytes | memoryview, path: Path, slots: Slots | None = None) -> TileTraceSet:
     """Read the tiles of a capture in raw words."""
-    words, cut = _read_words(data, path)
+    words, is_cut = parse_words(data, path)
     framing = framed(words)
     if not framing.units:
         raise TraceFormatError("no trace packet: no header found", where=path, hint=_DAMAGED)
-    room = True if framing.room else None
+    room = True if framing.has_room else None
     tiles = tuple(
-        replace(_read_tile(pid, unit, slots or {}, path), room=room) for pid, unit in enumerate(framing.units)
+        replace(_read_tile(pid, unit, (slots or {}).get(unit.unit, ()), path), room=room)
+        for pid, unit in enumerate(framing.units)
     )
     if not any(tile.events or tile.mode is not TraceMode.EVENT_TIME for tile in tiles):
         hint = "none of the selected events occurred, or tracing stopped immediately"
         raise EmptyTraceError("the packets hold no events", where=path, hint=hint)
-    named = all(unit.unit in (slots or {}) for unit in framing.units)
-    unnamed = () if named else (_UNNAMED,)
-    warnings = *_file_warnings(framing, cut=cut), *no_core(tile.unit for tile in tiles), *unnamed
+    is_named = all(unit.unit in (slots or {}) for unit in framing.units)
+    unnamed = () if is_named else (_UNNAMED,)
+    warnings = *_file_warnings(framing, is_cut=is_cut), *no_core(tile.unit for tile in tiles), *unnamed
     return TileTraceSet(tiles, FORMAT, warnings)
 
 
@@ -357,69 +290,42 @@ _UNNAMED = TraceWarning(
 )
 
 
-def _read_words(data: bytes | memoryview, path: Path) -> tuple[Words, bool]:
-    """The words, and whether the last one is incomplete."""
+def parse_words(data: bytes | memoryview, path: Path) -> tuple[Words, bool]:
+    """Return the words of a capture, and whether the last one is incomplete; that one is left out."""
     if _is_binary(bytes(data[: 4 * (PACKET + 1)])):
         whole = len(data) // 4 * 4
         return np.frombuffer(data[:whole], "<u4").astype(np.uint32), whole < len(data)
-    line = _DIGITS + (2 if bytes(data[_DIGITS : _DIGITS + 1]) == b"\r" else 1)
-    final = len(data) // line * line
-    rest = bytes(data[final:]).strip()
-    regular = _regular_words(bytes(data[:final]), line) if _REST.match(rest) else None
-    if regular is None:
-        return _token_words(bytes(data), path)
-    if len(rest) < _DIGITS:
-        return regular, bool(rest)
-    return np.append(regular, np.uint32(int(rest, 16))), False
-
-
-def _regular_words(text: bytes, line: int) -> Words | None:
-    """The words of a text in which every line has eight digits and the same end; None when one differs."""
-    count, end = len(text) // line, b"\r\n"[_DIGITS - line :]
-    if not count or any(text[_DIGITS + at :: line] != end[at : at + 1] * count for at in range(len(end))):
-        return None
-    try:
-        words = np.frombuffer(bytes.fromhex(text.decode("ascii")), ">u4").astype(np.uint32)
-    except ValueError:
-        return None
-    return words if len(words) == count else None
-
-
-def _token_words(data: bytes, path: Path) -> tuple[Words, bool]:
-    """The words of a text of any layout; a last one that is too short is left out."""
-    tokens = data.replace(b",", b" ").split()
-    matches = [_TOKEN.match(token) for token in tokens]
-    if None in matches:
-        wrong = matches.index(None)
+    tokens = bytes(data).replace(b",", b" ").split()
+    wrong = next((place for place, token in enumerate(tokens) if not _TOKEN.match(token)), None)
+    if wrong is not None:
         shown = tokens[wrong][:20].decode("ascii", "replace")
         raise TraceFormatError(f"word {wrong + 1:,} is not a word: {shown!r}", where=path, hint=_DAMAGED)
-    digits = [match[1] for match in matches if match]
-    cut = len(digits) > 1 and len(digits[-1]) < len(digits[0]) and not data[-1:].isspace()
-    return np.array([int(word, 16) for word in digits[: len(digits) - cut]], np.uint32), cut
+    is_cut = len(tokens) > 1 and len(tokens[-1]) < min(map(len, tokens[:-1]))
+    whole = len(tokens) - is_cut
+    return np.fromiter((int(token, 16) for token in tokens[:whole]), np.uint32, whole), is_cut
 
 
-def _read_tile(pid: int, unit: UnitWords, slots: Slots, path: Path) -> TileTrace:
-    mode = trace_mode(unit.words)
-    if mode is not TraceMode.EVENT_TIME:
-        return _tile_without_times(pid, unit, slots, mode)
+def _read_tile(pid: int, unit: UnitWords, names: Sequence[str], path: Path) -> TileTrace:
+    recorded = f"{unit.unit.value}_trace for tile{unit.row},{unit.column}"
+    tile = TileTrace(unit.row, unit.column, unit.unit, pid, recorded, (), 0, mode=trace_mode(unit.words))
+    if tile.mode is TraceMode.EVENT_PC:
+        addressed = decode_addresses(unit.words)
+        return replace(
+            tile, slots=_named_slots(names, dict.fromkeys(addressed.slot.tolist(), NO_SPANS)), addressed=addressed
+        )
+    if tile.mode is not TraceMode.EVENT_TIME:
+        return replace(tile, slots=_named_slots(names, {}))
     # nothing of a unit stands before its Start: words there are of something else
-    lost_at = unit.lost_at[unit.lost_at > 0] if is_start(unit.words) else unit.lost_at
+    lost_at = [place for place in unit.lost_at if place or not is_start(unit.words)]
     try:
         events = decode_events(unit.words, unit.lost_before, lost_at)
     except TooManySpansError as error:
-        tile = f"{unit.row},{unit.column}"
-        raise TraceFormatError(f"{unit.unit.value} of tile {tile}: {error}", where=path, hint=_DAMAGED) from error
-    names = slots.get(unit.unit, ())
-    recorded = f"{unit.unit.value}_trace for tile{unit.row},{unit.column}"
-    named = list(_named_slots(names, events))
-    unknown = unknown_events(recorded, unit.unit, named) if names else []
-    return TileTrace(
-        row=unit.row,
-        column=unit.column,
-        unit=unit.unit,
-        pid=pid,
-        recorded=recorded,
-        slots=tuple(named),
+        raise TraceFormatError(f"{unit.unit.value} of tile {tile.tile}: {error}", where=path, hint=_DAMAGED) from error
+    slots = _named_slots(names, {slot: spans for slot, spans in enumerate(events.spans) if len(spans.start)})
+    unknown = unknown_events(recorded, unit.unit, slots) if names else []
+    return replace(
+        tile,
+        slots=slots,
         last=events.last,
         start_timer=events.start_timer if events.begun else None,
         warnings=(*_tile_warnings(recorded, events), *unknown),
@@ -430,52 +336,30 @@ def _read_tile(pid: int, unit: UnitWords, slots: Slots, path: Path) -> TileTrace
     )
 
 
-def _tile_without_times(pid: int, unit: UnitWords, slots: Slots, mode: TraceMode) -> TileTrace:
-    """Return a unit that recorded addresses, or what this reader does not know."""
-    addressed = decode_addresses(unit.words) if mode is TraceMode.EVENT_PC else None
-    used = set() if addressed is None else set(addressed.slot.tolist())
-    names = dict(enumerate(slots.get(unit.unit, ())))
-    named = [(number, names.get(number, UNUSED)) for number in range(SLOTS)]
-    traced = [
-        SlotTrace(number, name if name != UNUSED else f"SLOT {number}", name, NO_SPANS)
-        for number, name in named
-        if name != UNUSED or number in used
-    ]
-    return TileTrace(
-        row=unit.row,
-        column=unit.column,
-        unit=unit.unit,
-        pid=pid,
-        recorded=f"{unit.unit.value}_trace for tile{unit.row},{unit.column}",
-        slots=tuple(traced),
-        last=0,
-        mode=mode,
-        addressed=addressed,
-    )
-
-
-def _named_slots(names: Sequence[str], events: UnitEvents) -> Iterator[SlotTrace]:
-    """The slots that have a name or spans."""
-    for number, spans in enumerate(events.spans):
+def _named_slots(names: Sequence[str], used: Mapping[int, Spans]) -> tuple[SlotTrace, ...]:
+    """Return the slots that have a name or were used."""
+    slots = []
+    for number in range(SLOTS):
         name = names[number] if number < len(names) else UNUSED
-        if name != UNUSED or len(spans.start):
+        if name != UNUSED or number in used:
             recorded = f"SLOT {number}" if name == UNUSED else name
-            yield SlotTrace(number, event_names().current(recorded), recorded, spans)
+            slots.append(SlotTrace(number, event_names().current(recorded), recorded, used.get(number, NO_SPANS)))
+    return tuple(slots)
 
 
-def _file_warnings(framing: Framing, *, cut: bool) -> list[TraceWarning]:
+def _file_warnings(framing: Framing, *, is_cut: bool) -> list[TraceWarning]:
     few = f"{framing.short:,} of {framing.packets:,} packets have fewer than seven words: some were lost"
     mended = f"corrected {counted_text(framing.repaired, 'header', ',')} with a wrong bit to the only possible one"
-    taken = f"{counted_text(framing.adopted, 'word', ',')} without a header assigned to the only unit"
-    skipped = f"skipped {counted_text(framing.orphans, 'word', ',')} without a header or unit"
+    loose = f"{counted_text(framing.loose, 'word', ',')} without a header"
+    belongs = len(framing.units) == 1
     counts = (
         (framing.short, "words_lost", few, _CAPTURE),
         (framing.repaired, "headers_damaged", mended, _CAPTURE),
-        (framing.adopted, "headers_lost", taken, _CAPTURE),
-        (framing.orphans, "words_without_unit", skipped, _ALONE),
+        (framing.loose * belongs, "headers_lost", f"{loose} assigned to the only unit", _CAPTURE),
+        (framing.loose * (not belongs), "words_without_unit", f"skipped {loose} or unit", _ALONE),
     )
     warnings = [TraceWarning(code, message, hint) for count, code, message, hint in counts if count]
-    if framing.cut or cut:
+    if framing.cut or is_cut:
         message = "the file ends inside a packet: everything after it is missing"
         warnings.append(TraceWarning("truncated", message, "copy the whole buffer; the intact part was read"))
     return warnings
@@ -485,7 +369,7 @@ def _tile_warnings(recorded: str, events: UnitEvents) -> list[TraceWarning]:
     found = (
         (events.cut, "commands_cut", "commands are truncated where words are missing; skipped"),
         (events.unknown, "commands_unknown", "bytes are not part of any command; skipped"),
-        (events.restarts, "trace_restarted", "additional Start commands; time continues without them"),
+        (max(0, events.starts - 1), "trace_restarted", "additional Start commands; time continues without them"),
         (events.repeats_lost, "repeats_lost", "repeats have no frame before them; skipped"),
         (events.repeats_of_idle, "repeats_of_idle", "repeats follow Event_Sync; the frame before it was used"),
     )

@@ -9,11 +9,9 @@ import msgspec
 
 from opscope.analysis.findings.message import PART_FAILED, Severity
 from opscope.core.grouping import grouped
-from opscope.core.table.tiles import TraceMode
 from opscope.core.units import counted_text, rate_text, share_text
 from opscope.npu.analysis.array import APART
 from opscope.npu.analysis.bound import NOTHING_TRACED
-from opscope.npu.analysis.calls import END, START, UNNAMED
 from opscope.npu.analysis.cycles import EVENTS
 from opscope.npu.analysis.tiles_result import all_known
 
@@ -21,10 +19,9 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from opscope.analysis.findings.message import Message
-    from opscope.npu.analysis.array import ArrayView
     from opscope.npu.analysis.bound import TileBound
     from opscope.npu.analysis.rates import GmacRange
-    from opscope.npu.analysis.tiles_result import TileRow, TilesAnalysis
+    from opscope.npu.analysis.tiles_result import ArrayView, TileRow, TilesAnalysis
 
 CATEGORY_NAMES = {
     "vector": "vector instructions",
@@ -39,6 +36,7 @@ STALLS = ("lock_stall", "memory_stall", "stream_stall", "cascade_stall")
 STALLED = 0.2
 """Share of the cycles in calls from which their stalls count as waiting, and are said."""
 _BUSY, _IDLE = 0.8, 0.4
+_NO_CALLS = {"calls_not_traced", "calls_none", "trace_mode", "call_without_cycles"}
 _SMALL = 0.005
 
 
@@ -223,8 +221,7 @@ def seen_text(analysis: TilesAnalysis) -> str:
     covered = f"; {share_text(min(known))} of the calls of the whole run" if known else ""
     silent = [row for row in analysis.tiles if row.unit == "core" and not row.window_cycles and not row.only_waits]
     if silent:
-        _, why, _ = without_calls(silent)
-        covered += f"; no calls of {counted_text(len(silent), 'more core')} ({why})"
+        covered += f"; no calls of {counted_text(len(silent), 'more core')} ({_no_calls_text(analysis, silent)})"
     window = sum(row.window_cycles for row in rows) // len(rows)
     return f"seen: {calls}{odd} in {window:,} cycles{_iterations_text(rows)}{covered}"
 
@@ -348,33 +345,16 @@ def _no_answer(analysis: TilesAnalysis) -> str:
     cores = [row for row in analysis.tiles if row.unit == "core"]
     if not cores:
         return "No core was traced: unknown whether the cores are busy"
-    if analysis.bugs:
-        return f"Unknown whether the cores are busy: {analysis.bugs[0]}"
-    problem, why, _ = without_calls(cores)
-    return f"{problem[:1].upper()}{problem[1:]} ({why}): unknown whether the cores are busy"
+    return f"Unknown whether the cores are busy: {_no_calls_text(analysis, cores)}"
 
 
-def without_calls(cores: Sequence[TileRow]) -> tuple[str, str, str]:
-    """Say why cores have no calls, or why these are not known; what shows it; and what to do.
-
-    The trace has no times; or the marks of calls have no slot, have no name, did not occur, or do not pair.
-    """
-    modes = {row.mode for row in cores}
-    if TraceMode.EVENT_TIME not in modes:
-        why = f"traced in {' and '.join(sorted(mode.value.upper() for mode in modes))} mode"
-        return "no times in the trace", why, "trace in EVENT_TIME mode for cycles, stalls and rates"
-    events = [{slot.event: slot.spans for slot in row.slots} for row in cores]
-    lacking = [event for event in (START, END) if any(event not in own for own in events)]
-    names = {name for own in events for name in own}
-    if names and all(name.startswith(UNNAMED) for name in names):
-        return _NOT_TRACED, "the events of its slots are not named", "name them in order: --slots NAME,NAME"
-    if lacking:
-        missing = " and ".join(lacking)
-        return _NOT_TRACED, f"no slot for {missing}", f"also trace {missing} of the cores"
-    if any(own[event] for own in events for event in (START, END)):
-        return _NO_CALL, f"no {START} has a matching {END}", _MARK
-    return _NO_CALL, f"{START} and {END} were traced but never occurred", _MARK
+def _no_calls_text(analysis: TilesAnalysis, cores: Sequence[TileRow]) -> str:
+    reason = why_no_calls(analysis, cores)
+    return reason.title if reason and not analysis.bugs else "; ".join(analysis.bugs[:1])
 
 
-_NO_CALL, _NOT_TRACED = "no kernel call in the trace", "kernel calls are unknown"
-_MARK = "check that the kernel ran, and that it calls event0() at its start and event1() at its end"
+def why_no_calls(analysis: TilesAnalysis, cores: Sequence[TileRow]) -> Message | None:
+    """Return the first finding that says why these cores have no known calls. None if a bug is the reason."""
+    places = {f"tile {row.tile}" for row in cores}
+    found = (message for message in analysis.findings if message.rule in _NO_CALLS)
+    return next((message for message in found if (message.place or "").partition(", ")[0] in places), None)

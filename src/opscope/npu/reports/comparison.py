@@ -104,21 +104,19 @@ def value_text(value: float | None, unit: str) -> str:
     """A figure in its unit."""
     if value is None:
         return "-"
-    if unit == "share":
-        return share_text(value)
     return rate_text(value) if unit == "MAC/cycle" else f"{value:,.0f}"
 
 
 def shown_figures(comparison: TilesComparison) -> list[FigureChange]:
-    """Figures in the order in which they are shown; stalls in cycles where they are known, else as shares."""
+    """Figures in the order in which they are shown."""
     period = [comparison.period] if comparison.period and comparison.period.name != comparison.overall.name else []
-    return [*period, *comparison.kinds, *(comparison.stall_cycles or comparison.stalls), *comparison.rates]
+    return [*period, *comparison.kinds, *comparison.stall_cycles, *comparison.rates]
 
 
 def figure_cells(row: FigureChange) -> tuple[str, str, str, str, str, str]:
-    """Change of shares in points, of stalls in cycles, else as a ratio."""
+    """Change of stalls in cycles, else as a ratio."""
     values = value_text(row.baseline, row.unit), value_text(row.candidate, row.unit)
-    words = {"share": _points_text, "cycles": ratio_text, "MAC/cycle": ratio_text}.get(row.unit, _signed_text)
+    words = {"cycles": ratio_text, "MAC/cycle": ratio_text}.get(row.unit, _signed_text)
     differs = row.change if row.ratio is None else row.ratio
     change = "-" if differs is None else words(differs)
     interval = "" if row.ci95 is None else interval_text(row.ci95, words)
@@ -132,10 +130,6 @@ def _stalls_line(stalls: Sequence[FigureChange]) -> list[str]:
         PER_CALL: "Stall cycles per multiplying call; lower is better.",
     }
     return [counted[unit] for unit in dict.fromkeys(row.unit for row in stalls) if unit in counted]
-
-
-def _points_text(share: float) -> str:
-    return f"{round(share * 100, 1) + 0.0:+.1f} pt"
 
 
 def _signed_text(cycles: float) -> str:

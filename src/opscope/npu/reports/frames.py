@@ -57,8 +57,7 @@ def tiles_comparison_frame(comparison: TilesComparison) -> pl.DataFrame:
         "overall": [comparison.overall],
         "kind": comparison.kinds,
         "period": [comparison.period] if comparison.period else [],
-        "stall": comparison.stalls,
-        "stall cycles": comparison.stall_cycles,
+        "stall": comparison.stall_cycles,
         "rate": comparison.rates,
     }
     return typed_frame(_FIGURES, (_figure_row(part, row) for part, rows in parts.items() for row in rows))

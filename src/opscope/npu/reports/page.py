@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 from pathlib import PurePath
-from typing import TYPE_CHECKING, NamedTuple
-
-import numpy as np
+from typing import TYPE_CHECKING
 
 from opscope.core.parts import part
 from opscope.core.units import counted_text, rate_text, share_text
@@ -38,7 +36,6 @@ from opscope.reports.document.blocks import (
     Bullets,
     CellMap,
     Closing,
-    Details,
     Document,
     Figures,
     Format,
@@ -60,58 +57,16 @@ from opscope.reports.document.template import picture
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from opscope.npu.analysis.array import ArrayView
     from opscope.npu.analysis.bound import TileBound
     from opscope.npu.analysis.kinds import KindRow
     from opscope.npu.analysis.specification import RunSpecification
     from opscope.npu.analysis.tiles import Examined
-    from opscope.npu.analysis.tiles_result import TileRow, TilesAnalysis
-    from opscope.npu.analysis.traced_core import TracedCore
+    from opscope.npu.analysis.tiles_result import ArrayView, TileRow, TilesAnalysis, TracedCore
     from opscope.reports.document.blocks import Picture, TableBlock
 
 
-MOST = 20
-"""Stretches of a table."""
+_MOST_REASONS = 20
 _FIRST = 3
-
-
-class CallSequence(NamedTuple):
-    """Successive calls."""
-
-    first: int  # number of the first call, from 1
-    last: int  # of the last one
-    start: int  # first cycle of the first call
-    end: int  # of the last call
-    kinds: str  # how many of each kind, in words
-    median_cycles: float  # of the calls' durations
-    longest_cycles: int  # of them
-    in_calls: float  # part of the cycles from start to end that is within calls
-
-
-def call_sequences(core: TracedCore) -> list[CallSequence]:
-    """The calls of a core in at most twenty stretches of about as many calls each."""
-    calls = core.pairing.calls
-    parts = np.array_split(np.arange(len(calls)), min(len(calls), MOST)) if len(calls) else []
-    return [_call_sequence(core, int(part[0]), int(part[-1])) for part in parts]
-
-
-def _call_sequence(core: TracedCore, first: int, last: int) -> CallSequence:
-    calls, part = core.pairing.calls, slice(first, last + 1)
-    durations, counts = calls.durations[part], np.bincount(core.kinds.labels[part], minlength=len(core.kinds.kinds))
-    named = zip(counts.tolist(), core.kinds.kinds, strict=True)
-    start, end = int(calls.start[first]), int(calls.end[last])
-    return CallSequence(
-        first=first + 1,
-        last=last + 1,
-        start=start,
-        end=end,
-        kinds=", ".join(f"{count} x {kind.kind}" for count, kind in named if count),
-        median_cycles=float(np.median(durations)),
-        longest_cycles=int(durations.max()),
-        in_calls=int(durations.sum()) / (end - start) if end > start else 1.0,
-    )
-
-
 _SHADES = 5
 """Strongest shade of a map's cell."""
 
@@ -215,26 +170,11 @@ def _timeline_section(examined: Examined, shown: TracedCore) -> Section:
     close = [Section(f"A few calls of tile {shown.tile.tile}", [_close_picture(shown)])] if len(cores) > 1 else []
     timers = f"Cycles of the tiles' own timers, which start with their traces{_alignment_text(examined.analysis)}."
     timed = f"{timers} Darker colours: a larger part of the interval is active."
-    stretches = part("the calls over time", lambda: call_sequences(shown), list[CallSequence]())
     blocks = [
         *close,
         picture("whole", lambda: aie_pictures.whole_timeline(cores, shifts), timed),
-        Details(f"Tile {shown.tile.tile} over time", [_sequences_table(stretches)]),
     ]
     return Section("Timeline", blocks, "when", "Timeline")
-
-
-def _sequences_table(rows: Sequence[CallSequence]) -> TableBlock:
-    return table(
-        rows,
-        column("calls", Format.TEXT, lambda one: f"{one.first} to {one.last}"),
-        column("from cycle", Format.COUNT, lambda one: one.start),
-        column("to cycle", Format.COUNT, lambda one: one.end),
-        column("kinds", Format.NAME, lambda one: one.kinds),
-        column("median duration", Format.COUNT, lambda one: one.median_cycles),
-        column("longest", Format.COUNT, lambda one: one.longest_cycles),
-        column("in calls", Format.SHARE, lambda one: one.in_calls),
-    )
 
 
 def _calls_section(examined: Examined, shown: TracedCore) -> Section:
@@ -328,24 +268,18 @@ def _rates_section(analysis: TilesAnalysis) -> Section:
     unbound = [f"tile {row.tile}: {row.bound_reason}" for row in rows if row.bound is None and row.bound_reason]
     blocks: list[Block] = [
         rates_table(rows),
-        Bullets(unbound[:MOST]),
+        Bullets(unbound[:_MOST_REASONS]),
         Sentence(f"No rate of tile {without[0].tile}{more}: {without[0].rate_reason}." if without else "", Tone.DIM),
         Sentence(_OF_RATES, Tone.DIM),
     ]
     if shown.bound and shown.bound.ports:
         blocks.append(Section(f"Streams of tile {shown.tile}", [_ports_table(shown.bound)]))
-    drawn = picture("roofline", lambda: aie_pictures.roofline_of(rows), _OF_ROOFLINE)
-    blocks.append(Section("Roofline", [drawn]))
     return Section("Rates and bottleneck", blocks, "rates", "Rates")
 
 
 _OF_RATES = (
     "Rates cover the calls in the trace, over its window. The period runs from the start of one multiplying call "
     "to the next; predicted is the longest of the call and each port's transfers."
-)
-_OF_ROOFLINE = (
-    "Flat line: the vector unit's peak; sloped lines: stream bandwidth in bytes per cycle. Diamonds are the "
-    "operand streams; a point is above the most limiting stream."
 )
 
 

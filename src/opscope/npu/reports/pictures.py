@@ -16,7 +16,7 @@ from opscope.core.units import counted_text
 from opscope.npu.analysis.cycles import EVENTS, cover
 from opscope.npu.reports.answer import CATEGORY_NAMES
 from opscope.reports.document.text import plain
-from opscope.reports.pictures.bars import INK, Bar, BarSegment, bars, beside, lettering, svg
+from opscope.reports.pictures.bars import Bar, BarSegment, bars, beside, lettering, svg
 from opscope.reports.pictures.pictures import drawn, rows_of
 
 if TYPE_CHECKING:
@@ -25,9 +25,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from opscope.core.table.nesting import Ints
-    from opscope.npu.analysis.rates import TileRoofline
-    from opscope.npu.analysis.tiles_result import TileRow
-    from opscope.npu.analysis.traced_core import TracedCore
+    from opscope.npu.analysis.tiles_result import TileRow, TracedCore
 
     Rows: TypeAlias = list[dict[str, Any]]
 
@@ -245,55 +243,3 @@ def _duration_points(core: TracedCore, number: int) -> Rows:
         }
         for part in parts
     ]
-
-
-def roofline_of(rows: Sequence[TileRow]) -> str | None:
-    """Cores under the peak and what their streams feed, on logarithmic scales; None where that is not known."""
-    points = [point for row in rows for point in _achieved_points(row)]
-    shown = next((row.roofline for row in rows if row.roofline and row.roofline.ceilings), None)
-    if not points or shown is None:
-        return None
-    lines, names = _ceiling_lines(shown, [point["intensity"] for point in points])
-    log = alt.Scale(type="log", nice=False, padding=18)
-    x = alt.X("intensity:Q", scale=log, title="MAC per stream byte")
-    y = alt.Y("rate:Q", scale=log, title="MAC per cycle")
-    scale = alt.Scale(domain=list(_ACHIEVED), range=[COLOURS["vector"], COLOURS["lock_stall"]])
-    colour = alt.Color(
-        "what:N", scale=scale, title=None, legend=alt.Legend(orient="top", labelLimit=300, columnPadding=30)
-    )
-    drawn_lines = alt.Chart(rows_of(lines)).mark_line(color=INK).encode(x=x, y=y, detail="line:N")
-    marks = alt.Chart(rows_of(names)).encode(x=x, y=y)
-    labels = marks.mark_text(align="left", dx=7, dy=12, color=INK, fontSize=11).encode(text="name:N")
-    ticks = marks.mark_point(shape="diamond", size=40, color=INK)
-    dots = alt.Chart(rows_of(points)).mark_circle(size=70, opacity=0.8).encode(x=x, y=y, color=colour)
-    return drawn(alt.layer(drawn_lines, ticks, labels, dots).properties(width=_WIDTH, height=240))
-
-
-_ACHIEVED = ("in the median period", "in the whole window")
-
-
-def _achieved_points(row: TileRow) -> Rows:
-    roofline = row.roofline
-    if roofline is None:
-        return []
-    lowest = next((ceiling for ceiling in roofline.ceilings if ceiling.mac_per_byte), None)
-    if lowest is None:
-        return []
-    values = zip(_ACHIEVED, (roofline.steady, roofline.window), strict=True)
-    return [{"intensity": lowest.mac_per_byte, "rate": value, "what": what} for what, value in values if value]
-
-
-def _ceiling_lines(roofline: TileRoofline, around: Sequence[float]) -> tuple[Rows, Rows]:
-    """The peak and the rise of one stream as lines; the place of each operand's stream on it."""
-    streams = [(c.name, c.mac_per_byte, c.mac_per_cycle) for c in roofline.ceilings if c.mac_per_byte]
-    peak = next((c.mac_per_cycle for c in roofline.ceilings if not c.mac_per_byte), None)
-    speed = streams[0][2] / streams[0][1]
-    places = [place for _, place, _ in streams] + list(around)
-    left, right = min(places) / 2, max(places) * 2
-    top = right * speed if peak is None else peak
-    corner = min(right, top / speed)
-    lines: Rows = [{"line": "stream", "intensity": at, "rate": at * speed} for at in (left, corner)]
-    if peak is not None:
-        lines += [{"line": "peak", "intensity": at, "rate": peak} for at in (corner, max(right, corner * 1.5))]
-    names: Rows = [{"name": name, "intensity": place, "rate": rate} for name, place, rate in streams]
-    return lines, names

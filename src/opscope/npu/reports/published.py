@@ -29,8 +29,7 @@ if TYPE_CHECKING:
     from opscope.core.table.tiles import TileTrace
     from opscope.npu.analysis.iterations import Iteration
     from opscope.npu.analysis.tiles import Examined
-    from opscope.npu.analysis.tiles_result import TileRow
-    from opscope.npu.analysis.traced_core import TracedCore
+    from opscope.npu.analysis.tiles_result import TileRow, TracedCore
 
 BOUNDARY_FACTOR = 20.0
 """A lock stall of so many median kernels is a boundary to the published tool; here it is counted, and decides nothing.
@@ -116,7 +115,7 @@ class Index(NamedProduct, frozen=True, kw_only=True):
 
 def published_files(examined: Examined, run: Index) -> dict[str, bytes]:
     """Name and content of each file."""
-    reports = [published_core(core, row, run) for core, row in zip(examined.cores, examined.rows, strict=True)]
+    reports = [published_core(core, run) for core in examined.cores]
     names = distinct(report.tile_name for report in reports)
     files = {f"{name}.json": _json_bytes(report) for name, report in zip(names, reports, strict=True)}
     details = details_markdown(reports, run)
@@ -152,19 +151,21 @@ def _expected_iterations(run: Index) -> int | None:
     return None if run.warmup is None or run.iterations is None else run.warmup + run.iterations
 
 
-def published_core(core: TracedCore, row: TileRow, run: Index) -> PublishedCore:
+def published_core(core: TracedCore, run: Index) -> PublishedCore:
     """The report of one core."""
     start, end = core.pairing.calls.start, _seen_ends(core.tile, core.pairing.calls.end)
     middle = median((end - start).tolist()) if len(start) else None
-    rows = [_published_iteration(start, end, index, own, run.clock_GHz) for index, own in enumerate(row.iterations)]
+    rows = [
+        _published_iteration(start, end, index, own, run.clock_GHz) for index, own in enumerate(core.row.iterations)
+    ]
     return PublishedCore(
         pid=core.tile.pid,
-        tile_name=f"tile{row.tile}",
+        tile_name=f"tile{core.tile.tile}",
         median_kernel_duration_cycles=middle,
         lock_stall_boundary_count=_boundary_count(core.tile, middle),
         detected_total_iterations=len(rows),
         expected_total_iterations=_expected_iterations(run),
-        mismatch_note=_mismatch_note(row),
+        mismatch_note=_mismatch_note(core.row),
         iterations=rows,
         performance_window=[own.iteration_index for own in rows if own.phase == "perf"],
         assumed_clock=run.assumed_clock,

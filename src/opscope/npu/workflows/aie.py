@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from opscope.core.errors import OpscopeError
     from opscope.npu.analysis.tiles import Examined, TilesTerms
     from opscope.npu.analysis.tiles_result import TilesAnalysis
-    from opscope.npu.readers.words import Slots
+    from opscope.npu.readers.slots import Slots
     from opscope.npu.reports.published import Index
     from opscope.reports.document.blocks import Document
 
@@ -157,12 +157,12 @@ def missing(tiles: Tiles, out: Path | None = None) -> OpscopeError | None:
         return EmptyTraceError("no core was traced, so there are no kernel calls to judge", where=path, hint=hint)
     if not any(row.calls.paired and row.mode is TraceMode.EVENT_TIME for row in cores):
         from opscope.core.tracebacks import nothing_known
-        from opscope.npu.reports.answer import without_calls
+        from opscope.npu.reports.answer import why_no_calls
 
-        if analysis.bugs:
-            return nothing_known(analysis.bugs[0], path, out)
-        problem, why, hint = without_calls(cores)
-        return EmptyTraceError(f"{problem}: {why}", where=path, hint=hint)
+        reason = why_no_calls(analysis, cores)
+        if reason is None or analysis.bugs:
+            return nothing_known("; ".join(analysis.bugs[:1]), path, out)
+        return EmptyTraceError(reason.title, where=path, hint=reason.next_step)
     row, col = tiles.request.row, tiles.request.col
     if row is not None and col is not None and len(cores) > row * col:
         problem = f"{len(cores)} cores were traced, --row {row} --col {col} are {row * col}"

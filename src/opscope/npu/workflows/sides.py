@@ -38,7 +38,7 @@ def is_tiles(path: str | Path) -> bool:
     place = Path(path)
     if place.is_dir():
         return bool(_files_in(place))
-    return place.is_file() and (_is_written(place) or _reads_tiles(trace_reader(place)))
+    return place.is_file() and (_is_analysis(place) or _reads_tiles(trace_reader(place)))
 
 
 def _reads_tiles(reader: Reader | None) -> bool:
@@ -49,22 +49,20 @@ def _reads_tiles(reader: Reader | None) -> bool:
     return isinstance(reader, TilesReader)
 
 
-def _is_written(path: Path) -> bool:
+def _is_analysis(path: Path) -> bool:
+    """Return whether a file is an analysis of tiles; not of one that cannot be read."""
     try:
-        return _is_analysis(first_bytes(path, 2 * _HEAD))
+        head = first_bytes(path, 2 * _HEAD)
     except OpscopeError:
         return False
-
-
-def _is_analysis(head: bytes) -> bool:
-    return _MARK in head[:_HEAD] and _NAMED in head[: 2 * _HEAD]
+    return _MARK in head[:_HEAD] and _NAMED in head
 
 
 def _files_in(directory: Path) -> list[Path]:
     """Traces of tiles in a directory; where `opscope aie --out` wrote it, or directories in it, their analyses."""
     if (directory / ANALYSIS).is_file():
-        return [directory / ANALYSIS] if _is_written(directory / ANALYSIS) else []
-    below = [file for file in sorted(directory.glob(f"*/{ANALYSIS}"))[:_MOST_FILES] if _is_written(file)]
+        return [directory / ANALYSIS] if _is_analysis(directory / ANALYSIS) else []
+    below = [file for file in sorted(directory.glob(f"*/{ANALYSIS}"))[:_MOST_FILES] if _is_analysis(file)]
     if below:
         return below
     try:
@@ -74,26 +72,35 @@ def _files_in(directory: Path) -> list[Path]:
     return files if _reads_tiles(reader) else []
 
 
-def tiles_side(path: str | Path) -> TilesTraces:
-    """The side that a path names; files that hold the same trace count once."""
+def _read_sides(baseline: str | Path, candidate: str | Path) -> tuple[TilesTraces, TilesTraces]:
+    """Read both sides, with labels that differ unless it is one path."""
+    places = Path(baseline), Path(candidate)
+    first, second = (place.name or str(place) for place in places)
+    if places[0].resolve() != places[1].resolve():
+        first, second = labels(places)
+    return _read_side(baseline, first), _read_side(candidate, second)
+
+
+def _read_side(path: str | Path, label: str) -> TilesTraces:
+    """Read the side that a path names; files that hold the same trace count once."""
+    place = Path(path)
+    if not place.exists():
+        raise NotFoundError("no such file or directory", where=path)
+    if not is_tiles(place):
+        hint = "compare AI Engine traces with each other"
+        raise MismatchError("not an AI Engine trace, but the other side is", where=path, hint=hint)
+    analyses = [_read_analysis(file) for file in (_files_in(place) if place.is_dir() else [place])]
+    once = list({one.trace.sha256: one for one in reversed(analyses)}.values())[::-1]
+    return TilesTraces(TilesSide(label, str(path), len(once), len(analyses) - len(once)), once)
+
+
+def _read_analysis(path: Path) -> TilesAnalysis:
+    """Return the analysis that a file holds, or that of the trace in it."""
+    from opscope.npu.analysis.tiles_result import TilesAnalysis
     from opscope.npu.workflows.aie import analyze_tiles
 
-    place = Path(path)
-    files = _files_in(place) if place.is_dir() else [place]
-    if not files:
-        raise NotFoundError("no traces in this directory", where=place, hint="give a trace, or a directory of traces")
-    analyses = [written_analysis(file) or analyze_tiles(file).analysis for file in files]
-    once = list({one.trace.sha256: one for one in reversed(analyses)}.values())[::-1]
-    side = TilesSide(place.name or str(place), str(path), len(once), len(analyses) - len(once))
-    return TilesTraces(side, once)
-
-
-def written_analysis(path: Path) -> TilesAnalysis | None:
-    """The analysis that a file holds; None when it holds something else."""
-    from opscope.npu.analysis.tiles_result import TilesAnalysis
-
-    if not path.is_file() or not _is_analysis(first_bytes(path, 2 * _HEAD)):
-        return None
+    if not _is_analysis(path):
+        return analyze_tiles(path).analysis
     try:
         return from_json(file_bytes(path), TilesAnalysis)
     except msgspec.MsgspecError as error:
@@ -115,30 +122,7 @@ def compare_tiles(baseline: str | Path, candidate: str | Path) -> TilesCompariso
         MismatchError: one of the two is something else.
         EmptyTraceError: a side has no two calls that multiply, so there is nothing to compare.
     """
-    return shown_as(TilesComparisonResult, _compare_sides(*_sides_of(baseline, candidate)))
-
-
-def _sides_of(baseline: str | Path, candidate: str | Path) -> tuple[TilesTraces, TilesTraces]:
-    """Both sides, with labels that differ unless it is one path."""
-    sides = _side_of(baseline), _side_of(candidate)
-    places = Path(baseline), Path(candidate)
-    if places[0].resolve() == places[1].resolve():
-        return sides
-    first, second = labels(places)
-    return _with_label(sides[0], first), _with_label(sides[1], second)
-
-
-def _with_label(side: TilesTraces, label: str) -> TilesTraces:
-    return side._replace(side=msgspec.structs.replace(side.side, label=label))
-
-
-def _side_of(path: str | Path) -> TilesTraces:
-    if not Path(path).exists():
-        raise NotFoundError("no such file or directory", where=path)
-    if not is_tiles(path):
-        hint = "compare AI Engine traces with each other"
-        raise MismatchError("not an AI Engine trace, but the other side is", where=path, hint=hint)
-    return tiles_side(path)
+    return shown_as(TilesComparisonResult, _compare_sides(*_read_sides(baseline, candidate)))
 
 
 def _compare_sides(baseline: TilesTraces, candidate: TilesTraces) -> TilesComparison:
@@ -170,7 +154,7 @@ def check_tiles(
     from opscope.analysis.gate.gate import DEFAULT_THRESHOLD
     from opscope.npu.analysis.compare import gate_tiles
 
-    sides = _sides_of(against, candidate)
+    sides = _read_sides(against, candidate)
     problems = _find_mismatches(*sides)
     if problems and not force:
         hint = "capture both in the same way, or compare them anyway with --force"
