@@ -26,7 +26,7 @@ from opscope.reports.document.messages import LATENCY
 from opscope.reports.report import quality_line
 from opscope.reports.sections.first import analysed_split, first_step
 from opscope.reports.sections.latency import methods_table, tokens_text
-from opscope.reports.sections.program import coverage_sentence
+from opscope.reports.sections.program import coverage_sentence, delegate_values_table
 from opscope.runtimes.registry import EXPORTER, runtime_of_format
 
 if TYPE_CHECKING:
@@ -97,6 +97,7 @@ def analysis_document(analysis: Analysis) -> Document:
     blocks: list[Block] = [
         methods_table(analysis.methods),
         *(analysed_split(analysis) if analysis.has_split else []),
+        *([delegate_values_table(analysis.delegate_values)] if analysis.delegate_values else []),
         *first_step(analysis.quality),
         Messages(advice_of(analysis.findings), brief=True),
         Sentence(_how_known(analysis) if analysis.has_split else "", Tone.DIM),

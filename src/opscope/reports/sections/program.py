@@ -186,7 +186,8 @@ def backends_section(analysis: Analysis, closing: Sequence[Closing]) -> Section:
         calls, tax = counted_text(len(analysis.delegates), "delegate call"), share_text(sums(analysis.layout).share)
         answer = f"{calls}, layout tax {tax}, {answer}"
     if analysis.delegate_values:
-        blocks.append(_delegate_values(analysis.delegate_values))
+        values = [Sentence(_DELEGATE_VALUES, Tone.DIM), delegate_values_table(analysis.delegate_values)]
+        blocks.append(Section("Values of delegates in their own units", values))
     return Section("Portable vs Delegated", blocks, "delegates", "Delegates", answer, folded=True)
 
 
@@ -234,9 +235,12 @@ def _portable_blocks(analysis: Analysis) -> list[Block]:
     return [Sentence(text), *options, Section("Why operators are not delegated", [block, *why_unknown])]
 
 
-def _delegate_values(figures: Sequence[DelegateFigure]) -> Section:
-    """List what delegates report in units of their own, which no time of the report contains."""
-    rows = table(
+_DELEGATE_VALUES = "These values are in other units than nanoseconds or on another clock, and no time contains them."
+
+
+def delegate_values_table(figures: Sequence[DelegateFigure]) -> TableBlock:
+    """Return what delegates report in units of their own, the largest of each unit first."""
+    return table(
         sorted(figures, key=lambda figure: (figure.unit, -figure.mean)),
         column("reported by the delegate", Format.NAME, lambda figure: figure.name),
         column("unit", Format.TEXT, lambda figure: figure.unit),
@@ -244,10 +248,6 @@ def _delegate_values(figures: Sequence[DelegateFigure]) -> Section:
         column("times reported", Format.COUNT, lambda figure: figure.reported),
         sortable=True,
     )
-    text = (
-        "These values are in other units than nanoseconds or on another clock, and the latency does not contain them."
-    )
-    return Section("Values of delegates in their own units", [Sentence(text, Tone.DIM), rows])
 
 
 def _layers_of(rows: Sequence[PortableTime]) -> str:

@@ -511,7 +511,7 @@ def _values_warning(values: Sequence[DelegateValue]) -> TraceWarning | None:
         return None
     units = ", ".join(sorted({value.unit for value in values}))
     message = f"{len(values):,} values of delegates in units or on clocks of their own ({units}) are outside the split"
-    return TraceWarning("delegate_values", message, "the report lists them; the calls they belong to are whole")
+    return TraceWarning("delegate_values", message, "their table lists them; the calls they belong to are whole")
 
 
 def _warnings(
