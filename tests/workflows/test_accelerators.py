@@ -150,6 +150,7 @@ def benchmark(node: str) -> str:
         ("TfLiteCoreMlDelegate", "Core ML"),
         ("TfLiteQnnDelegate", "QNN"),
         ("TfLiteHexagonDelegate", "Hexagon"),
+        ("TfLiteXNNPackDelegate", "XNNPACK"),
         ("DISPATCH_OP", "NPU"),
         ("edgetpu-custom-op", "Edge TPU"),
     ],

@@ -47,7 +47,7 @@ def data_movement(evidence: Evidence) -> Message:
     kinds = f": {_by_kind(moving)}; caused by {_causes(moving)}" if moving else ""
     whole = f", {milliseconds(time)} ms{' together' if copied else ''}" if moving else ""
     text = f"{figures}{whole}{kinds}"
-    step = _COPIES if copies > time / 2 else _movement_step(moving)
+    step = _COPIES if copies > time / 2 else _movement_step(moving, of_nodes=evidence.of_nodes())
     message = finding(rule, Severity.HIGH, (title, text, step), evidence.limit(moving, copies=True), places(moving))
     return message.about(recipe=_layout_recipe(step))
 
@@ -77,14 +77,14 @@ def _ends(before: Sequence[str], after: Sequence[str]) -> str:
     return f"{' and '.join(before[:2]) or 'the input'} and {' and '.join(after[:2]) or 'the output'}"
 
 
-def _movement_step(operators: Sequence[Operator]) -> str:
+def _movement_step(operators: Sequence[Operator], *, of_nodes: bool) -> str:
     """What helps against the kind that takes most; against layout changes by who asked for them."""
     times = {kind: time_of(o for o in operators if o.kind == kind) for kind in {o.kind for o in operators}}
     most = max(times, key=lambda kind: times[kind])
     asked = time_of(o for o in operators if o.kind == most and o.change is None)
     if most == "layout" and asked < times[most] / 2:
         return _unasked_step(operators)
-    return _STEPS.get(most, _STEPS["layout"])
+    return _NODE_COPIES if of_nodes and most == "copy" else _STEPS.get(most, _STEPS["layout"])
 
 
 def _unasked_step(operators: Sequence[Operator]) -> str:
@@ -104,6 +104,7 @@ _COPIES = (
 )
 _INPUTS = "pass the inputs channels last"
 _MIDDLE = "move operators that need another layout to the start or end"
+_NODE_COPIES = "remove nodes that only copy, and keep neighbouring nodes on one device: each change of it copies"
 _STEPS = {
     "layout": "keep one memory format throughout; remove transposes, or place them where they cancel out",
     "copy": "remove the copies: clone() and contiguous() in the model, and outputs that only pass an input through",

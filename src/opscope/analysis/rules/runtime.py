@@ -81,6 +81,7 @@ def unresolved_operators(evidence: Evidence) -> Message:
     return limit(rule, Severity.INFO, (title, text, step))
 
 
+_LITERT_NODE, _XNNPACK = "TfLite", "XNNPACK"
 _UNNAMED, _NO_NAMES = "a delegate", ("delegate", "unknown")
 _ACCELERATOR_NAME = re.compile(r"\w[\w .-]{0,40}")
 
@@ -110,7 +111,9 @@ def compiled_regions(evidence: Evidence) -> Message:
     title = f"{backends} takes {share_text(share)} of the latency in compiled regions; {remainder} lie outside"
     text = f"{figures}, whose operators no trace shows; outside of {backends}, with the runtime's own time: {listed}"
     severity = Severity.MEDIUM
-    if backends == _UNNAMED or backends.lower().startswith("xnn"):
+    if any(operator.name.startswith(_LITERT_NODE) and operator.backend == _XNNPACK for operator in regions):
+        step = "profile the model with opscope, or with a newer benchmark_model: both list the operators inside"
+    elif backends == _UNNAMED or backends.lower().startswith("xnn"):
         severity = Severity.HIGH  # a build option shows what is inside
         step = "to see inside, build the runner and its backends with EXECUTORCH_ENABLE_EVENT_TRACER=ON"
     elif outside and evidence.part(rest) > LEAST_SHARE:

@@ -171,7 +171,7 @@ def _is_undelegated(evidence: Evidence) -> bool:
 
 def _of_litert(evidence: Evidence) -> bool:
     """Whether LiteRT ran them: its built-in operators are in capitals, those of ExecuTorch have names of PyTorch."""
-    return bool(evidence.portable) and all(row.name.isupper() for row in evidence.portable)
+    return any(row.name.isupper() for row in evidence.portable)
 
 
 @declare_rule(
