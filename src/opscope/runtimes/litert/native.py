@@ -15,6 +15,7 @@ from opscope.core.writing import write_atomically
 from opscope.experiment.protocol import LOG, OUTPUTS
 from opscope.experiment.target import JobOutcome
 from opscope.experiment.tensors import from_bytes, to_bytes
+from opscope.hosts.process import question_seconds
 from opscope.machine.switch.switch import proof
 from opscope.program.structure.exported import Tensor
 from opscope.runtimes.child import digest, input_arrays, save_outputs
@@ -172,7 +173,7 @@ class LitertJobs(WheelJobs[LitertAnswer]):
         if key not in self._told:
             flags = {"describe": 1, "library": self._library_there()}
             sent = {"model_path": SentFile("programs", _PROGRAM, program)}
-            heard = self._runner.answer(RunnerCall(flags, work, log, SHORT_SECONDS, sent))
+            heard = self._runner.answer(RunnerCall(flags, work, log, question_seconds(SHORT_SECONDS), sent))
             if isinstance(heard, Failure):
                 return heard
             self._told[key] = heard.signatures

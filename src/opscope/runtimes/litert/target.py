@@ -18,7 +18,7 @@ from opscope.core.errors import MissingDependencyError
 from opscope.core.files import storage_errors
 from opscope.core.system.pythons import HERE
 from opscope.experiment.protocol import AS_IT_IS, Job
-from opscope.hosts.process import LAST_WORDS
+from opscope.hosts.process import LAST_WORDS, question_seconds
 from opscope.runtimes.litert.installed import PACKAGE, has_compiled_models, installed_interpreter, installed_litert
 from opscope.runtimes.litert.interpreter.recorder import recorder_library
 from opscope.runtimes.litert.tflite import read_tflite
@@ -149,7 +149,7 @@ def _refusal(program: Path, asked_calls: AskedCalls) -> str | None:
     """
     calls, inputs = tuple(asked_calls.calls), tuple(asked_calls.inputs)
     count = 2 * max(1, len(calls))
-    job = Job(str(program), AS_IT_IS, count, 0, _SECONDS, traced=False, calls=calls, inputs=inputs)
+    job = Job(str(program), AS_IT_IS, count, 0, question_seconds(_SECONDS), traced=False, calls=calls, inputs=inputs)
     with tempfile.TemporaryDirectory(prefix="opscope-") as directory, storage_errors(Path(directory)):
         failed = litert_here().execute(job, Path(directory)).failure
         if failed is None or failed.kind not in {FailureKind.EXIT, FailureKind.SIGNAL}:

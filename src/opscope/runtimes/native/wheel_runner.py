@@ -31,7 +31,7 @@ from opscope.experiment.protocol import LOG, ProbeAnswer
 from opscope.experiment.target import Capabilities, JobOutcome
 from opscope.hosts.adb.device import PHONE_VERSIONS, phone_device, ssh_device
 from opscope.hosts.emulator import EmulatedMachine, find_emulator
-from opscope.hosts.process import last_line
+from opscope.hosts.process import last_line, question_seconds
 from opscope.hosts.ssh import parse_address
 from opscope.hosts.target_kinds import ADB, LOCAL, NATIVE, SSH, forms
 from opscope.hosts.this_machine import ThisMachine
@@ -253,7 +253,7 @@ class WheelJobs(ABC, Generic[Answer]):
         """The CPU's features as the processor there states them; asked once."""
         with tempfile.TemporaryDirectory(prefix="opscope-") as directory:
             work = Path(directory)
-            heard = self._runner.answer(RunnerCall(_PROBE, work, work / LOG, SHORT_SECONDS))
+            heard = self._runner.answer(RunnerCall(_PROBE, work, work / LOG, question_seconds(SHORT_SECONDS)))
         if isinstance(heard, Failure) or heard.processor is None:
             reason = heard.message if isinstance(heard, Failure) else "the runner reported none"
             raise RunError(f"cannot read the CPU's features: {reason}", hint=_NO_RUNNER)

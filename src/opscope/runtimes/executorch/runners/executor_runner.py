@@ -21,14 +21,14 @@ from typing import TYPE_CHECKING, NamedTuple, NoReturn
 import numpy as np
 
 from opscope.bundle.manifest import BUILD, Failure, FailureKind, Measurement
-from opscope.core.errors import DeviceError, FeatureError, NotFoundError, UsageError
+from opscope.core.errors import DeviceError, FeatureError, NotFoundError, RunError, UsageError
 from opscope.core.files import sha256_of
 from opscope.core.system.usage import ThreadCount
 from opscope.core.writing import open_atomically
 from opscope.experiment.protocol import LOG, OUTPUTS, TRACE
 from opscope.experiment.target import Capabilities, JobOutcome
 from opscope.hosts.host import GuardedCommand
-from opscope.hosts.process import log_tail, signal_name
+from opscope.hosts.process import log_tail, question_seconds, signal_name
 from opscope.machine import environment
 from opscope.program.structure.exported import Tensor
 from opscope.runtimes.hosted import HostedTarget, ended_by
@@ -112,6 +112,7 @@ def _ns(milliseconds: str) -> int:
 _PROGRAM, _DATA = "program.pte", "program.ptd"
 _NO_DATA = "the runner has no --data_path, but the program keeps its weights in a .ptd: build a newer one"
 _HELP_SECONDS = 60.0
+_HANGS = "run it by hand with --help: it should list its flags and end; on a slow machine, raise --timeout"
 _FULL = 1 << 16
 _ONE_EACH = "give one runner per variant: features are fixed when a runner is built"
 _OURS = ("model_path", "num_executions", "cpu_threads", "etdump_path", "method_name", "output_file")
@@ -237,7 +238,11 @@ class ExecutorRunnerTarget(HostedTarget):
     def _help(self) -> tuple[frozenset[str], bool | None]:
         with tempfile.TemporaryDirectory(prefix="opscope-") as directory:
             work = Path(directory)
-            with self._host.started(self._command(["--help"], work, _HELP_SECONDS)):
+            seconds = question_seconds(_HELP_SECONDS)
+            with self._host.started(self._command(["--help"], work, seconds)) as ended:
+                if ended.code is None:
+                    problem = f"the runner did not answer --help within {seconds:g} s"
+                    raise RunError(problem, where=self._runner, hint=_HANGS)
                 return parse_help((work / LOG).read_text(encoding="utf-8", errors="replace"))
 
     @property

@@ -28,6 +28,7 @@ from opscope.experiment.target import Capabilities, JobOutcome
 from opscope.experiment.tensors import from_bytes, random_inputs, to_bytes
 from opscope.hosts.emulator import EmulatedMachine, find_emulator
 from opscope.hosts.host import ProcessSettings
+from opscope.hosts.process import question_seconds
 from opscope.hosts.target_kinds import NATIVE
 from opscope.hosts.this_machine import ThisMachine
 from opscope.machine import environment, isa
@@ -188,7 +189,8 @@ class NativeJobs:
     def _ask_features(self, process: ProcessSettings | None = None) -> ProbeAnswer:
         with tempfile.TemporaryDirectory(prefix="opscope-") as directory:
             work = Path(directory)
-            call = RunnerCall(_PROBE, work, work / LOG, _SHORT_SECONDS, process=process or ProcessSettings())
+            seconds = question_seconds(_SHORT_SECONDS)
+            call = RunnerCall(_PROBE, work, work / LOG, seconds, process=process or ProcessSettings())
             heard = self._runner.answer(call)
         if isinstance(heard, Failure):
             raise RunError(f"cannot read the CPU's features: {heard.message}", hint=_NO_RUNNER)
@@ -262,7 +264,7 @@ class NativeJobs:
         key = (str(program), state.st_mtime_ns, state.st_size, calls)
         if key not in self._described:
             flags, sent = {"method_name": calls, "describe": 1}, {"model_path": SentFile("programs", _PROGRAM, program)}
-            heard = self._runner.answer(RunnerCall(flags, work, log, _SHORT_SECONDS, sent))
+            heard = self._runner.answer(RunnerCall(flags, work, log, question_seconds(_SHORT_SECONDS), sent))
             if isinstance(heard, Failure):
                 return heard
             self._described[key] = heard.inputs

@@ -23,7 +23,7 @@ from opscope.core.json import from_json
 from opscope.core.system.interpreter import FILE, PACKAGE, module_command, module_words, path_variables
 from opscope.experiment.protocol import LOG, TRACE, ProbeAnswer, Refusal
 from opscope.experiment.target import Capabilities, feature_groups
-from opscope.hosts.process import log_tail, read_answer
+from opscope.hosts.process import log_tail, question_seconds, read_answer
 from opscope.hosts.target_kinds import LOCAL
 from opscope.hosts.this_machine import ThisMachine
 from opscope.machine import environment
@@ -183,7 +183,7 @@ class DevicePython:
 
     @cached_property
     def _versions(self) -> dict[str, str]:
-        text = self._device.output_of(*self.start(CHILD), "versions", timeout=_ASK_SECONDS)
+        text = self._device.output_of(*self.start(CHILD), "versions", timeout=question_seconds(_ASK_SECONDS))
         try:
             return from_json(text, dict[str, str])
         except msgspec.MsgspecError:
@@ -265,12 +265,13 @@ class PythonTarget(ChildTarget):
         self._python.check_installed()
         with tempfile.TemporaryDirectory(prefix="opscope-") as directory:
             place = Path(directory)
-            code = self._run(CHILD, ["probe", ANSWER], place, _PROBE_SECONDS)
+            seconds = question_seconds(_PROBE_SECONDS)
+            code = self._run(CHILD, ["probe", ANSWER], place, seconds)
             answer, log = place / ANSWER, place / LOG
             lacking = self._python.silent(log) if code and not answer.exists() else None
             if lacking is not None:
                 raise lacking
-            return probe_response(code, answer, log, _PROBE_SECONDS)
+            return probe_response(code, answer, log, seconds)
 
     def environment(self) -> Environment:
         """The machine and its software."""
