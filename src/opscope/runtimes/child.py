@@ -156,7 +156,7 @@ def run_program(program: Callable[[RunRequest], ProgramRun[Any]], request: RunRe
         mask=mask,
         threads=run.threads(),
         inputs=inputs,
-        outputs=[Tensor(list(array.shape), str(array.dtype)) for array in outputs],
+        outputs=array_tensors(outputs),
         output_sha256=digest(outputs),
         wall_ns=wall_ns,
         start_ns=started - began,
@@ -192,6 +192,11 @@ def input_arrays(values: str | None, seed: int, tensors: Sequence[Tensor]) -> li
         with np.load(values, allow_pickle=False) as file:
             arrays = [file[f"arr_{number}"] for number in range(len(tensors))]
     return [as_type(array, tensor.dtype) for array, tensor in zip(arrays, tensors, strict=True)]
+
+
+def array_tensors(arrays: Iterable[Array]) -> list[Tensor]:
+    """Return shapes and types of arrays."""
+    return [Tensor(list(array.shape), str(array.dtype)) for array in arrays]
 
 
 def save_outputs(path: str | None, arrays: Sequence[Array]) -> None:

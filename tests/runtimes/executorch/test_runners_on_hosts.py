@@ -36,7 +36,7 @@ from opscope.hosts.this_machine import ThisMachine
 from opscope.program.structure.exported import Tensor
 from opscope.readers.registry import read_trace
 from opscope.runtimes.executorch.runners.executor_runner import ExecutorRunnerTarget
-from opscope.runtimes.executorch.runners.native import native_on
+from opscope.runtimes.executorch.runners.native import NativeTarget
 from opscope.runtimes.executorch.runners.python import python_here, python_on
 from opscope.runtimes.native.building import host_architecture
 from processes import has_ended
@@ -90,7 +90,7 @@ def target(request: pytest.FixtureRequest, bench: Bench, tmp_path: Path) -> RunT
     if bench.base is None:
         return native_target()
     runtime_of(host_architecture() or "")
-    return native_on(bench.host, native_cache())
+    return NativeTarget.on(bench.host, native_cache())
 
 
 def _python(bench: Bench) -> RunTarget:
