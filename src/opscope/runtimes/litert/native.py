@@ -88,11 +88,11 @@ class NativeLitertTarget(WheelTarget[LitertAnswer]):
     runner, trace, answers = RUNNER, TRACE, LitertAnswer
     otherwise = "LiteRT models run on Linux and Android devices"
 
-    def _prepare(self, job: Job, directory: Path, work: Path) -> PreparedRun:
+    def _prepare_run(self, job: Job, directory: Path, work: Path) -> PreparedRun:
         program = Path(job.program)
         sent = {"model_path": SentFile("programs", _PROGRAM, program)}
         library = self._library_there()
-        told = self._describe(sent, {"library": library}, work, directory).signatures
+        told = self._describe_program(sent, {"library": library}, work, directory).signatures
         model = read_callable(program)
         names = {("" if one.name == PLACEHOLDER else one.name): one for one in told}
         called = called_signatures(model, names, job.calls)

@@ -165,7 +165,7 @@ class RunnerTarget(HostedTarget, ABC, Generic[Answer]):
         """Run a job; see :meth:`opscope.experiment.target.RunTarget.execute`."""
         try:
             with scratch_directory(directory / SCRATCH) as work:
-                return JobOutcome(measurement=self._measure(job, directory.resolve(), work.resolve()))
+                return JobOutcome(measurement=self._measure_job(job, directory.resolve(), work.resolve()))
         except FailedJob as failed:
             return JobOutcome(failure=failed.failure)
         except (OpscopeError, OSError) as error:
@@ -173,8 +173,8 @@ class RunnerTarget(HostedTarget, ABC, Generic[Answer]):
         except (ValueError, IndexError) as error:
             return ended_by(RunError(f"the runner's output does not match the program: {error}"))
 
-    def _measure(self, job: Job, directory: Path, work: Path) -> Measurement:
-        run = self._prepare(job, directory, work)
+    def _measure_job(self, job: Job, directory: Path, work: Path) -> Measurement:
+        run = self._prepare_run(job, directory, work)
         switch = self._switch().prepared(job, work) if is_switched_outside(job) else None
         heard = self._runner.answer(
             RunnerCall(
@@ -218,14 +218,14 @@ class RunnerTarget(HostedTarget, ABC, Generic[Answer]):
         )
 
     @abstractmethod
-    def _prepare(self, job: Job, directory: Path, work: Path) -> PreparedRun:
+    def _prepare_run(self, job: Job, directory: Path, work: Path) -> PreparedRun:
         """Write the inputs of a job into ``work``; return what a run of it needs, whose trace goes to ``directory``."""
 
     @abstractmethod
     def _switch(self) -> LibrarySwitch:
         """Return what switches features for the runtime's libraries."""
 
-    def _describe(
+    def _describe_program(
         self, sent: Mapping[str, SentFile], flags: Mapping[str, object], work: Path, directory: Path
     ) -> Answer:
         """Return what the runner tells of a program; asked once for a file and these flags."""

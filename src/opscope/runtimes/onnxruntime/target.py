@@ -85,7 +85,7 @@ class NativeOnnxTarget(WheelTarget[SessionAnswer]):
     trace, answers = TRACE, SessionAnswer
     otherwise = "ONNX Runtime models run on Linux and Android devices"
 
-    def _prepare(self, job: Job, directory: Path, work: Path) -> PreparedRun:
+    def _prepare_run(self, job: Job, directory: Path, work: Path) -> PreparedRun:
         program, choice = Path(job.program).resolve(), _choice(job)
         model = read_onnx(program)
         signature = signature_of(model, program)

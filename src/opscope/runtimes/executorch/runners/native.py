@@ -223,10 +223,10 @@ class NativeTarget(RunnerTarget[NativeAnswer]):
         prefix = "@rpath/" if _MAC and not self.program.brought else ""
         return [f"{prefix}{name}" for name in named if name in known]
 
-    def _prepare(self, job: Job, directory: Path, work: Path) -> PreparedRun:
+    def _prepare_run(self, job: Job, directory: Path, work: Path) -> PreparedRun:
         sent = {"model_path": SentFile("programs", _PROGRAM, Path(job.program))}
         methods = {"method_name": ",".join(job.calls)}
-        described = self._describe(sent, methods, work, directory).inputs
+        described = self._describe_program(sent, methods, work, directory).inputs
         flags = {
             **self._clearing_flags(job),
             **methods,
