@@ -40,7 +40,6 @@ class TraceCheck(Protocol):
 
     def __call__(self, path: Path) -> int:
         """Number of complete inferences."""
-        ...
 
 
 class Progress(Protocol):
@@ -48,7 +47,6 @@ class Progress(Protocol):
 
     def __call__(self, done: int, total: int, repetition: Repetition | None) -> None:
         """Called before the first repetition and after each one."""
-        ...
 
 
 def silent(done: int, total: int, repetition: Repetition | None) -> None:

@@ -42,7 +42,6 @@ class ChildRequest(Protocol):
     @property
     def answer(self) -> str:
         """Where to write the answer."""
-        ...
 
 
 RequestT = TypeVar("RequestT", bound=ChildRequest)

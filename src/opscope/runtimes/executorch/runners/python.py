@@ -81,35 +81,27 @@ class Interpreter(Protocol):
 
     def start(self, module: str) -> Sequence[str]:
         """What starts a module of opscope there; its arguments come behind."""
-        ...
 
     def variables(self) -> Mapping[str, str]:
         """Variables of such a process that differ from those of its host."""
-        ...
 
     def versions(self) -> Mapping[str, str]:
         """Versions of what is installed there."""
-        ...
 
     def untraceable(self) -> str | None:
         """Why its runtime traces nothing, as one sentence; None where it does, or where that is not known."""
-        ...
 
     def libraries(self) -> Callable[[], Sequence[Path]] | None:
         """Tells the libraries that its runtime can load; None where that is not known."""
-        ...
 
     def check_installed(self) -> None:
         """Make sure that the runtime is there, where that can be told without starting a process."""
-        ...
 
     def silent(self, log: Path) -> MissingDependencyError | None:
         """Why a process of it may have ended without an answer; None where its log says all."""
-        ...
 
     def identity(self) -> tuple[str, str | None] | None:
         """Host and revision of its CPU, on which ceilings depend; None: not known."""
-        ...
 
 
 class OwnPython:
