@@ -10,6 +10,7 @@ import errno
 import hashlib
 import time
 from abc import ABC, abstractmethod
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
@@ -21,7 +22,7 @@ from opscope.bundle.manifest import Measurement
 from opscope.core.errors import FeatureError, OpscopeError, StorageError
 from opscope.core.system.launch import end_with_parent, own_peak
 from opscope.core.writing import open_atomically, write_atomically
-from opscope.experiment.protocol import ChildAnswer
+from opscope.experiment.protocol import ChildAnswer, RunRequest
 from opscope.experiment.tensors import as_type, random_inputs
 from opscope.machine.processor import stay_on
 from opscope.machine.switch.switch import proof
@@ -32,7 +33,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from opscope.bundle.manifest import MaskProof
-    from opscope.experiment.protocol import RunRequest
     from opscope.experiment.tensors import Array
 
 
@@ -89,6 +89,10 @@ class ProgramRun(ABC, Generic[Called]):
 
     peak: int | None = None
     """Memory that was needed for the calls, where writing the trace may need more."""
+    _versions: Mapping[str, str] = {}
+
+    def __init__(self, request: RunRequest) -> None:
+        self._job, self._traced = request.job, request.trace is not None
 
     @abstractmethod
     def load(self) -> None:
@@ -117,9 +121,9 @@ class ProgramRun(ABC, Generic[Called]):
         """Size of the thread pool, read back; None where nothing tells."""
         return None
 
-    @abstractmethod
     def versions(self) -> Mapping[str, str]:
-        """Of the runtime's packages."""
+        """Return the versions of the runtime's packages."""
+        return self._versions
 
     @abstractmethod
     def write_trace(self, path: Path) -> None:
@@ -128,6 +132,13 @@ class ProgramRun(ABC, Generic[Called]):
     @abstractmethod
     def outputs(self) -> list[Array]:
         """Those of the last call of everything that was called."""
+
+
+def serve_runs(
+    arguments: Sequence[str], program: Callable[[RunRequest], ProgramRun[Any]], *further: type[Exception]
+) -> int:
+    """Answer the request of the arguments ``run REQUEST``; see :func:`answer_request`."""
+    return answer_request(Path(arguments[1]), RunRequest, partial(run_program, program), *further)
 
 
 def run_program(program: Callable[[RunRequest], ProgramRun[Any]], request: RunRequest, began: int) -> Measurement:
