@@ -9,10 +9,11 @@ from __future__ import annotations
 import hashlib
 import tempfile
 import zipfile
+from abc import ABC, abstractmethod
 from functools import cached_property
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -76,35 +77,42 @@ def local_obstacle() -> str | None:
     return None if find_spec("torch") else "torch is not installed, and executorch's Python bindings need it"
 
 
-class Interpreter(Protocol):
+class Interpreter(ABC):
     """A Python with the runtime, on some host."""
 
+    @abstractmethod
     def start(self, module: str) -> Sequence[str]:
-        """What starts a module of opscope there; its arguments come behind."""
+        """Return what starts a module of opscope there; its arguments come behind."""
 
     def variables(self) -> Mapping[str, str]:
-        """Variables of such a process that differ from those of its host."""
+        """Return variables of such a process that differ from those of its host."""
+        return {}
 
+    @abstractmethod
     def versions(self) -> Mapping[str, str]:
-        """Versions of what is installed there."""
+        """Return the versions of what is installed there."""
 
     def untraceable(self) -> str | None:
-        """Why its runtime traces nothing, as one sentence; None where it does, or where that is not known."""
+        """Return why its runtime traces nothing, as one sentence; None if it does, or if that is not known."""
+        return None
 
     def libraries(self) -> Callable[[], Sequence[Path]] | None:
-        """Tells the libraries that its runtime can load; None where that is not known."""
+        """Return what tells the libraries that its runtime can load; None if that is not known."""
+        return None
 
-    def check_installed(self) -> None:
+    def check_installed(self) -> None:  # noqa: B027 - where only a process tells, there is nothing to do
         """Make sure that the runtime is there, where that can be told without starting a process."""
 
-    def silent(self, log: Path) -> MissingDependencyError | None:
-        """Why a process of it may have ended without an answer; None where its log says all."""
+    def silent(self, log: Path) -> MissingDependencyError | None:  # noqa: ARG002 - where something may be missing
+        """Return why a process of it may have ended without an answer; None if its log says all."""
+        return None
 
+    @abstractmethod
     def identity(self) -> tuple[str, str | None] | None:
-        """Host and revision of its CPU, on which ceilings depend; None: not known."""
+        """Return host and revision of its CPU, on which ceilings depend; None if they are not known."""
 
 
-class OwnPython:
+class OwnPython(Interpreter):
     """The Python of this process.
 
     ``commands``: in place of those that start the children, by the names of their modules.
@@ -138,15 +146,12 @@ class OwnPython:
         """The installed package tells."""
         installed_runtime()
 
-    def silent(self, log: Path) -> None:
-        """The log says all."""
-
     def identity(self) -> tuple[str, str | None]:
         """Of this machine."""
         return environment.host(), cpu_revision()
 
 
-class DevicePython:
+class DevicePython(Interpreter):
     """A Python of a device, with executorch installed there: for systems without a ready runtime, such as macOS.
 
     ``python``: relative to the user's home unless it is looked up like any program.
@@ -165,10 +170,6 @@ class DevicePython:
         program = self._device.absolute(self._asked) if "/" in self._asked else self._asked
         return ["env", "PYTHONDONTWRITEBYTECODE=1", program, *module_words(there[FILE.name], there[_PACKAGE], module)]
 
-    def variables(self) -> Mapping[str, str]:
-        """Those of the device."""
-        return {}
-
     def versions(self) -> Mapping[str, str]:
         """Versions of what is installed there; asked once."""
         return self._versions
@@ -180,15 +181,6 @@ class DevicePython:
             return from_json(text, dict[str, str])
         except msgspec.MsgspecError:
             return {}
-
-    def untraceable(self) -> None:
-        """Not known."""
-
-    def libraries(self) -> None:
-        """Not known."""
-
-    def check_installed(self) -> None:
-        """Only a process tells."""
 
     def silent(self, log: Path) -> MissingDependencyError:
         """It lacks what is needed."""
