@@ -35,9 +35,8 @@ from opscope.runtimes.hosted import FROM_PYTHON
 from opscope.runtimes.native.building import (
     LINUX_FLAGS,
     RuntimeFolder,
-    build_key,
+    built_runner,
     check_architecture,
-    compile_runner,
     find_compiler,
     host_architecture,
     make_folder,
@@ -173,9 +172,7 @@ class WheelRunner(NamedTuple):
         check_c_library()
         (version, library), compiler = self.installed(python), find_compiler()
         flags = self.flags_for(sys.platform)
-        path = (cache or cache_directory()) / "native" / build_key(compiler, self.source, flags) / "runner"
-        if not is_whole(path):
-            compile_runner(compiler, flags, path)
+        path = built_runner(compiler, self.source, flags, cache=cache)
         versions = {self.package: version, "compiler": compiler.version}
         return NativeProgram(isa.architecture(platform.machine()), versions, command=[str(path)], library=library)
 

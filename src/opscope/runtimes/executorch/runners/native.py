@@ -14,7 +14,6 @@ import numpy as np
 from opscope.bundle.manifest import Failure, FailureKind, PlannedInput, Target
 from opscope.core.errors import FeatureError, MissingDependencyError, RunError
 from opscope.core.system.c_library import check_c_library
-from opscope.core.system.cache import cache_directory, is_whole
 from opscope.core.system.pythons import HERE
 from opscope.experiment.protocol import TRACE, ProbeAnswer
 from opscope.experiment.target import Capabilities
@@ -39,9 +38,8 @@ from opscope.runtimes.native.building import (
     COMPILER_HINT,
     LINUX_FLAGS,
     RuntimeFolder,
-    build_key,
+    built_runner,
     check_architecture,
-    compile_runner,
     find_compiler,
     host_architecture,
     make_folder,
@@ -346,9 +344,7 @@ def build_runner(
     libraries, compiler = library_directory(package), find_compiler()
     flags = [*compiler_flags(libraries, str(libraries)), *(() if _MAC else LINUX_FLAGS)]
     runtime = installed_runtime(package).version
-    path = (cache or cache_directory()) / "native" / build_key(compiler, SOURCE, flags, runtime) / "runner"
-    if not is_whole(path):
-        compile_runner(compiler, flags, path)
+    path = built_runner(compiler, SOURCE, flags, runtime, cache=cache)
     return path, {"executorch": runtime, **source_versions(package), "compiler": compiler.version}
 
 
