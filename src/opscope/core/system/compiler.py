@@ -98,7 +98,7 @@ def run_compiler(
 
     Args:
         command: with all arguments.
-        problem: what cannot be done when it fails, for the message.
+        problem: what cannot be completed when it fails, for the message.
         hint: what to do then.
         seconds: how long it may take.
         source: what it reads from its standard input; None: nothing.
@@ -107,7 +107,7 @@ def run_compiler(
         MissingDependencyError: it failed; the message has its first error, else its last line.
     """
     try:
-        done = subprocess.run(
+        completed = subprocess.run(
             command, input=source, capture_output=True, text=True, errors="replace", timeout=seconds, check=False
         )
     except subprocess.TimeoutExpired:
@@ -116,8 +116,8 @@ def run_compiler(
         hint = f"set {VARIABLE} to another directory, or use --target local"
         reason = "its directory does not allow execution"
         raise MissingDependencyError(f"{problem}: {reason}", where=command[0], hint=hint) from None
-    if done.returncode:
-        lines = [line.strip() for line in done.stderr.splitlines() if line.strip()]
+    if completed.returncode:
+        lines = [line.strip() for line in completed.stderr.splitlines() if line.strip()]
         errors = [line for line in lines if "error" in line.lower()]
-        reasons = [*errors[:1], *lines[-1:], f"exit code {done.returncode}"]
+        reasons = [*errors[:1], *lines[-1:], f"exit code {completed.returncode}"]
         raise MissingDependencyError(f"{problem}: {printable(reasons[0])}", hint=hint)

@@ -11,7 +11,7 @@ import re
 import tempfile
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from opscope.bundle.manifest import FailureKind
 from opscope.core.errors import MissingDependencyError
@@ -123,8 +123,8 @@ class InterpreterTarget(PackageTarget):
     def _built(self) -> str:
         return str(recorder_library())
 
-    def _recorder(self, job: Job) -> str | None:
-        return self._built if job.traced else None
+    def _request_fields(self, job: Job) -> dict[str, Any]:
+        return {"recorder": self._built if job.traced else None}
 
 
 def interpreter_here(why: str, python: Python = HERE) -> InterpreterTarget:

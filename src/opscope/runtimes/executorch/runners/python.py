@@ -13,12 +13,12 @@ from abc import ABC, abstractmethod
 from functools import cached_property
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from opscope.bundle.manifest import Failure, FailureKind, Target
-from opscope.core.errors import DeviceError, FeatureError, MissingDependencyError
+from opscope.bundle.manifest import Failure, Target
+from opscope.core.errors import FeatureError, MissingDependencyError
 from opscope.core.install import install_command
 from opscope.core.json import from_json
 from opscope.core.system.interpreter import FILE, PACKAGE, module_command, module_words, path_variables
@@ -49,7 +49,6 @@ if TYPE_CHECKING:
 
     from opscope.bundle.manifest import Environment
     from opscope.experiment.protocol import Job
-    from opscope.experiment.target import JobOutcome
     from opscope.hosts.device import Device
     from opscope.hosts.host import Host
 
@@ -268,9 +267,8 @@ class PythonTarget(ChildTarget):
         data = self._host.provide("data", {_DATA: Path(job.data)})[_DATA] if job.data else None
         return msgspec.structs.replace(job, program=program, values=values, data=data)
 
-    def _kernels(self, job: Job) -> tuple[str, ...]:
-        """Modules of the runtime."""
-        return tuple(one.module for one in extra_kernels(Path(job.program)))
+    def _request_fields(self, job: Job) -> dict[str, Any]:
+        return {"kernels": tuple(one.module for one in extra_kernels(Path(job.program)))}
 
     def _command(self, module: str) -> Sequence[str]:
         """The Python that was given."""
@@ -283,12 +281,6 @@ class PythonTarget(ChildTarget):
     def _switch(self) -> LibrarySwitch:
         libraries = [] if self._host.remote else switched_libraries(installed_runtime())
         return LibrarySwitch(self._host, libraries)
-
-    def _outcome(self, code: int | None, work: Path, timeout: float) -> JobOutcome:
-        outcome = super()._outcome(code, work, timeout)
-        if self._host.remote and outcome.failure and outcome.failure.kind is FailureKind.STORAGE:
-            raise DeviceError(outcome.failure.message, where=self._host.name, hint="free some space there")
-        return outcome
 
     def identity(self) -> MachineIdentity | None:
         """What the ceilings of the host depend on; None for one that does not tell its name."""
