@@ -15,6 +15,7 @@ from opscope.core.errors import FeatureError, MissingDependencyError
 from opscope.core.files import sha256_of
 from opscope.core.system.compiler import build_once, compiler_for, run_compiler, usual_compiler
 from opscope.core.system.stages import enter
+from opscope.hosts.process import question_seconds
 from opscope.machine import isa
 
 if TYPE_CHECKING:
@@ -70,7 +71,7 @@ def built_runner(
     def build(path: Path) -> None:
         compile_source(path, compiler, flags)
         problem = "the native runner was built but does not start"
-        run_compiler([str(path), "--help"], problem, COMPILER_HINT, seconds=_START_SECONDS)
+        run_compiler([str(path), "--help"], problem, COMPILER_HINT, seconds=question_seconds(_START_SECONDS))
 
     return build_once("native", RUNNER, build_parts(compiler, source, flags, *parts), build, cache)
 
