@@ -24,10 +24,9 @@ from opscope.machine.cpu_reading import CPUID_LEAVES
 from opscope.machine.switch.switch import proof
 from opscope.runtimes.child import digest, save_outputs
 from opscope.runtimes.counting.kernel_counter import COUNTS
-from opscope.runtimes.hosted import HostedTarget, ended_by
+from opscope.runtimes.hosted import FailedJob, HostedTarget, ended_by
 from opscope.runtimes.native.start import (
     Answer,
-    FailedJob,
     NativeProgram,
     RunnerCall,
     RunnerStarter,
@@ -166,9 +165,7 @@ class RunnerTarget(HostedTarget, ABC, Generic[Answer]):
         try:
             with scratch_directory(directory / SCRATCH) as work:
                 return JobOutcome(measurement=self._measure_job(job, directory.resolve(), work.resolve()))
-        except FailedJob as failed:
-            return JobOutcome(failure=failed.failure)
-        except (OpscopeError, OSError) as error:
+        except (FailedJob, OpscopeError, OSError) as error:
             return ended_by(error)
         except (ValueError, IndexError) as error:
             return ended_by(RunError(f"the runner's output does not match the program: {error}"))

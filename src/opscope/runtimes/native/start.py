@@ -21,6 +21,7 @@ from opscope.hosts.process import log_tail, read_answer, unanswered
 from opscope.machine import isa
 from opscope.machine.cpu_reading import CpuReading
 from opscope.runtimes.counting.kernel_counter import COUNTS, counter_environment
+from opscope.runtimes.hosted import FailedJob
 from opscope.runtimes.native.building import RUNNER, RuntimeFolder
 from opscope.runtimes.switching import LibrarySwitch
 
@@ -87,17 +88,6 @@ class RunnerCall(NamedTuple):
     brought: Mapping[str, Path] = {}  # where files go that it leaves in its directory, by their names
     variables: Mapping[str, str] = {}  # of its environment
     process: ProcessSettings = ProcessSettings()
-
-
-class FailedJob(Exception):  # noqa: N818 - what it carries is the failure
-    """A process of a runner that gave no result.
-
-    ``failure``: why.
-    """
-
-    def __init__(self, failure: Failure) -> None:
-        super().__init__(failure.message)
-        self.failure = failure
 
 
 # "E 00:00:00.0 executorch:method.cpp:12] words" of ExecuTorch, "ERROR: [litert_model.cc:12] words" of LiteRT.

@@ -34,6 +34,7 @@ from opscope.runtimes.executorch.installed import (
 )
 from opscope.runtimes.executorch.kernel_libraries import extra_kernels
 from opscope.runtimes.executorch.runners.python import python_here
+from opscope.runtimes.hosted import FailedJob
 from opscope.runtimes.native.building import (
     COMPILER_HINT,
     LINUX_FLAGS,
@@ -46,7 +47,7 @@ from opscope.runtimes.native.building import (
     source_flags,
 )
 from opscope.runtimes.native.jobs import PreparedRun, RunnerTarget
-from opscope.runtimes.native.start import INPUT, OUTPUT, FailedJob, NativeProgram, RawTensor, RunnerAnswer, SentFile
+from opscope.runtimes.native.start import INPUT, OUTPUT, NativeProgram, RawTensor, RunnerAnswer, SentFile
 from opscope.runtimes.native.wheel_runner import Wheel, unpacked_wheel
 from opscope.runtimes.switching import is_switched_outside
 
