@@ -34,12 +34,12 @@ class InstalledLibrary(NamedTuple):
     library: Path  # with the kernels and the questions for the CPU's features
 
 
-def find_package(python: Python, package: str, title: str, extra: str) -> Path:
-    """Return the directory of the package of a runtime, of which nothing is imported.
+def find_package(python: Python, module: str, package: str, title: str, extra: str) -> Path:
+    """Return the directory of the module of a runtime's package, of which nothing is imported.
 
     Raises MissingDependencyError: it is not installed, and ``extra`` of opscope would bring it.
     """
-    place = python.place(package.replace("-", "_"))
+    place = python.place(module)
     if place is None:
         check_c_library()  # what to install does not help where no wheel fits
         raise MissingDependencyError(f"{title} ({package}) is not installed", hint=install_command(extra))

@@ -30,7 +30,7 @@ _INTERPRETER_LIBRARIES = ("libpywrap_litert_common", "_pywrap_tensorflow_interpr
 
 def installed_litert(python: Python = HERE) -> InstalledLibrary:
     """What is installed, with the compiled-model API; nothing of it is imported."""
-    package, found = find_package(python, PACKAGE, "LiteRT", "litert"), package_version(python, PACKAGE)
+    package, found = find_package(python, MODULE, PACKAGE, "LiteRT", "litert"), package_version(python, PACKAGE)
     if found not in KNOWN:
         problem = f"ai-edge-litert {found} is installed; opscope supports {', '.join(KNOWN)}"
         raise MissingDependencyError(problem, where=package, hint=f"pip install '{PACKAGE}=={KNOWN[-1]}'")
@@ -42,8 +42,9 @@ def installed_litert(python: Python = HERE) -> InstalledLibrary:
 
 def installed_interpreter(python: Python = HERE) -> InstalledLibrary:
     """The Interpreter that is installed, of any release; nothing of it is imported."""
-    package = next((package for module, package in INTERPRETERS.items() if python.place(module)), PACKAGE)
-    place, found = find_package(python, package, "LiteRT", "litert"), package_version(python, package)
+    known = ((module, package) for module, package in INTERPRETERS.items() if python.place(module))
+    module, package = next(known, (MODULE, PACKAGE))
+    place, found = find_package(python, module, package, "LiteRT", "litert"), package_version(python, package)
     library = _find_library(place, *_INTERPRETER_LIBRARIES)
     if library is None:
         raise MissingDependencyError(f"{package} {found} has no Interpreter for this system", where=place)

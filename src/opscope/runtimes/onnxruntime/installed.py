@@ -29,7 +29,7 @@ _NUMBERS = re.compile(r"(\d+)\.(\d+)\.\d+")
 
 def installed_onnxruntime(python: Python = HERE) -> InstalledLibrary:
     """What is installed; nothing of it is imported."""
-    package = find_package(python, PACKAGE, "ONNX Runtime", PACKAGE)
+    package = find_package(python, PACKAGE, PACKAGE, "ONNX Runtime", PACKAGE)
     library = first_file(package, _LIBRARIES)
     if library is None:
         raise MissingDependencyError(

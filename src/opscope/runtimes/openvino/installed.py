@@ -29,7 +29,7 @@ _CORE = "libs/libopenvino.*"
 
 def installed_openvino(python: Python = HERE) -> InstalledLibrary:
     """What is installed, with the plugin for the CPU; nothing of it is imported."""
-    package = find_package(python, PACKAGE, "OpenVINO", PACKAGE)
+    package = find_package(python, PACKAGE, PACKAGE, "OpenVINO", PACKAGE)
     library = first_file(package, _PLUGIN, _ARM_PLUGIN)
     if library is None:
         raise MissingDependencyError(
