@@ -38,16 +38,17 @@ SET = {
     "options": {"execution_mode": "parallel"},
 }
 EXECUTORCH, PACKAGE = "opscope.runtimes.executorch.runners", "opscope.runtimes.package_target"
+FRAME = "opscope.runtimes.native.jobs"
 CHILDREN = [PACKAGE, "opscope.runtimes.child"]
 RUNNERS = {
     "executorch from Python": (PythonTarget.honours, [f"{EXECUTORCH}.python", f"{EXECUTORCH}.child", *CHILDREN]),
-    "executorch native": (NativeTarget.honours, [f"{EXECUTORCH}.native"]),
+    "executorch native": (NativeTarget.honours, [f"{EXECUTORCH}.native", FRAME]),
     "executor_runner": (ExecutorRunnerTarget.honours, [f"{EXECUTORCH}.executor_runner"]),
     "litert from Python": (LITERT.honours, [LITERT.child, *CHILDREN]),
     "litert's Interpreter": (INTERPRETER.honours, [INTERPRETER.child, *CHILDREN]),
-    "litert native": (NativeLitertTarget.honours, ["opscope.runtimes.litert.native"]),
+    "litert native": (NativeLitertTarget.honours, ["opscope.runtimes.litert.native", FRAME]),
     "onnxruntime from Python": (ONNXRUNTIME.honours, [ONNXRUNTIME.child, *CHILDREN]),
-    "onnxruntime native": (NativeOnnxTarget.honours, ["opscope.runtimes.onnxruntime.target"]),
+    "onnxruntime native": (NativeOnnxTarget.honours, ["opscope.runtimes.onnxruntime.target", FRAME]),
 }
 ALONE = {(f"onnxruntime {way}", name) for way in ("from Python", "native") for name in ("calls", "data")}
 """A .onnx has one graph, which is called whatever its name, and the library finds its weights beside it."""

@@ -12,7 +12,6 @@ from native_runner import native_target
 from opscope.experiment.protocol import Job
 from opscope.experiment.target import RunTarget
 from opscope.machine import isa
-from opscope.runtimes.executorch.runners.native import NativeJobs
 from qemu import emulated_x86
 from waiting import HANG
 
@@ -31,7 +30,7 @@ SWITCHED = {model: groups for model, groups in GROUPS.items() if groups}
 pytestmark = pytest.mark.runtime
 
 
-def output(target: NativeJobs | RunTarget, program: Path, clear: list[str], place: Path) -> np.ndarray:
+def output(target: RunTarget, program: Path, clear: list[str], place: Path) -> np.ndarray:
     """What one inference computes with these fields cleared."""
     place.mkdir()
     outcome = target.execute(Job(str(program), run_as(clear), 1, 0, timeout_seconds=HANG), place)

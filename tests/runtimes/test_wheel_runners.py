@@ -40,7 +40,7 @@ from opscope.hosts.this_machine import ThisMachine
 from opscope.machine import isa
 from opscope.machine.switch.switch import fields_here
 from opscope.readers.registry import read_trace
-from opscope.runtimes.litert.native import LitertJobs, NativeLitertTarget
+from opscope.runtimes.litert.native import NativeLitertTarget
 from opscope.runtimes.litert.signatures import read_callable
 from opscope.runtimes.litert.target import litert_here
 from opscope.runtimes.litert.trace import TRACE as LITERT_TRACE
@@ -552,18 +552,18 @@ def test_a_runtime_that_cannot_be_had_is_told(tmp_path: Path, monkeypatch: pytes
     assert "PIP_FIND_LINKS" in str(caught.value.hint)
 
 
-def _litert_jobs(command: str) -> LitertJobs:
+def _litert_target(command: str) -> NativeLitertTarget:
     program = NativeProgram("x86_64", {"ai-edge-litert": "2.3.0"}, command=[command])
-    return LitertJobs(ThisMachine(Target("native", "")), program)
+    return NativeLitertTarget(ThisMachine(Target("native", "")), lambda: program, {})
 
 
 @needs_litert
 def test_a_runner_that_says_nothing_is_an_error(tmp_path: Path) -> None:
     """Of the features, too."""
-    jobs = _litert_jobs("/bin/true")
+    target = _litert_target("/bin/true")
     with pytest.raises(RunError, match="cannot read the CPU's features"):
-        _ = jobs.probed
-    assert jobs.execute(_job(SMALL / "tiny_fp32.tflite"), tmp_path).failure
+        _ = target.probed
+    assert target.execute(_job(SMALL / "tiny_fp32.tflite"), tmp_path).failure
 
 
 RUNNER = """#!/bin/sh
@@ -587,9 +587,9 @@ def test_what_a_runner_leaves_is_not_believed(tmp_path: Path, traced: bool) -> N
     script = RUNNER.replace("image", own.inputs[0].name).replace("output_0", own.outputs[0].name)
     runner.write_text(script.replace("serving_default", own.name))
     runner.chmod(0o755)
-    failure = _litert_jobs(str(runner)).execute(_job(program, traced=traced), tmp_path).failure
+    failure = _litert_target(str(runner)).execute(_job(program, traced=traced), tmp_path).failure
     assert failure.kind is FailureKind.EXIT
-    assert "the runner's output does not match the model" in failure.message
+    assert "the runner's output does not match the program" in failure.message
     assert not (tmp_path / ".native").exists()
 
 

@@ -9,7 +9,7 @@ import pytest
 from opscope.core.errors import MissingDependencyError
 from opscope.hosts.device import Device
 from opscope.hosts.ssh import SshShell, parse_address
-from opscope.runtimes.executorch.runners.native import NativeTarget, build_runner, build_runtime, native_here, native_on
+from opscope.runtimes.executorch.runners.native import NativeTarget, build_runner, build_runtime, native_here
 from opscope.runtimes.native.building import RuntimeFolder, find_compiler
 from session_files import session_directory
 from sshd import Sshd
@@ -31,7 +31,7 @@ def native_target() -> NativeTarget:
 def native_over_ssh(server: Sshd, directory: Path | None = None) -> NativeTarget:
     """The target on a device of the tests."""
     place = parse_address(server.address)
-    return native_on(Device(SshShell(place), str(directory or server.home)), native_cache())
+    return NativeTarget.on(Device(SshShell(place), str(directory or server.home)), native_cache())
 
 
 def runtime_of(arch: str) -> RuntimeFolder:

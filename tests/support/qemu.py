@@ -18,7 +18,7 @@ from opscope.bundle.manifest import Target
 from opscope.core.errors import MissingDependencyError
 from opscope.hosts.emulator import VARIABLE, find_emulator
 from opscope.hosts.this_machine import ThisMachine
-from opscope.runtimes.executorch.runners.native import NativeJobs, NativeStarter, NativeTarget, native_emulated
+from opscope.runtimes.executorch.runners.native import NativeTarget
 from opscope.runtimes.native.start import NativeProgram
 
 # Where .ci/devices unpacks one that is right, when the system's own is too old.
@@ -41,13 +41,13 @@ def qemu_target(monkeypatch: pytest.MonkeyPatch) -> NativeTarget:
     """The target, its runtime built once for all tests."""
     use_emulator(monkeypatch)
     runtime_of("aarch64")
-    return native_emulated(native_cache())
+    return NativeTarget.emulated(native_cache())
 
 
-def emulated_x86(model: str) -> NativeJobs:
+def emulated_x86(model: str) -> NativeTarget:
     """The native runner of this machine on another x86-64 CPU, by QEMU's name of it; skipped where that cannot be."""
     program = NativeProgram("x86_64", {}, command=[x86_emulator(), "-cpu", model, str(runner_path())])
-    return NativeJobs(NativeStarter(ThisMachine(Target("native", "")), program), {}, "x86_64")
+    return NativeTarget(ThisMachine(Target("native", "")), lambda: program, {})
 
 
 def x86_emulator() -> str:

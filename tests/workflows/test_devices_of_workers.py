@@ -21,7 +21,7 @@ from opscope.bundle.bundle import Bundle, is_bundle
 from opscope.bundle.manifest import Status
 from opscope.core.errors import ClusterError, IncompleteError
 from opscope.hosts.lock import DeviceLock
-from opscope.hosts.shell import LocalShell, RemoteProcess
+from opscope.hosts.shell import LocalShell, ShellProcess
 from opscope.workflows.measure.experiments import Means
 from opscope.workflows.measure.run_report import ExperimentResult
 from opscope.workflows.measure.running import run
@@ -170,7 +170,7 @@ class Placed(LocalShell):
         super().__init__()
         self._lock = lock
 
-    def spawn(self, command: Sequence[str]) -> RemoteProcess:
+    def spawn(self, command: Sequence[str]) -> ShellProcess:
         """Start it with the place of the lock."""
         return super().spawn(["env", f"OPSCOPE_LOCK={self._lock}", *command])
 

@@ -217,6 +217,19 @@ def test_what_fails_otherwise_on_the_other_variant_goes_on(tmp_path: Path) -> No
     assert len(done.content.manifest.failures()) == 4
 
 
+@pytest.mark.parametrize(("keep_going", "hung"), [(False, 2), (True, 12)])
+def test_a_variant_that_hangs_is_tried_twice(tmp_path: Path, hung: int, *, keep_going: bool) -> None:
+    """Run the other variant to its end, and call the run incomplete: each further try costs the whole time limit."""
+    target = FakeTarget(fail=lambda _: TIMED_OUT if target.jobs[-1].variant.cleared else None)
+    done = measured(tmp_path, target, msgspec.structs.replace(SMALL, keep_going=keep_going)).content.manifest
+    assert [one.variant for one in done.failures()] == ["baseline"] * hung
+    assert sum(one.ok for one in done.repetitions) == 12
+    assert (done.status, len(done.pending())) == (Status.INCOMPLETE, 12)
+
+
+TIMED_OUT = Failure(FailureKind.TIMEOUT, "timed out")
+
+
 def test_a_variant_can_be_addressed(usual: Ran) -> None:
     """Read one by BUNDLE#variant, the accelerated one by the bundle alone; two variants of a bundle are paired.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -20,7 +21,7 @@ from opscope.hosts.target_kinds import AUTO, KINDS, LOCAL, RUNNER, forms, names
 from opscope.machine import isa
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
 
 _SAID_ELSEWHERE = ("model", "models", "targets", "devices", "variants", "comparisons", "out")
@@ -41,7 +42,9 @@ def read_own(raw: object, file: Path) -> Experiments:
     _check_devices(raw, file)
     config = typed(raw, Config, file, CHOICES)
     _check(config, file)
-    models = [model] if (model := _first_model(config)) else config.models
+    # The model of a file is that of its first variant where variants name models.
+    model = (config.variants[0].model if config.variants else None) or config.model
+    models = [model] if model else config.models
     places = _places(config)
     _check_size(config, len(models) * len(places), file)
     variants = _roles(_expanded(config, file), config)
@@ -68,9 +71,9 @@ def read_settings(file: Path) -> Settings:
     if len(config.thread_counts) > 1:
         raise wrong(file, "threads", "two programs are compared at one thread count", "give one number")
     target = config.target or AUTO.name
-    wrong_key = _given(config, file) or _no_target(target, "target", file, builds_named=False)
-    if wrong_key := wrong_key or _how_long(config, file):
-        raise wrong_key
+    _check_inputs(config, file)
+    _check_word(parse_target, target, "target", file)
+    _check_rounds(config, file)
     place = parse_target(target).beside(file.parent)
     return Settings(target=place.text, **(config.own() | _located_files(config, file)))
 
@@ -130,10 +133,8 @@ def _check_size(config: Config, experiments: int, file: Path) -> None:
 
 def _check(config: Config, file: Path) -> None:
     """Rules between keys."""
-    for rule in (_what, _where, _variants, _how_long):  # each may rely on those before it
-        problem = rule(config, file)
-        if problem:
-            raise problem
+    for check in (_check_models, _check_targets, _check_variants, _check_rounds):  # each may rely on those before it
+        check(config, file)
     lists = [("ablate", () if config.ablate == (NOTHING_OFF,) else config.ablate)] + [
         (f"variants[{n}].ablate", v.ablate) for n, v in enumerate(config.variants)
     ]
@@ -145,40 +146,37 @@ def _check(config: Config, file: Path) -> None:
                 )
 
 
-def _what(config: Config, file: Path) -> UsageError | None:
+def _check_models(config: Config, file: Path) -> None:
     if config.model and config.models:
-        return wrong(file, "models", "there is also a key model", "name all models in models, or one in model")
-    if problem := _models_of_variants(config, file):
-        return problem
-    if any(variant.model for variant in config.variants):
-        return _given(config, file)
-    if not config.model and not config.models:
+        raise wrong(file, "models", "there is also a key model", "name all models in models, or one in model")
+    has_own = any(variant.model is not None for variant in config.variants)
+    if has_own:
+        _check_models_of_variants(config, file)
+    if has_own or any(variant.runtime for variant in config.variants):
+        _check_unlike(config, file)
+    if not any(variant.model for variant in config.variants) and not config.model and not config.models:
         hint = 'for example model = "mobilenet_v3_small", or the path of a .pte; `opscope models` lists the names'
-        return wrong(file, "model", "this key is missing", hint)
-    return _given(config, file)
+        raise wrong(file, "model", "this key is missing", hint)
+    _check_inputs(config, file)
 
 
-def _models_of_variants(config: Config, file: Path) -> UsageError | None:
-    """What is wrong with models that variants name for themselves: one network in several runtimes."""
-    named = [variant.model is not None for variant in config.variants]
-    if not any(named):
-        return _same_twice(config, file) if any(variant.runtime for variant in config.variants) else None
+def _check_models_of_variants(config: Config, file: Path) -> None:
+    """Check the models that variants name for themselves: one network in several runtimes."""
     if config.models:
-        return wrong(file, "models", "variants have their own models", "leave out models")
-    if all(named) and config.model:
-        return wrong(file, "model", "every variant names its own model", "leave out model")
+        raise wrong(file, "models", "variants have their own models", "leave out models")
+    if config.model and all(variant.model is not None for variant in config.variants):
+        raise wrong(file, "model", "every variant names its own model", "leave out model")
     for number, variant in enumerate(config.variants):
         if variant.model is None and config.model is None:
             hint = "name a model in each variant, or set model for those that name none"
-            return wrong(file, f"variants[{number}].model", "this key is missing", hint)
+            raise wrong(file, f"variants[{number}].model", "this key is missing", hint)
         if variant.runner is not None:
             hint = "leave out model: builds are compared on the same program"
-            return wrong(file, f"variants[{number}].runner", "a runner runs the model of the file", hint)
-    return _same_twice(config, file)
+            raise wrong(file, f"variants[{number}].runner", "a runner runs the model of the file", hint)
 
 
-def _same_twice(config: Config, file: Path) -> UsageError | None:
-    """Variants that name one model and differ in nothing."""
+def _check_unlike(config: Config, file: Path) -> None:
+    """Refuse variants that name one model and differ in nothing."""
     found: dict[object, str] = {}
     for number, one in enumerate(config.variants):
         model, runtime = _located(file, one.model or config.model or ""), one.runtime or config.runtime
@@ -186,15 +184,8 @@ def _same_twice(config: Config, file: Path) -> UsageError | None:
         runs = model, runtime, str(one.session_options), *alike
         if earlier := found.get(runs):
             problem = f"{earlier} runs {shown(one.model or config.model or 'its model')} in the same way"
-            return wrong(file, f"variants[{number}].model", problem, "name another program, or add what differs")
+            raise wrong(file, f"variants[{number}].model", problem, "name another program, or add what differs")
         found[runs] = one.name
-    return None
-
-
-def _first_model(config: Config) -> str | None:
-    """The model of a file, which is that of its first variant where variants name models; None for a list of them."""
-    named = [variant.model or config.model for variant in config.variants]
-    return named[0] if named else config.model
 
 
 def _located(file: Path, model: str) -> str:
@@ -203,67 +194,57 @@ def _located(file: Path, model: str) -> str:
     return str(program) if program.suffix in _PROGRAMS or program.is_file() else model
 
 
-def _given(config: Config, file: Path) -> UsageError | None:
-    """What is wrong with the inputs, as far as they can be judged without a program."""
+def _check_inputs(config: Config, file: Path) -> None:
+    """Check the inputs as far as they can be judged without a program."""
     if config.input and config.inputs:
-        return wrong(file, "inputs", "there is also a key input", "leave out one of the two")
-    problems = (_no_input(text, path, file) for path, text in _numbered("input", config.input))
-    return next((problem for problem in problems if problem), None)
+        raise wrong(file, "inputs", "there is also a key input", "leave out one of the two")
+    for path, text in _numbered("input", config.input):
+        _check_word(parse_input, text, path, file)
 
 
-def _no_input(text: str, path: str, file: Path) -> UsageError | None:
-    try:
-        parse_input(text)
-    except UsageError as error:
-        return wrong(file, path, error.problem, error.hint)
-    return None
-
-
-def _where(config: Config, file: Path) -> UsageError | None:
+def _check_targets(config: Config, file: Path) -> None:
     if config.target and config.targets:
-        return wrong(file, "targets", "there is also a key target", "name all targets in targets, or one in target")
+        raise wrong(file, "targets", "there is also a key target", "name all targets in targets, or one in target")
     named = config.devices if isinstance(config.devices, dict) else {}
     if named and (config.target or config.targets):
         key = "target" if config.target else "targets"
-        return wrong(file, key, "each device names its own target", f"leave out {key}, or devices")
+        raise wrong(file, key, "each device names its own target", f"leave out {key}, or devices")
     own = [(f"devices.{name}.target", device.target) for name, device in named.items()]
     for path, target in [("target", config.target or DEFAULT_TARGET), *_numbered("targets", config.targets), *own]:
-        problem = _no_target(target, path, file)
-        if problem:
-            return problem
-    return None
+        _check_word(partial(parse_target, builds_named=True), target, path, file)
 
 
-def _no_target(name: str, path: str, file: Path, *, builds_named: bool = True) -> UsageError | None:
-    """What is wrong with the name of a target."""
+def _check_word(parse: Callable[[str], object], word: str, path: str, file: Path) -> None:
+    """Refuse a word that is not understood, with the key where it stands."""
     try:
-        parse_target(name, builds_named=builds_named)
+        parse(word)
     except UsageError as error:
-        return wrong(file, path, error.problem, error.hint)
-    return None
+        raise wrong(file, path, error.problem, error.hint) from None
 
 
 def _numbered(name: str, values: Sequence[str]) -> list[tuple[str, str]]:
     return [(f"{name}[{number}]", value) for number, value in enumerate(values)]
 
 
-def _variants(config: Config, file: Path) -> UsageError | None:
+def _check_variants(config: Config, file: Path) -> None:
     if config.ladder and config.ablate:
-        return wrong(file, "ladder", "the ladder chooses what to switch off", "leave out ablate")
+        raise wrong(file, "ladder", "the ladder chooses what to switch off", "leave out ablate")
     for name in ("ladder", "ablate"):
         if config.variants and getattr(config, name):
-            return wrong(file, name, "there are variants, which state what is off", f"leave out {name}")
+            raise wrong(file, name, "there are variants, which state what is off", f"leave out {name}")
     if not config.variants and any(kind_named(target).only_builds for target in _targets(config)):
-        return wrong(file, "variants", "this key is missing", "the target runner runs the variants that the file lists")
+        raise wrong(file, "variants", "this key is missing", "the target runner runs the variants that the file lists")
     if config.variants and config.delegate == "both":
         hint = 'give two variants delegate = "xnnpack" and delegate = "none"'
-        return wrong(file, "delegate", "there are variants, which state what runs them", hint)
-    if not config.variants:
-        return wrong(file, "comparisons", "there are no variants to compare") if config.comparisons else None
-    return _runners(config, file) or _compared(config, file)
+        raise wrong(file, "delegate", "there are variants, which state what runs them", hint)
+    if config.comparisons and not config.variants:
+        raise wrong(file, "comparisons", "there are no variants to compare")
+    if config.variants:
+        _check_runners(config, file)
+        _check_comparisons(config, file)
 
 
-def _runners(config: Config, file: Path) -> UsageError | None:
+def _check_runners(config: Config, file: Path) -> None:
     targets = _targets(config)
     kinds = {kind_named(target) for target in targets}
     on_devices = any(variant.runner for variant in config.variants) and any(k.builds and k.remote for k in kinds)
@@ -274,36 +255,35 @@ def _runners(config: Config, file: Path) -> UsageError | None:
         place = f"variants[{number}]"
         if variant.role is Role.CONTROL and variant.ablate:
             hint = "leave it out, or choose another role"
-            return wrong(file, f"{place}.ablate", "a control must run without the switch", hint)
+            raise wrong(file, f"{place}.ablate", "a control must run without the switch", hint)
         if fixed and variant.ablate:
             hint = "give a runner that was built without the feature"
-            return wrong(file, f"{place}.ablate", "a runner's features are fixed when it is built", hint)
+            raise wrong(file, f"{place}.ablate", "a runner's features are fixed when it is built", hint)
         if bare and variant.runner is None:
-            return wrong(file, f"{place}.runner", "this key is missing", "give a runner for every variant, or for none")
+            raise wrong(file, f"{place}.runner", "this key is missing", "give a runner for every variant, or for none")
         if variant.runner is not None and not allowed:
             hint = f'target = "{RUNNER.name}", or the device that it was built for: {forms(_DEVICES_OF_BUILDS)}'
-            return wrong(file, f"{place}.runner", f"only the target {names(_TAKE_BUILDS)} has one", hint)
-    return None
+            raise wrong(file, f"{place}.runner", f"only the target {names(_TAKE_BUILDS)} has one", hint)
 
 
-def _compared(config: Config, file: Path) -> UsageError | None:
+def _check_comparisons(config: Config, file: Path) -> None:
     names = [variant.name for variant in config.variants]
     known = dict.fromkeys([*names, *(variant.name for variant in _expanded(config, file))])
     for number, name in enumerate(names):
         if name in names[:number]:
-            return wrong(file, f"variants[{number}].name", f"two variants are called {shown(name)}")
+            raise wrong(file, f"variants[{number}].name", f"two variants are called {shown(name)}")
     for number, pair in enumerate(config.comparisons):
         for side in ("baseline", "candidate"):
             name = getattr(pair, side)
             if name not in known:
                 hint = did_you_mean(name, known)
-                return wrong(file, f"comparisons[{number}].{side}", f"no variant {shown(name)}", hint)
-    return None
+                raise wrong(file, f"comparisons[{number}].{side}", f"no variant {shown(name)}", hint)
 
 
-def _how_long(config: Config, file: Path) -> UsageError | None:
+def _check_rounds(config: Config, file: Path) -> None:
     problem = config.limit_problem()
-    return wrong(file, "max_rounds", *problem) if problem else None
+    if problem:
+        raise wrong(file, "max_rounds", *problem)
 
 
 def _expanded(config: Config, file: Path) -> list[PlannedVariant]:

@@ -40,7 +40,6 @@ class TraceCheck(Protocol):
 
     def __call__(self, path: Path) -> int:
         """Number of complete inferences."""
-        ...
 
 
 class Progress(Protocol):
@@ -48,7 +47,6 @@ class Progress(Protocol):
 
     def __call__(self, done: int, total: int, repetition: Repetition | None) -> None:
         """Called before the first repetition and after each one."""
-        ...
 
 
 def silent(done: int, total: int, repetition: Repetition | None) -> None:
@@ -67,8 +65,9 @@ def run_experiment(
     """Run every pending repetition of a bundle, in the order of its plan.
 
     A failed repetition is recorded and the others go on, unless nothing succeeded before two variants, or the only one
-    in two processes, failed alike: then the rest would fail alike too, and is not run. When the run is interrupted, the
-    disk is full, or a device is lost for good, the bundle says that it is incomplete; what was finished stays.
+    in two processes, failed alike: then the rest would fail alike too, and is not run. A variant that has hung in two
+    processes and never succeeded is not run again: each one costs its whole time limit. When the run is interrupted,
+    the disk is full, or a device is lost for good, the bundle says that it is incomplete; what was finished stays.
     """
     pending, begun = bundle.manifest.pending(), len(bundle.manifest.repetitions)
     bundle.set_status(Status.RUNNING)
@@ -76,6 +75,8 @@ def run_experiment(
     status, lost = Status.INCOMPLETE, 0
     try:
         for done, place in enumerate(pending, 1):
+            if not keep_going and _has_hung(bundle.manifest.repetitions, begun, place.variant):
+                continue
             repetition = _repeat(bundle, target, clock, check, place)
             bundle.record(repetition)
             _keep_outputs_once(bundle, repetition)
@@ -107,6 +108,15 @@ def _fails_alike(manifest: Manifest, begun: int) -> bool:
         first.setdefault(f"{number}" if alone else repetition.variant, repetition.failure)
     failures = list(first.values())
     return len(failures) > 1 and failures[0].kind is failures[1].kind and failures[0].message == failures[1].message
+
+
+def _has_hung(repetitions: Sequence[Repetition], first: int, variant: str) -> bool:
+    """Return whether a variant never succeeded, and met its time limit in two processes from number ``first`` on."""
+    if any(repetition.ok for repetition in repetitions if repetition.variant == variant):
+        return False
+    failures = [repetition.failure for repetition in repetitions[first:] if repetition.variant == variant]
+    timeouts = [failure for failure in failures if failure and failure.kind is FailureKind.TIMEOUT]
+    return len(timeouts) >= _TWICE
 
 
 _TWICE = 2

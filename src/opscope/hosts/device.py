@@ -34,8 +34,8 @@ if TYPE_CHECKING:
 
     from opscope.bundle.manifest import Conditions, Environment, Target
     from opscope.hosts.host import GuardedCommand
-    from opscope.hosts.lock import Lock, MachineHold
-    from opscope.hosts.shell import RemoteProcess, RemoteShell
+    from opscope.hosts.lock import MachineHold
+    from opscope.hosts.shell import RemoteShell, ShellProcess
 
 
 class Processor(NamedTuple):
@@ -86,7 +86,7 @@ class Device:
     _notes: tuple[str, ...] = ()
     """Files that this script leaves."""
 
-    def __init__(self, shell: RemoteShell, parent: str, lock: Lock | None = None) -> None:
+    def __init__(self, shell: RemoteShell, parent: str, lock: DeviceLock | None = None) -> None:
         self._shell, self._parent = shell, parent
         self._kept: set[str] = set()
         self._hashes: dict[tuple[str, int, int], str] = {}
@@ -300,7 +300,7 @@ _STORE_HINT = "free some space there, or name another directory with ?dir=PATH i
 _SIGNALS, _NO_DIRECTORY = 128, 125
 
 
-def _files(process: RemoteProcess, timeout: float) -> list[str]:
+def _files(process: ShellProcess, timeout: float) -> list[str]:
     """Names of files that a guarded command tells of at its end."""
     end = time.monotonic() + timeout
     files: list[str] = []

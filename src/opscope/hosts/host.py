@@ -93,28 +93,22 @@ class Host(Protocol):
     @property
     def name(self) -> str:
         """The host, for messages."""
-        ...
 
     @property
     def remote(self) -> bool:
         """Whether it is another machine: its clock and its files are not ours."""
-        ...
 
     def describe(self) -> Target:
         """Kind and address, for the manifest."""
-        ...
 
     def environment(self, features: list[str] | None, versions: Mapping[str, str]) -> Environment:
         """The machine and its software."""
-        ...
 
     def conditions(self) -> Conditions:
         """The state of the machine now."""
-        ...
 
     def storage(self) -> Storage | None:
         """Room for the files that are sent; None where none are, since the host is this machine."""
-        ...
 
     @property
     def restored(self) -> Mapping[str, str | None] | None:
@@ -122,27 +116,21 @@ class Host(Protocol):
 
         None for a host whose settings no run changes.
         """
-        ...
 
     def reserved(self, request: LockRequest | None = None) -> AbstractContextManager[MachineHold]:
         """Hold it for us alone and leave it as it was found."""
-        ...
 
     def lock_identity(self) -> str:
         """What tells the machine from others, however it is reached; see :func:`opscope.hosts.lock.lock_identity`."""
-        ...
 
     def check_program(self, program: Path) -> None:
         """Refuse a program that cannot run there."""
-        ...
 
     def provide(self, kind: str, files: Mapping[str, Path], digest: str = "") -> Mapping[str, str]:
         """Paths on the host of files, which lie in or below one directory there; sent when the host has not got them.
 
         Returns the paths, by the same names. On this machine those of the files themselves.
         """
-        ...
 
     def started(self, command: GuardedCommand) -> AbstractContextManager[ExitStatus]:
         """Run a command to its end. What it left on the host is removed when the context ends."""
-        ...

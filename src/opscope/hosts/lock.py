@@ -13,7 +13,7 @@ import os
 import platform
 import time
 from datetime import datetime, timezone
-from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 
 from opscope.bundle.manifest import LockRecord
 from opscope.core.errors import BusyError, DeviceError
@@ -21,11 +21,9 @@ from opscope.core.units import counted_text
 from opscope.hosts.scripts import BESIDE, LOCK, TICKET, WHICH
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-    from subprocess import CompletedProcess
+    from collections.abc import Callable
 
-    from opscope.bundle.manifest import Target
-    from opscope.hosts.shell import RemoteProcess
+    from opscope.hosts.shell import Shell, ShellProcess
 
 LockMode: TypeAlias = Literal["wait", "warn", "fail"]
 """What to do when another run measures there: wait for it a while, measure beside it, or end with an error."""
@@ -51,72 +49,26 @@ class LockRequest(NamedTuple):
     alone: bool = False  # whether to end with an error after that time, rather than to measure beside the other run
 
 
-class Lock(Protocol):
-    """What lets one run at a time measure on a machine."""
-
-    @property
-    def holder(self) -> str | None:
-        """Who holds the machine while we measure beside; None when we hold it."""
-        ...
-
-    @property
-    def ahead(self) -> int:
-        """How many others stand in line before us, as of the last time that we could not hold it."""
-        ...
-
-    def take(self, *, beside: bool = False) -> None:
-        """Hold the machine."""
-        ...
-
-    def queue(self) -> None:
-        """Stand in line for it until it is held or released; those who come later are behind us. May be repeated."""
-        ...
-
-    def renew(self) -> bool:
-        """Hold it again as before, if that was lost; whether it was, which is so after a connection was lost."""
-        ...
-
-    def beside(self) -> list[str]:
-        """Who measured beside us since the lock was taken."""
-        ...
-
-    def release(self) -> None:
-        """Let others have it. May be repeated."""
-        ...
-
-
-class LockShell(Protocol):
-    """A way to a machine, as far as its lock needs one; see :class:`opscope.hosts.shell.RemoteShell`."""
-
-    def describe(self) -> Target:
-        """Kind and address, for messages."""
-        ...
-
-    def run(self, command: Sequence[str], timeout: float) -> CompletedProcess[bytes]:
-        """Run a command and wait for its end."""
-        ...
-
-    def spawn(self, command: Sequence[str]) -> RemoteProcess:
-        """Start a command whose standard input stays open as long as the connection stands."""
-        ...
-
-
 class DeviceLock:
     """The lock of a machine that a shell leads to.
 
     ``shell``: the way to it.
+
+    Attributes:
+        holder: who holds the machine while we measure beside; None when we hold it.
+        ahead: how many others stand in line before us, as of the last time that we could not hold it.
     """
 
-    def __init__(self, shell: LockShell) -> None:
+    def __init__(self, shell: Shell) -> None:
         self._shell, self._own = shell, _own_name()
-        self._process: RemoteProcess | None = None
-        self._place: RemoteProcess | None = None
+        self._process: ShellProcess | None = None
+        self._place: ShellProcess | None = None
         self._ticket, self._beside = "", False
         self.holder: str | None = None
         self.ahead = 0
 
     def take(self, *, beside: bool = False) -> None:
-        """Hold the machine; see :class:`Lock`."""
+        """Hold the machine."""
         self._end()
         self._beside = beside
         mode = "beside" if beside else "alone"
@@ -136,7 +88,10 @@ class DeviceLock:
             self._end()
 
     def queue(self) -> None:
-        """Stand in line; see :class:`Lock`. Where no ticket can be left, everybody's chance is the same."""
+        """Stand in line until it is held or released; those who come later are behind us. May be repeated.
+
+        Where no ticket can be left, everybody's chance is the same.
+        """
         if self._place is not None and self._place.alive():
             return
         self._leave()
@@ -144,14 +99,14 @@ class DeviceLock:
         self._ticket = (place.read_line(_ANSWER_SECONDS) or "").removeprefix("ticket ").removeprefix("none")
 
     def renew(self) -> bool:
-        """Hold it again as before, if that was lost; see :class:`Lock`."""
+        """Hold it again as before, if that was lost; whether it was, which is so after a connection was lost."""
         if self._process is not None and self._process.alive():
             return False
         self.take(beside=self._beside)
         return True
 
     def beside(self) -> list[str]:
-        """Who measured beside us; see :class:`Lock`."""
+        """Who measured beside us since the lock was taken."""
         found = {self.holder} if self.holder else set[str]()
         with contextlib.suppress(DeviceError):
             done = self._shell.run(["sh", "-c", BESIDE, "opscope-beside"], _ANSWER_SECONDS)
@@ -192,7 +147,7 @@ class DeviceLock:
         return DeviceError("the machine did not say whether it is free", where=where, hint="try again")
 
 
-def lock_identity(shell: LockShell) -> str:
+def lock_identity(shell: Shell) -> str:
     """What tells the lock of a machine from those of others: two ways that lead to one machine have the same."""
     done = shell.run(["sh", "-c", WHICH, "opscope-which"], _ANSWER_SECONDS)
     boot, _, place = done.stdout.decode("utf-8", "replace").partition("\n")
@@ -218,7 +173,7 @@ class MachineHold:
     """
 
     def __init__(
-        self, asked: LockMode, lock: Lock | None, waited: float = 0.0, busy: str | None = None, problem: str = ""
+        self, asked: LockMode, lock: DeviceLock | None, waited: float = 0.0, busy: str | None = None, problem: str = ""
     ) -> None:
         self._asked, self._lock, self._waited, self._busy, self._problem = asked, lock, waited, busy, problem
         self.held = lock is not None and lock.holder is None
@@ -239,7 +194,7 @@ class MachineHold:
         )
 
 
-def hold_machine(lock: Lock, request: LockRequest) -> MachineHold:
+def hold_machine(lock: DeviceLock, request: LockRequest) -> MachineHold:
     """Take the lock of a machine as it was asked for; who waits stands in line."""
     began, busy, told = request.monotonic(), None, -1
     try:

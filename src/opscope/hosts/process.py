@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import signal
 import subprocess
 import threading
+from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
@@ -19,11 +21,29 @@ from opscope.core.system.capped_log import capped_log, last_bytes
 from opscope.core.system.stop import waiting
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from pathlib import Path
+    from collections.abc import Iterator, Mapping, Sequence
 
 Answer = TypeVar("Answer")
 _LOG_TAIL = 400
+_SESSION = 3
+"""Place of the session in a line of /proc/PID/stat, behind the name of the program."""
+_limits = threading.local()
+
+
+@contextlib.contextmanager
+def limit_questions(seconds: float) -> Iterator[None]:
+    """Limit, in this thread and block, how long a process may take that only answers a question before any run."""
+    before = getattr(_limits, "seconds", math.inf)
+    _limits.seconds = seconds
+    try:
+        yield
+    finally:
+        _limits.seconds = before
+
+
+def question_seconds(usual: float) -> float:
+    """Return how long a process may take to answer a question: the usual limit, or that of the experiment if lower."""
+    return min(usual, getattr(_limits, "seconds", usual))
 
 
 def run_process(
@@ -55,11 +75,20 @@ def run_process(
                     break
             return None if waiter.is_alive() else process.returncode
         finally:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
+            _kill_session(process.pid)
             process.wait()
             if waiter.is_alive():
                 waiter.join()  # at the end of Python a thread that still runs would complain
+
+
+def _kill_session(leader: int) -> None:
+    """Kill the group of a process, and the groups that commands such as `timeout` have made in its session."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(leader, signal.SIGKILL)
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            if stat.read_text("utf-8", "replace").rpartition(")")[2].split()[_SESSION] == str(leader):
+                os.kill(int(stat.parent.name), signal.SIGKILL)
 
 
 def read_answer(code: int | None, answer: Path, log: Path, timeout: float, kind: type[Answer]) -> Answer | Failure:

@@ -8,7 +8,8 @@ from __future__ import annotations
 # $1 seconds, $2 directory, made when it is missing, $3... the command. The command gets a process group of its own,
 # which is ended when the time is up or when standard input ends: then the connection, or opscope, is gone. Who waits
 # for either is a process of its own that is killed at the end: a shell that waits can miss a signal (as mksh, the
-# shell of Android, does under load). Programs without setsid are given a group by the shell's job control.
+# shell of Android, does under load). Programs without setsid are given a group by the shell's job control. What
+# leaves the group of the command, as `timeout` does, is found by the command's session, and ended with it.
 GUARD = r"""
 trap '' HUP
 seconds=$1 dir=$2
@@ -33,6 +34,11 @@ for group in $watch $timer $child; do
   kill -KILL "-$group"
 done
 kill -KILL $watch $timer
+[ -n "$apart" ] && for stat in /proc/[0-9]*/stat; do
+  read -r line <"$stat" || continue
+  set -- ${line##*) }
+  [ "$4" = "$child" ] && kill -KILL "${line%% *}"
+done 2>/dev/null
 for file in *; do
   [ -f "$file" ] && echo "file $file"
 done

@@ -12,7 +12,7 @@ import re
 import signal
 import subprocess
 import threading
-from typing import TYPE_CHECKING, Protocol
+from typing import IO, TYPE_CHECKING, Protocol
 from urllib.parse import parse_qsl
 
 from opscope.bundle.manifest import Target
@@ -79,48 +79,83 @@ def _kill(process: subprocess.Popen[bytes]) -> None:
 _SAFE_PATH = re.compile(r"[A-Za-z0-9_./+@%,=:-]*\Z")
 
 
-class RemoteProcess(Protocol):
-    """A command that runs on a device while we do something else."""
+class ShellProcess:
+    """A command that runs on a device, or here, while we do something else; its lines are heard.
+
+    ``command``: program with all its arguments; ``where``: the device, for messages.
+
+    Raises DeviceError: the program cannot be started.
+    """
+
+    errors: int = subprocess.DEVNULL
+    """Where its standard error goes, as :class:`subprocess.Popen` takes it."""
+    end_seconds = _END_SECONDS
+    """How long it may take to end, once its standard input is closed."""
+
+    def __init__(self, command: Sequence[str], where: str) -> None:
+        self._where, self._lines, pipe = where, ResponseLines(), subprocess.PIPE
+        self._code: int | None = None
+        try:
+            self._process = subprocess.Popen(
+                command, stdin=pipe, stdout=pipe, stderr=self.errors, start_new_session=True
+            )
+        except OSError as error:
+            raise DeviceError(f"{command[0]} cannot be started: {error.strerror}", where=where) from error
+        self._listener = threading.Thread(target=self._listen, daemon=True)
+        self._listener.start()
 
     def alive(self) -> bool:
-        """Whether the connection to it still stands, as far as can be told from here."""
-        ...
+        """Return whether the connection to it still stands, as far as can be told from here."""
+        return self._process.poll() is None
 
     def read_line(self, timeout: float) -> str | None:
-        """The next line that it prints, without its end; None when there is none before the time is up or it ends."""
-        ...
+        """Return the next line that it prints, without its end; None if there is none in time, or it has ended."""
+        return self._lines.take(timeout)
 
     def wait(self, timeout: float) -> int | None:
-        """Its exit code; None when it still runs after that time."""
-        ...
+        """Return its exit code; None if it still runs after so many seconds."""
+        try:
+            return self._process.wait(timeout)
+        except subprocess.TimeoutExpired:
+            return None
 
     def end(self) -> None:
         """Close its standard input and the connection to it; commands of ours end themselves then. May be repeated."""
-        ...
+        end_process(self._process, self.end_seconds)
+
+    def _listen(self) -> None:
+        assert self._process.stdout is not None  # noqa: S101 - it was asked for
+        with self._process.stdout as output:
+            self._read_lines(output)
+        self._lines.close()
+
+    def _read_lines(self, output: IO[bytes]) -> None:
+        """Take the lines of what it prints."""
+        for raw in output:
+            self._lines.put(raw.decode("utf-8", "replace").rstrip("\n"))
 
 
-class RemoteShell(Protocol):
-    """A way to a device. Paths there are made of :func:`safe_path` characters, relative ones begin at its home."""
+class Shell(Protocol):
+    """A way to a machine. Paths there are made of :func:`safe_path` characters, relative ones begin at its home."""
 
     def describe(self) -> Target:
-        """Kind and address, for the manifest and for messages."""
-        ...
+        """Return kind and address, for the manifest and for messages."""
 
     def run(self, command: Sequence[str], timeout: float) -> CompletedProcess[bytes]:
         """Run a command and wait for its end; a code above 128, as shells tell it, is of the signal ``code - 128``."""
-        ...
 
-    def spawn(self, command: Sequence[str]) -> RemoteProcess:
+    def spawn(self, command: Sequence[str]) -> ShellProcess:
         """Start a command whose standard input stays open as long as the connection stands."""
-        ...
+
+
+class RemoteShell(Shell, Protocol):
+    """A way to a device, which files are copied to and from."""
 
     def push(self, files: Sequence[Path], directory: str) -> None:
         """Copy files into a directory of the device, under their own names, with their permissions."""
-        ...
 
     def pull(self, directory: str, names: Sequence[str], into: Path) -> None:
         """Copy files from a directory of the device into one of ours, under their own names."""
-        ...
 
 
 def address_options(query: str, known: Sequence[str], where: str, example: str) -> dict[str, str]:
@@ -143,51 +178,6 @@ def safe_path(path: str, where: str) -> str:
     return path
 
 
-class LocalProcess:
-    """A command that runs here while we do something else; see :class:`opscope.hosts.shell.RemoteProcess`.
-
-    ``command``: program and arguments; ``where``: this machine, for messages.
-
-    Raises DeviceError: it cannot be started.
-    """
-
-    def __init__(self, command: Sequence[str], where: str) -> None:
-        self._lines, pipe = ResponseLines(), subprocess.PIPE
-        try:
-            self._process = subprocess.Popen(
-                command, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL, start_new_session=True
-            )
-        except OSError as error:
-            raise DeviceError(f"{command[0]} cannot be started: {error.strerror}", where=where) from error
-        threading.Thread(target=self._listen, daemon=True).start()
-
-    def alive(self) -> bool:
-        """Whether it still runs."""
-        return self._process.poll() is None
-
-    def read_line(self, timeout: float) -> str | None:
-        """The next line that it prints; None when there is none in time or it has ended."""
-        return self._lines.take(timeout)
-
-    def wait(self, timeout: float) -> int | None:
-        """Its exit code; None when it still runs after that time, in seconds."""
-        try:
-            return self._process.wait(timeout)
-        except subprocess.TimeoutExpired:
-            return None
-
-    def end(self) -> None:
-        """Close its standard input and wait for its end."""
-        end_process(self._process)
-
-    def _listen(self) -> None:
-        assert self._process.stdout is not None  # noqa: S101 - it was asked for
-        with self._process.stdout as output:
-            for raw in output:
-                self._lines.put(raw.decode("utf-8", "replace").rstrip("\n"))
-        self._lines.close()
-
-
 _NAME = "this machine"
 
 
@@ -205,6 +195,6 @@ class LocalShell:
         except (OSError, subprocess.TimeoutExpired) as error:
             raise DeviceError(f"{command[0]}: {error}", where=_NAME) from error
 
-    def spawn(self, command: Sequence[str]) -> LocalProcess:
+    def spawn(self, command: Sequence[str]) -> ShellProcess:
         """Start a command whose standard input stays open until it is ended, or this process ends."""
-        return LocalProcess(command, _NAME)
+        return ShellProcess(command, _NAME)

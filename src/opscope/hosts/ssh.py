@@ -19,12 +19,12 @@ import time
 import weakref
 from pathlib import Path
 from subprocess import CompletedProcess
-from typing import TYPE_CHECKING, NamedTuple
+from typing import IO, TYPE_CHECKING, NamedTuple
 
 from opscope.bundle.manifest import Target
 from opscope.core.errors import DeviceError, MissingDependencyError, UsageError
 from opscope.hosts.process import last_line
-from opscope.hosts.shell import ResponseLines, address_options, end_process, safe_path
+from opscope.hosts.shell import ShellProcess, address_options, end_process, safe_path
 from opscope.hosts.target_kinds import SSH
 
 if TYPE_CHECKING:
@@ -111,41 +111,23 @@ BEGAN, ENDED = "opscope-began", "opscope-ended"
 _END_SECONDS = 5.0
 
 
-class SshProcess:
+class SshProcess(ShellProcess):
     """A command on a device, heard while it runs.
 
     ``command``: ssh with all its arguments; ``where``: the device, for messages; ``host``: as ssh knows it, likewise.
-
-    Raises DeviceError: ssh cannot be started.
     """
 
+    errors = subprocess.PIPE
+
     def __init__(self, command: Sequence[str], where: str, host: str) -> None:
-        self._where, self._host = where, host
-        self._lines = ResponseLines()
-        self._code: int | None = None
-        self._errors = b""
-        pipe = subprocess.PIPE
-        try:
-            self._process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, start_new_session=True)
-        except OSError as error:
-            raise DeviceError(f"ssh cannot be started: {error.strerror}", where=where) from error
+        self._host, self._errors = host, b""
+        super().__init__(command, where)
         self._complaints = threading.Thread(target=self._listen_to_complaints, daemon=True)
         self._complaints.start()
-        threading.Thread(target=self._listen, daemon=True).start()
-
-    def alive(self) -> bool:
-        """Whether the connection to it still stands."""
-        return self._process.poll() is None
-
-    def read_line(self, timeout: float) -> str | None:
-        """The next line that it prints; None when there is none in time or it has ended."""
-        return self._lines.take(timeout)
 
     def wait(self, timeout: float) -> int | None:
-        """Its exit code; None when it still runs after that time, in seconds."""
-        try:
-            self._process.wait(timeout)
-        except subprocess.TimeoutExpired:
+        """Return its exit code; None if it still runs after so many seconds."""
+        if super().wait(timeout) is None:
             return None
         while self.read_line(_END_SECONDS) is not None:
             pass
@@ -154,29 +136,22 @@ class SshProcess:
             raise connection_error(self._where, self._host, self._errors)
         return self._code
 
-    def end(self) -> None:
-        """Close its standard input, give it a moment, and end the connection."""
-        end_process(self._process)
-
     def _listen_to_complaints(self) -> None:
         assert self._process.stderr is not None  # noqa: S101 - it was asked for
         with self._process.stderr as errors:
             self._errors = errors.read()
 
-    def _listen(self) -> None:
-        assert self._process.stdout is not None  # noqa: S101 - it was asked for
-        with self._process.stdout as output:
-            for raw in output:
-                if raw.rstrip() == BEGAN.encode():
-                    break
-            for raw in output:
-                line = raw.decode("utf-8", "replace").rstrip("\r\n")
-                code = exit_code(line.removeprefix(ENDED)) if line.startswith(ENDED) else None
-                if code is not None:
-                    self._code = code
-                elif line:
-                    self._lines.put(line)
-        self._lines.close()
+    def _read_lines(self, output: IO[bytes]) -> None:
+        for raw in output:
+            if raw.rstrip() == BEGAN.encode():
+                break
+        for raw in output:
+            line = raw.decode("utf-8", "replace").rstrip("\r\n")
+            code = exit_code(line.removeprefix(ENDED)) if line.startswith(ENDED) else None
+            if code is not None:
+                self._code = code
+            elif line:
+                self._lines.put(line)
 
 
 def exit_code(text: str) -> int | None:

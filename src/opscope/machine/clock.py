@@ -12,11 +12,9 @@ class TimeSource(Protocol):
 
     def now(self) -> datetime:
         """The date and time in UTC."""
-        ...
 
     def monotonic(self) -> float:
         """Seconds from some fixed moment; never goes back."""
-        ...
 
 
 class SystemClock:

@@ -112,15 +112,12 @@ class _Clock(Protocol):
 
     def read(self) -> tuple[int, ...]:
         """One figure for each thread that is watched, in ns."""
-        ...
 
     def lost(self, before: Sequence[int], after: Sequence[int], wall: int) -> int:
         """Time off the CPU in ns between two readings around calls that took ``wall`` together."""
-        ...
 
     def end(self) -> None:
         """Let go of what it holds."""
-        ...
 
 
 class OffCpuMeter:

@@ -10,6 +10,7 @@ import errno
 import hashlib
 import time
 from abc import ABC, abstractmethod
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
@@ -21,7 +22,7 @@ from opscope.bundle.manifest import Measurement
 from opscope.core.errors import FeatureError, OpscopeError, StorageError
 from opscope.core.system.launch import end_with_parent, own_peak
 from opscope.core.writing import open_atomically, write_atomically
-from opscope.experiment.protocol import ChildAnswer
+from opscope.experiment.protocol import ChildAnswer, RunRequest
 from opscope.experiment.tensors import as_type, random_inputs
 from opscope.machine.processor import stay_on
 from opscope.machine.switch.switch import proof
@@ -32,7 +33,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from opscope.bundle.manifest import MaskProof
-    from opscope.experiment.protocol import RunRequest
     from opscope.experiment.tensors import Array
 
 
@@ -42,7 +42,6 @@ class ChildRequest(Protocol):
     @property
     def answer(self) -> str:
         """Where to write the answer."""
-        ...
 
 
 RequestT = TypeVar("RequestT", bound=ChildRequest)
@@ -90,6 +89,10 @@ class ProgramRun(ABC, Generic[Called]):
 
     peak: int | None = None
     """Memory that was needed for the calls, where writing the trace may need more."""
+    _versions: Mapping[str, str] = {}
+
+    def __init__(self, request: RunRequest) -> None:
+        self._job, self._traced = request.job, request.trace is not None
 
     @abstractmethod
     def load(self) -> None:
@@ -118,9 +121,9 @@ class ProgramRun(ABC, Generic[Called]):
         """Size of the thread pool, read back; None where nothing tells."""
         return None
 
-    @abstractmethod
     def versions(self) -> Mapping[str, str]:
-        """Of the runtime's packages."""
+        """Return the versions of the runtime's packages."""
+        return self._versions
 
     @abstractmethod
     def write_trace(self, path: Path) -> None:
@@ -129,6 +132,13 @@ class ProgramRun(ABC, Generic[Called]):
     @abstractmethod
     def outputs(self) -> list[Array]:
         """Those of the last call of everything that was called."""
+
+
+def serve_runs(
+    arguments: Sequence[str], program: Callable[[RunRequest], ProgramRun[Any]], *further: type[Exception]
+) -> int:
+    """Answer the request of the arguments ``run REQUEST``; see :func:`answer_request`."""
+    return answer_request(Path(arguments[1]), RunRequest, partial(run_program, program), *further)
 
 
 def run_program(program: Callable[[RunRequest], ProgramRun[Any]], request: RunRequest, began: int) -> Measurement:
@@ -156,7 +166,7 @@ def run_program(program: Callable[[RunRequest], ProgramRun[Any]], request: RunRe
         mask=mask,
         threads=run.threads(),
         inputs=inputs,
-        outputs=[Tensor(list(array.shape), str(array.dtype)) for array in outputs],
+        outputs=array_tensors(outputs),
         output_sha256=digest(outputs),
         wall_ns=wall_ns,
         start_ns=started - began,
@@ -192,6 +202,11 @@ def input_arrays(values: str | None, seed: int, tensors: Sequence[Tensor]) -> li
         with np.load(values, allow_pickle=False) as file:
             arrays = [file[f"arr_{number}"] for number in range(len(tensors))]
     return [as_type(array, tensor.dtype) for array, tensor in zip(arrays, tensors, strict=True)]
+
+
+def array_tensors(arrays: Iterable[Array]) -> list[Tensor]:
+    """Return shapes and types of arrays."""
+    return [Tensor(list(array.shape), str(array.dtype)) for array in arrays]
 
 
 def save_outputs(path: str | None, arrays: Sequence[Array]) -> None:

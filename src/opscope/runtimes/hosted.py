@@ -46,8 +46,21 @@ class HostedTarget(RunTarget):
         return self._host.conditions()
 
 
-def ended_by(error: OpscopeError | OSError) -> JobOutcome:
+class FailedJob(Exception):  # noqa: N818 - what it carries is the failure
+    """A process of a runner that gave no result.
+
+    ``failure``: why.
+    """
+
+    def __init__(self, failure: Failure) -> None:
+        super().__init__(failure.message)
+        self.failure = failure
+
+
+def ended_by(error: OpscopeError | OSError | FailedJob) -> JobOutcome:
     """The outcome of a job that an error ended."""
+    if isinstance(error, FailedJob):
+        return JobOutcome(failure=error.failure)
     if isinstance(error, OSError):
         return JobOutcome(failure=Failure(FailureKind.STORAGE, f"{error.strerror}: {error.filename}"))
     if isinstance(error, DeviceError):

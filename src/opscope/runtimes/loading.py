@@ -13,9 +13,15 @@ import subprocess
 import sys
 from importlib import import_module
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
+from opscope.core.errors import MissingDependencyError
+from opscope.core.install import install_command
+from opscope.core.system.c_library import check_c_library
 from opscope.core.system.interpreter import module_command, path_variables
+
+if TYPE_CHECKING:
+    from opscope.core.system.pythons import Python
 
 _SECONDS = 120.0
 
@@ -26,6 +32,29 @@ class InstalledLibrary(NamedTuple):
     package: str
     version: str  # of the package
     library: Path  # with the kernels and the questions for the CPU's features
+
+
+def find_package(python: Python, module: str, package: str, title: str, extra: str) -> Path:
+    """Return the directory of the module of a runtime's package, of which nothing is imported.
+
+    Raises MissingDependencyError: it is not installed, and ``extra`` of opscope would bring it.
+    """
+    place = python.place(module)
+    if place is None:
+        check_c_library()  # what to install does not help where no wheel fits
+        raise MissingDependencyError(f"{title} ({package}) is not installed", hint=install_command(extra))
+    return place
+
+
+def package_version(python: Python, package: str) -> str:
+    """Return the version of a package that a Python has."""
+    return python.version(package) or "of an unknown version"
+
+
+def first_file(directory: Path, *patterns: str) -> Path | None:
+    """Return the first file, by name, that matches the first of the patterns that any matches; None without one."""
+    files = (file for pattern in patterns for file in sorted(directory.glob(pattern)) if file.is_file())
+    return next(files, None)
 
 
 def loading_problem(what: str) -> str | None:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import tempfile
 from abc import ABC, abstractmethod
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import msgspec
 import numpy as np
 
-from opscope.bundle.manifest import Mechanism, Target
+from opscope.bundle.manifest import FailureKind, Mechanism, Target
 from opscope.core.errors import DeviceError, FeatureError, RunError
 from opscope.core.files import storage_errors
 from opscope.core.system.interpreter import module_command, path_variables
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 
     from opscope.bundle.manifest import Environment, Variant
     from opscope.core.system.pythons import Python
-    from opscope.experiment.protocol import ProbeAnswer, ProgramSides
+    from opscope.experiment.protocol import ProbeAnswer
     from opscope.experiment.target import JobOutcome
     from opscope.hosts.host import Host
     from opscope.program.ceilings import Ceilings
@@ -84,20 +84,24 @@ class ChildTarget(HostedTarget, ABC):
                 trace=self._trace if job.traced else None,
                 outputs=OUTPUTS,
                 answer=ANSWER,
-                kernels=self._kernels(job),
-                sides=self._sides(job),
-                recorder=self._recorder(job),
                 record=record_of(switch),
+                **self._request_fields(job),
             )
             words = ["run", self._sent(request, work)]
             code = self._run(self.child, words, work, job.timeout_seconds, variables_of(switch), job.process)
-            return self._outcome(code, work, job.timeout_seconds)
+            return self._read_outcome(code, work, job.timeout_seconds)
         except (FeatureError, DeviceError, OSError) as error:
             return ended_by(error)
         finally:
             cleared_away(work)
             for name in (REQUEST, ANSWER):
                 (work / name).unlink(missing_ok=True)
+
+    def _read_outcome(self, code: int | None, work: Path, timeout: float) -> JobOutcome:
+        outcome = outcome_of(code, work / ANSWER, work / LOG, timeout)
+        if self._host.remote and outcome.failure and outcome.failure.kind is FailureKind.STORAGE:
+            raise DeviceError(outcome.failure.message, where=self._host.name, hint="free some space there")
+        return outcome
 
     def ceilings(self, variant: Variant) -> Ceilings:
         """The ceilings of the host with the features and threads of a variant; takes some seconds."""
@@ -121,17 +125,9 @@ class ChildTarget(HostedTarget, ABC):
     def _there(self, job: Job) -> Job:
         """A job with the paths of the host."""
 
-    def _kernels(self, job: Job) -> tuple[str, ...]:  # noqa: ARG002 - for those that have some
-        """Modules with further kernels that a job's program needs."""
-        return ()
-
-    def _sides(self, job: Job) -> ProgramSides | None:  # noqa: ARG002 - likewise
-        """What is given to a job's program and what it gives, where its process does not read that itself."""
-        return None
-
-    def _recorder(self, job: Job) -> str | None:  # noqa: ARG002 - likewise
-        """A library that times operators; None where the runtime has a profiler."""
-        return None
+    def _request_fields(self, job: Job) -> dict[str, Any]:  # noqa: ARG002 - for those that have some
+        """Return what the runtime's process is told beside the job: fields of a :class:`RunRequest`, by their names."""
+        return {}
 
     def _command(self, module: str) -> Sequence[str]:
         """What starts a module of opscope there; its arguments come behind."""
@@ -140,9 +136,6 @@ class ChildTarget(HostedTarget, ABC):
     def _variables(self) -> Mapping[str, str]:
         """Of such a process."""
         return path_variables()
-
-    def _outcome(self, code: int | None, work: Path, timeout: float) -> JobOutcome:
-        return outcome_of(code, work / ANSWER, work / LOG, timeout)
 
     def _run(
         self,

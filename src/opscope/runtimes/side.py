@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from pathlib import Path
 
     from opscope.analysis.analysis import ProgramKnowledge
     from opscope.analysis.latency.latency import CallTimes
@@ -43,6 +43,15 @@ class Side(NamedTuple):
         if self.bundle is None:
             return None
         return self.bundle.manifest.model_of(self.variant.name if self.variant else "")
+
+    def kept_file(self, name: str) -> Path | None:
+        """Return a file of that name that a traced process left beside its trace; None if there is none."""
+        if self.bundle is None or self.variant is None:
+            file = Path(self.files[0][0]).with_name(name)
+            return file if file.exists() else None
+        traced = [one for one in self.bundle.manifest.completed(self.variant.name) if one.trace]
+        kept = self.bundle.left_file(traced[0], name) if traced else None
+        return kept if kept and kept.exists() else None
 
 
 class ProgramFiles(NamedTuple):

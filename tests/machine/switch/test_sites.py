@@ -95,6 +95,18 @@ def test_a_table_in_a_function_that_is_jumped_over_is_no_site(tmp_path: Path) ->
         cpuid_sites(library)
 
 
+def test_a_table_behind_a_call_that_does_not_return_is_no_site(tmp_path: Path) -> None:
+    """Nothing tells that the call is the last instruction of its function, so the library is refused."""
+    planted = (
+        '__asm__(".text; .globl ends; .type ends,@function; ends: test %edi,%edi; jne 1f; lea 2f(%rip),%rax; ret;'
+        '1: call abort@plt; 2: .byte {head}0x0f,0xa2,0x0f,0xa2; .size ends, .-ends");'
+    )
+    for head in ("", "0x01,0x02,"):
+        library = asking_library(tmp_path, extra=planted.format(head=head))
+        with pytest.raises(FeatureError, match="a call stands before it that may not return"):
+            cpuid_sites(library)
+
+
 def test_an_instruction_behind_data_in_a_function_is_found(tmp_path: Path) -> None:
     """Decoding one behind the other would take the data for the beginning of a longer instruction."""
     code = (

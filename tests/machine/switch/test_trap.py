@@ -251,24 +251,30 @@ def test_the_mechanism_of_another_processor_is_refused() -> None:
     assert "needs Linux on" in str(obstacle(here))
 
 
-TABLE = '__asm__(".text; .globl table; .type table,@object; table: .byte 0x0f,0xa2,0x0f,0xa2; .size table, 4");'
-"""Data behind a function, which look like the instruction twice."""
+TABLE = """
+const unsigned char constants[4] = {0x0f, 0xa2, 0x0f, 0xa2};
+__asm__(".text; .globl table; .type table,@object; table: .byte 0x0f,0xa2,0x0f,0xa2; .size table, 4");
+__asm__(".globl pool; .type pool,@function; pool: mov 1f(%rip),%eax; ret; .size pool, .-pool");
+__asm__("1: .byte 0x0f,0xa2,0x48,0xb8");
+"""
+"""Data that look like the instruction: constants, a table behind a function, and the literal pool of one."""
 
 
-def test_a_table_behind_a_function_keeps_its_bytes(tmp_path: Path, fields: list[str]) -> None:
+def test_data_that_look_like_the_instruction_keep_their_bytes(tmp_path: Path, fields: list[str]) -> None:
     """What is told is beside what was switched, and how much of that was executed."""
     library = asking_library(tmp_path, extra=TABLE)
     switch = prepared(Mechanism.TRAP, [library], fields, tmp_path)
     code = (
         "import ctypes, sys\n"
         "library = ctypes.CDLL(sys.argv[1]); out = (ctypes.c_uint32 * 4)()\n"
-        "print(bytes((ctypes.c_ubyte * 4).in_dll(library, 'table')).hex())\n"
+        "print(*(bytes((ctypes.c_ubyte * 4).in_dll(library, name)).hex() for name in ('table', 'constants')))\n"
+        "print(hex(library.pool() & 0xffffffff))\n"
     )
     words = [sys.executable, "-c", code, str(library)]
     done = subprocess.run(words, env={**os.environ, **switch.variables}, capture_output=True, text=True, check=True)
-    assert done.stdout.split() == ["0fa20fa2"]
+    assert done.stdout.split() == ["0fa20fa2", "0fa20fa2", "0xb848a20f"]
     found = proof(switch.record)
-    assert (found.sites, found.sites_executed, found.executions, found.sites_outside) == (2, 1, 1, 2)
+    assert (found.sites, found.sites_executed, found.executions, found.sites_outside) == (2, 1, 1, 3)
 
 
 def test_a_library_that_asks_only_where_no_function_is_is_refused(tmp_path: Path) -> None:

@@ -37,8 +37,8 @@ def test_a_quantised_program_gets_its_kernels(tmp_path: Path, brought: bool, exp
         (tmp_path / f"{QUANTISED}{ending}").write_bytes(b"")
     folder = RuntimeFolder("aarch64", tmp_path, "0" * 16, {}) if brought else None
     program = NativeProgram("aarch64", {}, folder, library=tmp_path / "libexecutorch_backend_xnnpack.dylib")
-    starter = native.NativeStarter(ThisMachine(Target("native", None)), program)
-    assert starter.kernels(tmp_path) == [expected]
+    target = native.NativeTarget(ThisMachine(Target("native", None)), lambda: program, {})
+    assert target.kernels(tmp_path) == [expected]
 
 
 def test_the_target_decides_what_is_linked() -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -29,12 +30,13 @@ from opscope.hosts.adb.device import AdbDevice
 from opscope.hosts.device import OWN, Device
 from opscope.hosts.host import PRINTED, GuardedCommand, Host
 from opscope.hosts.lock import LockRequest
+from opscope.hosts.process import limit_questions
 from opscope.hosts.ssh import VARIABLE, SshShell, parse_address
 from opscope.hosts.this_machine import ThisMachine
 from opscope.program.structure.exported import Tensor
 from opscope.readers.registry import read_trace
 from opscope.runtimes.executorch.runners.executor_runner import ExecutorRunnerTarget
-from opscope.runtimes.executorch.runners.native import native_on
+from opscope.runtimes.executorch.runners.native import NativeTarget
 from opscope.runtimes.executorch.runners.python import python_here, python_on
 from opscope.runtimes.native.building import host_architecture
 from processes import has_ended
@@ -42,6 +44,9 @@ from qemu import qemu_target
 from runners import GOOD, write_runner
 from texts import RAISE_THE_LIMIT
 from waiting import HANG, eventually
+
+HELP_LIMIT = 50.0
+"""Seconds: less than the usual limit of a question, which is a minute, and far more than a busy machine takes."""
 
 
 class Bench(NamedTuple):
@@ -85,7 +90,7 @@ def target(request: pytest.FixtureRequest, bench: Bench, tmp_path: Path) -> RunT
     if bench.base is None:
         return native_target()
     runtime_of(host_architecture() or "")
-    return native_on(bench.host, native_cache())
+    return NativeTarget.on(bench.host, native_cache())
 
 
 def _python(bench: Bench) -> RunTarget:
@@ -163,10 +168,12 @@ def test_a_build_that_fails_is_told_in_the_same_way_everywhere(
 
 
 def test_a_build_that_hangs_is_ended_with_all_it_started(bench: Bench, tmp_path: Path) -> None:
-    """After the time limit neither it nor its child is left."""
+    """After the time limit neither it nor its child is left, which is in a group of its own, as of `timeout`."""
     pids = tmp_path / "pids"
     pids.mkdir()
-    script = f"os.fork(); pathlib.Path({str(pids)!r}, str(os.getpid())).touch(); time.sleep(600)"
+    leave = "child = os.fork(); child or os.setpgid(0, 0)"
+    ignore = "signal.signal(signal.SIGTERM, signal.SIG_IGN)"
+    script = f"{leave}; {ignore}; pathlib.Path({str(pids)!r}, str(os.getpid())).touch(); time.sleep(600)"
     (tmp_path / "r").mkdir()
     target = _build_on(bench, tmp_path, script)
     failure = target.execute(_traced_job(_any_program(tmp_path), timeout=2.0), tmp_path / "r").failure
@@ -174,6 +181,19 @@ def test_a_build_that_hangs_is_ended_with_all_it_started(bench: Bench, tmp_path:
     assert RAISE_THE_LIMIT in failure.message
     assert len(list(pids.iterdir())) == 2
     assert all(eventually(lambda path=path: has_ended(int(path.name))) for path in pids.iterdir())
+
+
+def test_a_build_that_does_not_even_list_its_flags_is_refused(bench: Bench, tmp_path: Path) -> None:
+    """It is asked first, and no longer than one process of the experiment may take."""
+    (tmp_path / "r").mkdir()
+    target = _build_on(bench, tmp_path, "")
+    path = tmp_path / "runner"
+    path.write_text(path.read_text().replace("import os,", "import time; time.sleep(600)\nimport os,", 1))
+    began = time.monotonic()
+    with limit_questions(1.0):
+        failure = target.execute(_traced_job(_any_program(tmp_path)), tmp_path / "r").failure
+    assert "--help within 1 s" in failure.message
+    assert time.monotonic() - began < HELP_LIMIT
 
 
 def test_a_host_is_held_by_one_at_a_time(bench: Bench) -> None:

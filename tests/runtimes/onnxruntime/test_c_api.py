@@ -13,11 +13,11 @@ import pytest
 from installed import needs_onnxruntime
 from opscope.runtimes.onnxruntime.installed import native_library
 from opscope.runtimes.onnxruntime.onnx_file import read_onnx
-from opscope.runtimes.onnxruntime.target import OnnxJobs
+from opscope.runtimes.onnxruntime.target import NativeOnnxTarget
 
 MODEL = Path(__file__).parents[2] / "data" / "onnx" / "cnn.onnx"
 SHAPE = [1, 3, 64, 64]
-SOURCE = OnnxJobs.runner.source.read_text(encoding="utf-8")
+SOURCE = NativeOnnxTarget.runner.source.read_text(encoding="utf-8")
 PLACES = {name: int(place) for name, place in re.findall(r"^  k(\w+) = (\d+),$", SOURCE, re.MULTILINE)}
 TABLE = int(re.search(r"kTable = (\d+);", SOURCE)[1])  # type: ignore[index]  # it is there
 INFORMATION, ONLY_ERRORS, PARALLEL, PLAIN = 1, 3, 1, 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import shlex
 import shutil
@@ -10,11 +11,15 @@ import sys
 from typing import TYPE_CHECKING, NamedTuple
 
 from opscope.core.errors import MissingDependencyError
+from opscope.core.printable import printable
+from opscope.core.system.cache import VARIABLE, cache_directory, is_whole, made_in_place
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
+    from pathlib import Path
 
 _USUAL = ("c++", "g++", "clang++")
+_BUILD_SECONDS = 180.0
 
 
 class Compiler(NamedTuple):
@@ -64,3 +69,55 @@ def compiler_for(arch: str, here: str | None, consequence: str, hint: str, cross
         hint = f"{install}; or set one in {variable}"
         raise MissingDependencyError(problem, hint=hint)
     return compiler
+
+
+def build_once(
+    kind: str, name: str, parts: Sequence[str], build: Callable[[Path], None], cache: Path | None = None
+) -> Path:
+    """Return a file that is built once and kept in the cache.
+
+    Args:
+        kind: directory of the cache.
+        name: of the file.
+        parts: all that the file depends on: versions, commands, flags and texts.
+        build: makes the file at another path, from which it comes to its place in one step.
+        cache: None: the user's.
+    """
+    key = hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
+    path = (cache or cache_directory()) / kind / key / name
+    if not is_whole(path):
+        with made_in_place(path) as built:
+            build(built)
+    return path
+
+
+def run_compiler(
+    command: Sequence[str], problem: str, hint: str, *, seconds: float = _BUILD_SECONDS, source: str | None = None
+) -> None:
+    """Run a compiler, or what it has built.
+
+    Args:
+        command: with all arguments.
+        problem: what cannot be completed when it fails, for the message.
+        hint: what to do then.
+        seconds: how long it may take.
+        source: what it reads from its standard input; None: nothing.
+
+    Raises:
+        MissingDependencyError: it failed; the message has its first error, else its last line.
+    """
+    try:
+        completed = subprocess.run(
+            command, input=source, capture_output=True, text=True, errors="replace", timeout=seconds, check=False
+        )
+    except subprocess.TimeoutExpired:
+        raise MissingDependencyError(f"{problem}: not finished after {seconds:g} s", hint=hint) from None
+    except PermissionError:
+        hint = f"set {VARIABLE} to another directory, or use --target local"
+        reason = "its directory does not allow execution"
+        raise MissingDependencyError(f"{problem}: {reason}", where=command[0], hint=hint) from None
+    if completed.returncode:
+        lines = [line.strip() for line in completed.stderr.splitlines() if line.strip()]
+        errors = [line for line in lines if "error" in line.lower()]
+        reasons = [*errors[:1], *lines[-1:], f"exit code {completed.returncode}"]
+        raise MissingDependencyError(f"{problem}: {printable(reasons[0])}", hint=hint)

@@ -21,16 +21,15 @@ import re
 import shlex
 import shutil
 import subprocess
-import threading
 import time
 from subprocess import CompletedProcess
-from typing import TYPE_CHECKING, NamedTuple
+from typing import IO, TYPE_CHECKING, NamedTuple
 from urllib.parse import urlencode
 
 from opscope.bundle.manifest import Target
 from opscope.core.errors import DeviceError, MissingDependencyError, UsageError, did_you_mean
 from opscope.hosts.adb.errors import complaint, connection_error, no_device, several_devices, storage_error
-from opscope.hosts.shell import ResponseLines, address_options, end_process, safe_path
+from opscope.hosts.shell import ShellProcess, address_options, safe_path
 from opscope.hosts.target_kinds import ADB
 
 if TYPE_CHECKING:
@@ -314,50 +313,30 @@ class AdbShell:
         )
 
 
-class AdbProcess:
-    """A command that runs on the device, its standard input open.
+class AdbProcess(ShellProcess):
+    """A command that runs on the device, its standard input open."""
 
-    ``where``: the device, for messages.
-    """
-
-    def __init__(self, command: Sequence[str], where: str) -> None:
-        self._where = where
-        self._code: int | None = None
-        self._lines = ResponseLines()
-        self._client = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True
-        )
-        self._reader = threading.Thread(target=self._read, daemon=True)
-        self._reader.start()
-
-    def alive(self) -> bool:
-        """Whether adb still holds the connection."""
-        return self._client.poll() is None
-
-    def read_line(self, timeout: float) -> str | None:
-        """The next line that it prints."""
-        return self._lines.take(timeout)
+    errors = subprocess.STDOUT
+    end_seconds = _END_SECONDS
 
     def wait(self, timeout: float) -> int | None:
-        """Its exit code, None while it runs."""
-        self._reader.join(timeout)
-        if self._reader.is_alive():
+        """Return its exit code; None while it runs."""
+        self._listener.join(timeout)
+        if self._listener.is_alive():
             return None
         if self._code is None:
-            raise connection_error(self._where, self._rest())
+            raise connection_error(self._where, self._read_rest())
         return self._code
 
     def end(self) -> None:
         """Close its input, and the connection when that does not end it."""
-        end_process(self._client, _END_SECONDS)
-        self._reader.join()
-        if self._client.stdout:
-            self._client.stdout.close()
+        super().end()
+        self._listener.join()
 
-    def _read(self) -> None:
+    def _read_lines(self, output: IO[bytes]) -> None:
         blank = False  # an empty line stands before the code, whether the output ended with a line or within one
-        for line in self._client.stdout or ():
-            text = line.decode("utf-8", "replace").rstrip("\r\n")
+        for raw in output:
+            text = raw.decode("utf-8", "replace").rstrip("\r\n")
             match = _ENDED_LINE.match(text)
             if match:  # the last one counts; what goes to standard error may come after it
                 self._code, blank = int(match[1]), False
@@ -367,11 +346,10 @@ class AdbProcess:
             blank = not text
             if text:
                 self._lines.put(text)
-        self._client.wait()
-        self._lines.close()
+        self._process.wait()
 
-    def _rest(self) -> bytes:
-        """What it printed and nobody has read."""
+    def _read_rest(self) -> bytes:
+        """Return what it printed and nobody has read."""
         lines = []
         while (line := self.read_line(0)) is not None:
             lines.append(line)

@@ -100,71 +100,54 @@ PHONE_VERSIONS = {"c library": "glibc from the bundle (experimental, untested on
 """Stand in an Android device's manifest; the wheels of runtimes are not made for Android's own C library."""
 
 
-class AdbLock:
+class AdbLock(DeviceLock):
     """The lock of a device, and the hold on its settings, made anew when they were lost.
 
     Settings (``power``) are those of who holds the lock: a run beside another one leaves them as they are.
     """
 
     def __init__(self, shell: AdbShell, directory: str, power: Power | None) -> None:
-        self._shell, self._directory, self._power = shell, directory, power
-        self._lock = DeviceLock(shell)
+        super().__init__(shell)
+        self._device, self._directory, self._power = shell, directory, power
         self._hold: Hold | None = None
         self._owner = f"{owner_text()}, {id(self):x}"
         self.found: dict[str, str | None] = {}
         self.restored: dict[str, str | None] = {}
 
-    @property
-    def holder(self) -> str | None:
-        """Who holds the device while we measure beside; see :class:`opscope.hosts.lock.Lock`."""
-        return self._lock.holder
-
-    @property
-    def ahead(self) -> int:
-        """How many others stand in line before us; see :class:`opscope.hosts.lock.Lock`."""
-        return self._lock.ahead
-
-    def queue(self) -> None:
-        """Stand in line for it; see :class:`opscope.hosts.lock.Lock`."""
-        self._lock.queue()
-
     def take(self, *, beside: bool = False) -> None:
-        """Hold the device and make the settings; see :class:`opscope.hosts.lock.Lock`."""
+        """Hold the device and make the settings."""
         with contextlib.suppress(DeviceError):
             self._end_settings()
-        self._lock.take(beside=beside)
+        super().take(beside=beside)
         try:
             self._make_settings()
         except BaseException:
-            self._lock.release()
+            super().release()
             raise
 
     def renew(self) -> bool:
-        """Hold it again as before, if that was lost; see :class:`opscope.hosts.lock.Lock`."""
+        """Hold it again as before, if that or the hold on its settings was lost; whether it was."""
         held = self._hold is None or self._hold.alive()
-        if held and not self._lock.renew():
+        if super().renew():  # it was taken again, with its settings
+            return True
+        if held:
             return False
         with contextlib.suppress(DeviceError):
             self._end_settings()
-        self._lock.renew()
         self._make_settings()
         return True
 
-    def beside(self) -> list[str]:
-        """Who measured beside us; see :class:`opscope.hosts.lock.Lock`."""
-        return self._lock.beside()
-
     def release(self) -> None:
-        """Put its settings back and let others have it; see :class:`opscope.hosts.lock.Lock`."""
+        """Put its settings back and let others have it."""
         try:
             self._end_settings()
         finally:
-            self._lock.release()
+            super().release()
 
     def _make_settings(self) -> None:
-        if self._lock.holder is not None:
+        if self.holder is not None:
             return
-        self._hold = Hold(self._shell, self._directory, self._owner, self._power)
+        self._hold = Hold(self._device, self._directory, self._owner, self._power)
         self.found = self._hold.saved
         self.restored = {**self.restored, **self._hold.restored}
 

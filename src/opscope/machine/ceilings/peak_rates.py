@@ -6,7 +6,6 @@ left, and on no runtime: a level of instructions is measured when none of its fe
 
 from __future__ import annotations
 
-import hashlib
 import platform
 import statistics
 import subprocess
@@ -17,10 +16,9 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from opscope.core.errors import MissingDependencyError, RunError
+from opscope.core.errors import RunError
 from opscope.core.json import from_json
-from opscope.core.system.cache import cache_directory, is_whole, made_in_place
-from opscope.core.system.compiler import usual_compiler
+from opscope.core.system.compiler import build_once, run_compiler, usual_compiler
 from opscope.machine import isa
 from opscope.machine.switch.switch import fields_here
 from opscope.program.ceilings import (
@@ -76,7 +74,7 @@ LEVELS: dict[str, dict[str, tuple[str, ...]]] = {
 PROBE_SOURCE = Path(__file__).parent / "cpp" / "ceilings.cpp"
 """The native program; inside of one file where opscope is."""
 _FLAGS = ("-O2", "-std=c++17", "-pthread")
-_BUILD_SECONDS, _RUN_SECONDS = 120.0, 100.0
+_RUN_SECONDS = 100.0
 _HINT = "install a C++17 compiler (Debian: apt install g++, macOS: xcode-select --install)"
 _CONSEQUENCE = "the ceilings of this machine cannot be measured"
 _DTYPES = {"f32": "f32", "f16": "f16", "bf16": "bf16", "i8": "qs8"}
@@ -144,30 +142,17 @@ def native_program(cache: Path | None = None) -> Path:
         MissingDependencyError: no compiler builds it.
     """
     compiler, source = usual_compiler(_CONSEQUENCE, _HINT), probe_source()
-    key = hashlib.sha256("\0".join((compiler.version, *compiler.command, *_FLAGS, source)).encode()).hexdigest()[:16]
-    path = (cache or cache_directory()) / "native" / key / "ceilings"
-    if not is_whole(path):
-        with made_in_place(path) as built:
-            _compile_program([*compiler.command, *_FLAGS, "-x", "c++", "-", "-o", str(built)], source)
-    return path
+
+    def build(path: Path) -> None:
+        command = [*compiler.command, *_FLAGS, "-x", "c++", "-", "-o", str(path)]
+        run_compiler(command, f"the compiler failed, so {_CONSEQUENCE}", _HINT, source=source)
+
+    return build_once("native", "ceilings", (compiler.version, *compiler.command, *_FLAGS, source), build, cache)
 
 
 def probe_source() -> str:
     """Return the text of the native program, also where opscope is one file."""
     return files(__package__ or "").joinpath(f"cpp/{PROBE_SOURCE.name}").read_text(encoding="utf-8")
-
-
-def _compile_program(command: Sequence[str], source: str) -> None:
-    try:
-        completed = subprocess.run(
-            command, input=source, capture_output=True, text=True, errors="replace", timeout=_BUILD_SECONDS, check=False
-        )
-    except subprocess.TimeoutExpired:
-        raise MissingDependencyError(f"the compiler did not finish, so {_CONSEQUENCE}", hint=_HINT) from None
-    if completed.returncode:
-        errors = [line.strip() for line in completed.stderr.splitlines() if "error" in line.lower()]
-        reason = errors[0] if errors else f"exit code {completed.returncode}"
-        raise MissingDependencyError(f"the compiler failed, so {_CONSEQUENCE}: {reason}", hint=_HINT)
 
 
 def _run_program(command: Sequence[str]) -> ProbeReport:

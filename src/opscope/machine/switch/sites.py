@@ -22,7 +22,7 @@ from opscope.core.system.elf import X86_64, read_code
 from opscope.machine.isa import WITHOUT_SWITCH
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from opscope.core.system.elf import CodeSection
@@ -35,12 +35,16 @@ _NEAR_CONDITIONS = range(0x80, 0x90)  # Jcc of the map of two bytes
 _SHORT_JUMP, _NEAR_JUMP = 0xEB, 0xE9
 _ENDS = {0xC2, 0xC3, 0xCA, 0xCB, 0xCF, 0xF4}  # returns, and HLT
 _UNDEFINED = {0x0B, 0xB9, 0xFF}  # UD2, UD1 and UD0, of the map of two bytes
-_INDIRECT_JUMPS = {4, 5}  # register in the ModRM of group 5
+_INDIRECT_JUMPS, _INDIRECT_CALLS = {4, 5}, {2, 3}  # register in the ModRM of group 5
+_NEAR_CALL = 0xE8
+_INTO_REGISTER = {0x8B, 0x8D}  # MOV and LEA to the register in ModRM
+_SET_EAX, _MOV, _CLEAR = {0x58, 0xB8}, 0x89, {0x29, 0x2B, 0x31, 0x33}  # POP and MOV to eax; SUB and XOR
+_EAX = 0xC0  # ModRM that names eax alone
 LONGEST = 15
 """Bytes of an instruction, at most."""
 _OPERAND_SIZE, _ADDRESS_SIZE = 0x66, 0x67
 _LEGACY = {_OPERAND_SIZE, _ADDRESS_SIZE, 0xF0, 0xF2, 0xF3, 0x26, 0x2E, 0x36, 0x3E, 0x64, 0x65}
-_REX, _REX_W = range(0x40, 0x50), 8
+_REX, _REX_W, _REX_R, _REX_B = range(0x40, 0x50), 8, 4, 1
 _MAP_2, _MAP_3 = 0x38, 0x3A
 _VEX_2, _VEX_3, _EVEX, _XOP = 0xC5, 0xC4, 0x62, 0x8F
 _XOP_MAPS = {8: 1, 9: 0, 10: 4}  # map: bytes of the immediate
@@ -48,8 +52,8 @@ _EVEX_MAPS, _VEX_MAPS = {1, 2, 3, 5, 6}, {1, 2, 3, 5}
 _SIB, _NO_BASE, _REGISTER = 4, 5, 3
 
 
-def reached(code: bytes, entries: Sequence[int], end: int) -> dict[int, int]:
-    """Where each instruction begins that is reached, and where it ends.
+def follow_jumps(code: bytes, entries: Sequence[int], end: int) -> dict[int, int]:
+    """Return the ends of all instructions that are reached, by their beginnings.
 
     Calls come back. Jumps whose target is not in the instruction, and unknown instructions, end a path.
     """
@@ -63,12 +67,12 @@ def reached(code: bytes, entries: Sequence[int], end: int) -> dict[int, int]:
         if length is None or at + length > end:
             continue
         found[at] = at + length
-        waiting += _next(code, at, at + length)
+        waiting += _find_successors(code, at, at + length)
     return found
 
 
-def _next(code: bytes, at: int, end: int) -> Iterator[int]:
-    """Where an instruction leads."""
+def _find_successors(code: bytes, at: int, end: int) -> Iterator[int]:
+    """Yield where an instruction leads."""
     place = opcode_at(code, at)
     opcode = code[place]
     two = code[place + 1] if opcode == _ESCAPE else None
@@ -102,8 +106,8 @@ def cpuid_sites(library: Path) -> CpuidSites:
     if not code.sections:
         problem = "the library has no section table, so code and data cannot be distinguished"
         raise FeatureError(problem, where=library, hint=WITHOUT_SWITCH)
-    spans = _spans(code.functions)
-    sites = [_decided(section, spans, library) for section in code.sections]
+    spans = _merge_functions(code.functions)
+    sites = [_classify_candidates(section, spans, library) for section in code.sections]
     addresses = [address for one in sites for address in one.addresses]
     return CpuidSites(tuple(addresses), sum(one.inside_others for one in sites), sum(one.outside for one in sites))
 
@@ -116,7 +120,7 @@ class _Span(NamedTuple):
     entries: list[int]
 
 
-def _spans(functions: Iterable[tuple[int, int]]) -> list[_Span]:
+def _merge_functions(functions: Iterable[tuple[int, int]]) -> list[_Span]:
     """The pieces that functions make up, apart from each other and in order."""
     spans: list[_Span] = []
     for start, end in functions:
@@ -128,36 +132,36 @@ def _spans(functions: Iterable[tuple[int, int]]) -> list[_Span]:
     return spans
 
 
-def _places(code: bytes) -> Iterator[int]:
-    """Where the bytes of the instruction stand."""
+def _find_candidates(code: bytes) -> Iterator[int]:
+    """Yield where the bytes of the instruction stand."""
     at = code.find(CPUID)
     while at >= 0:
         yield at
         at = code.find(CPUID, at + 1)
 
 
-def _decided(section: CodeSection, spans: Sequence[_Span], where: Path) -> CpuidSites:
+def _classify_candidates(section: CodeSection, spans: Sequence[_Span], where: Path) -> CpuidSites:
     """The sites of a section. Every function is followed once, however many places it has."""
     found, inside, outside = list[int](), 0, 0
     span, instructions, linear = None, dict[int, int](), 0
-    for place in _places(section.code):
-        own = _around(spans, section.address + place)
+    for place in _find_candidates(section.code):
+        own = _find_span(spans, section.address + place)
         if own is None:
             outside += 1
             continue
         if own is not span:
             span, end = own, min(own.end - section.address, len(section.code))
-            instructions = reached(section.code, [entry - section.address for entry in own.entries], end)
+            instructions = follow_jumps(section.code, [entry - section.address for entry in own.entries], end)
         holding = [at for at in range(place - LONGEST + 1, place + 1) if instructions.get(at, 0) > place]
         if not holding:
-            linear = _passed(section, max(linear, _start(own, section, place)), place, where)
+            linear = _find_holder(section, max(linear, _find_last_entry(own, section, place)), place, where)
             if linear == place:
-                raise _undecided(section, place, "no jump of its function leads there", where)
-        elif len(holding) > 1:
-            raise _undecided(section, place, "two instructions overlap there", where)
+                raise _doubt_error(section, place, "no jump of its function leads there", where)
+        else:
+            _check_certain(section, instructions, holding, place, where)
         for at in holding or [linear]:
             if at < place and opcode_at(section.code, at) == place:
-                raise _undecided(section, place, "it has a prefix", where)
+                raise _doubt_error(section, place, "it has a prefix", where)
         if holding == [place]:
             found.append(section.address + place)
         else:
@@ -165,36 +169,78 @@ def _decided(section: CodeSection, spans: Sequence[_Span], where: Path) -> Cpuid
     return CpuidSites(tuple(found), inside, outside)
 
 
-def _around(spans: Sequence[_Span], address: int) -> _Span | None:
+def _check_certain(
+    section: CodeSection, instructions: Mapping[int, int], holding: Sequence[int], address: int, where: Path
+) -> None:
+    """Refuse an address that two instructions hold, or that may be data although an instruction begins there."""
+    if len(holding) > 1:
+        raise _doubt_error(section, address, "two instructions overlap there", where)
+    if holding[0] == address and _is_behind_call(section.code, instructions, address):
+        raise _doubt_error(section, address, "a call stands before it that may not return, so it may be data", where)
+
+
+def _is_behind_call(code: bytes, instructions: Mapping[int, int], address: int) -> bool:
+    """Return whether the instructions before an address lead back to a call, and none of them sets eax.
+
+    Code that asks the processor sets eax in between. Data may follow a call that does not return.
+    """
+    starts = {end: start for start, end in instructions.items()}
+    while address in starts:
+        start = starts[address]
+        if _sets_eax(code, start) or address not in set(_find_successors(code, start, address)):
+            return False
+        if _is_call(code, start):
+            return True
+        address = start
+    return False
+
+
+def _is_call(code: bytes, address: int) -> bool:
+    position = opcode_at(code, address)
+    indirect = code[position] == _GROUP_5 and code[position + 1] >> 3 & 7 in _INDIRECT_CALLS
+    return indirect or code[position] == _NEAR_CALL
+
+
+def _sets_eax(code: bytes, address: int) -> bool:
+    """Return whether an instruction is one of those with which compilers set eax: mov, lea, pop, xor and sub."""
+    prefixes = _read_prefixes(code, address)
+    opcode, modrm = code[prefixes.end], code[prefixes.end + 1]
+    if opcode in _INTO_REGISTER:
+        return not (modrm >> 3 & 7 or prefixes.rex & _REX_R)
+    is_set = opcode in _SET_EAX or (opcode == _MOV and modrm & 0xC7 == _EAX) or (opcode in _CLEAR and modrm == _EAX)
+    return is_set and not prefixes.rex & _REX_B
+
+
+def _find_span(spans: Sequence[_Span], address: int) -> _Span | None:
     """The functions that both bytes at an address lie in."""
     number = bisect.bisect_right(spans, address, key=lambda span: span.start)
     return spans[number - 1] if number and address + len(CPUID) <= spans[number - 1].end else None
 
 
-def _start(span: _Span, section: CodeSection, place: int) -> int:
-    """Where in a section the last function begins that is not behind a place."""
+def _find_last_entry(span: _Span, section: CodeSection, place: int) -> int:
+    """Return where in a section the last function begins that is not behind a place."""
     number = bisect.bisect_right(span.entries, section.address + place)
     return max(span.entries[number - 1] - section.address, 0)
 
 
-def _passed(section: CodeSection, at: int, place: int, where: Path) -> int:
-    """Where the instruction that holds a place begins, when one is decoded behind the other."""
+def _find_holder(section: CodeSection, at: int, place: int, where: Path) -> int:
+    """Return where the instruction that holds a place begins, when one is decoded behind the other."""
     while at < place:
         length = length_at(section.code, at)
         if length is None:
-            raise _undecided(section, place, f"no known instruction at {section.address + at:#x}", where)
+            raise _doubt_error(section, place, f"no known instruction at {section.address + at:#x}", where)
         if at + length > place:
             break
         at += length
     return at
 
 
-def _undecided(section: CodeSection, place: int, reason: str, where: Path) -> FeatureError:
+def _doubt_error(section: CodeSection, place: int, reason: str, where: Path) -> FeatureError:
     problem = f"unknown whether the library executes cpuid at {section.address + place:#x}: {reason}"
     return FeatureError(problem, where=where, hint=WITHOUT_SWITCH)
 
 
-def _codes(text: str) -> frozenset[int]:
+def _parse_opcodes(text: str) -> frozenset[int]:
     """Opcodes, as ``80-8f 90``."""
     codes: set[int] = set()
     for word in text.split():
@@ -215,22 +261,22 @@ class _Map(NamedTuple):
 
 
 _ONE = _Map(
-    invalid=_codes("06 07 0e 16 17 1e 1f 27 2f 37 3f 60 61 82 9a ce d4 d5 d6 ea"),
-    modrm=_codes(
+    invalid=_parse_opcodes("06 07 0e 16 17 1e 1f 27 2f 37 3f 60 61 82 9a ce d4 d5 d6 ea"),
+    modrm=_parse_opcodes(
         "00-03 08-0b 10-13 18-1b 20-23 28-2b 30-33 38-3b 63 69 6b 80 81 83-8f c0 c1 c6 c7 d0-d3 d8-df f6 f7 fe ff"
     ),
-    byte=_codes("04 0c 14 1c 24 2c 34 3c 6a 6b 70-80 83 a8 b0-b7 c0 c1 c6 cd e0-e7 eb"),
-    word=_codes("c2 ca"),
-    full=_codes("05 0d 15 1d 25 2d 35 3d 68 69 81 a9 c7"),
-    relative=_codes("e8 e9"),
+    byte=_parse_opcodes("04 0c 14 1c 24 2c 34 3c 6a 6b 70-80 83 a8 b0-b7 c0 c1 c6 cd e0-e7 eb"),
+    word=_parse_opcodes("c2 ca"),
+    full=_parse_opcodes("05 0d 15 1d 25 2d 35 3d 68 69 81 a9 c7"),
+    relative=_parse_opcodes("e8 e9"),
 )
 _TWO = _Map(
-    invalid=_codes("04 0a 0c 24-27 36 39 3b-3f 7a 7b"),
-    modrm=_codes("00-03 0d 0f-23 28-2f 40-76 78-7f 90-9f a3-a7 ab-c7 d0-ff"),
-    byte=_codes("0f 70-73 a4 ac ba c2 c4-c6"),
+    invalid=_parse_opcodes("04 0a 0c 24-27 36 39 3b-3f 7a 7b"),
+    modrm=_parse_opcodes("00-03 0d 0f-23 28-2f 40-76 78-7f 90-9f a3-a7 ab-c7 d0-ff"),
+    byte=_parse_opcodes("0f 70-73 a4 ac ba c2 c4-c6"),
     word=frozenset(),
     full=frozenset(),
-    relative=_codes("80-8f"),
+    relative=_parse_opcodes("80-8f"),
 )
 _MOVES, _MOV_IMMEDIATE, _ENTER, _ZERO_UPPER = range(0xA0, 0xA4), range(0xB8, 0xC0), 0xC8, 0x77
 _CONTROL_REGISTERS, _EXTRACT = range(0x20, 0x24), 0x78
@@ -246,20 +292,20 @@ class _Prefixes(NamedTuple):
 
 
 def opcode_at(code: Sequence[int], at: int) -> int:
-    """Where the opcode of an instruction stands, behind its legacy prefixes and REX."""
-    return _prefixes(code, at).end
+    """Return where the opcode of an instruction stands, behind its legacy prefixes and REX."""
+    return _read_prefixes(code, at).end
 
 
 def length_at(code: Sequence[int], at: int) -> int | None:
     """Length in bytes of the instruction at a place; None when it is no known instruction, or the code ends in it."""
     try:
-        end = _end(code, at)
+        end = _find_end(code, at)
     except IndexError:
         return None
     return end - at if end is not None and end <= len(code) and end - at <= LONGEST else None
 
 
-def _prefixes(code: Sequence[int], at: int) -> _Prefixes:
+def _read_prefixes(code: Sequence[int], at: int) -> _Prefixes:
     end = at
     while code[end] in _LEGACY:
         end += 1
@@ -269,26 +315,26 @@ def _prefixes(code: Sequence[int], at: int) -> _Prefixes:
     return _Prefixes(end, seen, 0)
 
 
-def _end(code: Sequence[int], at: int) -> int | None:
-    """Where an instruction ends; None for none that is known."""
-    before = _prefixes(code, at)
+def _find_end(code: Sequence[int], at: int) -> int | None:
+    """Return where an instruction ends; None for none that is known."""
+    before = _read_prefixes(code, at)
     opcode, place = code[before.end], before.end + 1
     if opcode in {_VEX_2, _VEX_3, _EVEX} or (opcode == _XOP and code[place] & 0x1F in _XOP_MAPS):
-        return None if before.rex else _extended(code, before.end)
+        return None if before.rex else _find_extended_end(code, before.end)
     if opcode != _ESCAPE:
-        return _plain(code, opcode, place, before, _ONE)
+        return _find_plain_end(code, opcode, place, before, _ONE)
     opcode, place = code[place], place + 1
     if opcode in {_MAP_2, _MAP_3}:
-        return _operand(code, place + 1) + (opcode == _MAP_3)
+        return _find_operand_end(code, place + 1) + (opcode == _MAP_3)
     if opcode in _CONTROL_REGISTERS:
         return place + 1  # their ModRM names registers, whatever its mode
     if opcode == _EXTRACT:
-        return _operand(code, place) + (2 if before.seen & {_OPERAND_SIZE, 0xF2} else 0)
-    return _plain(code, opcode, place, before, _TWO)
+        return _find_operand_end(code, place) + (2 if before.seen & {_OPERAND_SIZE, 0xF2} else 0)
+    return _find_plain_end(code, opcode, place, before, _TWO)
 
 
-def _plain(code: Sequence[int], opcode: int, place: int, before: _Prefixes, known: _Map) -> int | None:
-    """Where an instruction of the first two maps ends, from the byte behind its opcode on."""
+def _find_plain_end(code: Sequence[int], opcode: int, place: int, before: _Prefixes, known: _Map) -> int | None:
+    """Return where an instruction of the first two maps ends, from the byte behind its opcode on."""
     if opcode in known.invalid:
         return None
     wide = bool(before.rex & _REX_W)
@@ -302,14 +348,14 @@ def _plain(code: Sequence[int], opcode: int, place: int, before: _Prefixes, know
             return place + 3
         if opcode in _TESTS:
             has = code[place] >> 3 & 7 in {0, 1}
-            return _operand(code, place) + (min(_TESTS[opcode], full) if has else 0)
-    end = _operand(code, place) if opcode in known.modrm else place
+            return _find_operand_end(code, place) + (min(_TESTS[opcode], full) if has else 0)
+    end = _find_operand_end(code, place) if opcode in known.modrm else place
     size = (opcode in known.byte) + 2 * (opcode in known.word) + full * (opcode in known.full)
     return end + size + 4 * (opcode in known.relative)
 
 
-def _extended(code: Sequence[int], at: int) -> int | None:
-    """Where an instruction with a VEX, EVEX or XOP prefix ends."""
+def _find_extended_end(code: Sequence[int], at: int) -> int | None:
+    """Return where an instruction with a VEX, EVEX or XOP prefix ends."""
     kind = code[at]
     if kind == _VEX_2:
         number, place = 1, at + 2
@@ -319,17 +365,17 @@ def _extended(code: Sequence[int], at: int) -> int | None:
         number, place = code[at + 1] & 0x1F, at + 3
     opcode = code[place]
     if kind == _XOP:
-        return _operand(code, place + 1) + _XOP_MAPS[number]
+        return _find_operand_end(code, place + 1) + _XOP_MAPS[number]
     if number not in (_EVEX_MAPS if kind == _EVEX else _VEX_MAPS):
         return None
     if number == 1 and opcode == _ZERO_UPPER and kind != _EVEX:
         return place + 1
     immediate = number == 3 or (number == 1 and opcode in _TWO.byte)  # noqa: PLR2004 - the number of the map
-    return _operand(code, place + 1) + immediate
+    return _find_operand_end(code, place + 1) + immediate
 
 
-def _operand(code: Sequence[int], place: int) -> int:
-    """Where the ModRM byte at a place ends, with what it says follows it."""
+def _find_operand_end(code: Sequence[int], place: int) -> int:
+    """Return where the ModRM byte at a place ends, with what it says follows it."""
     modrm = code[place]
     mode, operand, end = modrm >> 6, modrm & 7, place + 1
     if mode == _REGISTER:

@@ -13,12 +13,10 @@ Building the small libraries that a process loads to see fewer features: one cal
 
 from __future__ import annotations
 
-import hashlib
 import os
 import platform
 import stat
 import struct
-import subprocess
 import sys
 from collections import defaultdict
 from pathlib import Path
@@ -27,12 +25,12 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 
 from opscope.bundle.manifest import MaskProof, Mechanism
-from opscope.core.errors import FeatureError, MissingDependencyError, StorageError
+from opscope.core.errors import FeatureError, StorageError
 from opscope.core.files import storage_errors, text_of
 from opscope.core.json import from_json
 from opscope.core.system.c_library import other_c_library
-from opscope.core.system.cache import VARIABLE, cache_directory, is_whole, made_in_place
-from opscope.core.system.compiler import compiler_for
+from opscope.core.system.cache import VARIABLE, cache_directory
+from opscope.core.system.compiler import build_once, compiler_for, run_compiler
 from opscope.core.system.elf import read_symbols
 from opscope.core.units import counted_text
 from opscope.core.writing import write_atomically
@@ -45,7 +43,6 @@ from opscope.machine.switch.sites import cpuid_sites
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from opscope.core.system.compiler import Compiler
     from opscope.machine.cpu_reading import CpuReading
 
 
@@ -70,7 +67,6 @@ ARCHITECTURES = {Mechanism.TRAP: "x86_64", Mechanism.HWCAP: "aarch64"}
 """On which each mechanism works, as in ``opscope.machine.isa``."""
 # The sources are C, whichever language the compiler is made for.
 _FLAGS = ("-x", "c", "-std=gnu11", "-O2", "-fPIC", "-shared")
-_SECONDS = 60
 _HINT = "install a C++ compiler (Debian: apt install g++), or use --switch cpuinfo if available"
 _CONSEQUENCE = "cannot build the library that switches features off"
 
@@ -387,25 +383,10 @@ def switch_library(mechanism: Mechanism, cache: Path | None = None) -> Path:
     source, here = _FOLDER / _SOURCES[mechanism], isa.architecture(platform.machine())
     compiler = compiler_for(ARCHITECTURES[mechanism], here, _CONSEQUENCE, _HINT, ("g++", "gcc"))
     texts = [file.read_text(encoding="utf-8") for file in (source, _FOLDER / "report.h")]
+
+    def build(path: Path) -> None:
+        command = [*compiler.command, *_FLAGS, str(source), "-o", str(path), "-ldl", "-lpthread"]
+        run_compiler(command, f"the compiler failed, so {_CONSEQUENCE}", _HINT)
+
     parts = (compiler.version, *compiler.command, *_FLAGS, *texts)
-    key = hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
-    path = (cache or cache_directory()) / "switch" / key / f"libopscope_{mechanism.value}.so"
-    if not is_whole(path):
-        _build(compiler, source, path)
-    return path
-
-
-def _build(compiler: Compiler, source: Path, path: Path) -> None:
-    """Compile under another name and put it in its place in one step."""
-    with made_in_place(path) as built:
-        command = [*compiler.command, *_FLAGS, str(source), "-o", str(built), "-ldl", "-lpthread"]
-        try:
-            done = subprocess.run(
-                command, capture_output=True, text=True, errors="replace", timeout=_SECONDS, check=False
-            )
-        except subprocess.TimeoutExpired:
-            raise MissingDependencyError(f"the compiler did not finish within {_SECONDS} s", hint=_HINT) from None
-        if done.returncode:
-            errors = [line.strip() for line in done.stderr.splitlines() if "error" in line.lower()]
-            said = errors[0] if errors else f"exit code {done.returncode}"
-            raise MissingDependencyError(f"the compiler failed, so {_CONSEQUENCE}: {said}", hint=_HINT)
+    return build_once("switch", f"libopscope_{mechanism.value}.so", parts, build, cache)

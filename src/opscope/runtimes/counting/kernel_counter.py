@@ -18,9 +18,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from opscope.core.errors import FeatureError, MissingDependencyError
 from opscope.core.files import storage_errors
-from opscope.core.system.cache import cache_directory, is_whole, made_in_place
+from opscope.core.system.compiler import build_once, run_compiler
 from opscope.core.system.elf import AARCH64, read_symbols
-from opscope.hosts.process import last_line
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -36,7 +35,6 @@ _KERNEL = re.compile(r"kai_run_[a-z0-9_]{1,200}\Z")
 _LIBRARY = re.compile(r"[\w.+-]{1,200}\Z", re.ASCII)
 _COMPILERS = ("aarch64-linux-gnu-gcc", "cc", "gcc", "clang")
 _FLAGS = ("-O2", "-std=gnu11", "-fPIC", "-shared", "-Wall", "-Werror")
-_COMPILE_SECONDS = 60
 _HINT = "install a C compiler for 64-bit Arm (Debian: apt install gcc-aarch64-linux-gnu), or set OPSCOPE_CC"
 
 
@@ -59,17 +57,14 @@ def build_counter(library: Path, cache: Path | None = None) -> Counter:
         data = library.read_bytes()
     header, kernels = _header(read_symbols(data, library), library)
     compiler = find_compiler()
+
+    def build(path: Path) -> None:
+        (path.parent / "kernels.h").write_text(header, encoding="utf-8")
+        command = [*compiler, *_FLAGS, "-I", str(path.parent), str(SOURCE), "-o", str(path), "-ldl", "-lpthread"]
+        run_compiler(command, "the compiler cannot build the kernel counter", _HINT)
+
     parts = (*compiler, *_FLAGS, SOURCE.read_text(encoding="utf-8"), header)
-    key = hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
-    path = (cache or cache_directory()) / "counter" / key / "libopscope_counter.so"
-    if not is_whole(path):
-        with made_in_place(path) as built:
-            (built.parent / "kernels.h").write_text(header, encoding="utf-8")
-            command = [*compiler, *_FLAGS, "-I", str(built.parent), str(SOURCE), "-o", str(built), "-ldl", "-lpthread"]
-            done = subprocess.run(command, capture_output=True, text=True, timeout=_COMPILE_SECONDS, check=False)
-            if done.returncode:
-                problem = f"the compiler cannot build the kernel counter: {last_line(done.stderr)}"
-                raise MissingDependencyError(problem, hint=_HINT)
+    path = build_once("counter", "libopscope_counter.so", parts, build, cache)
     return Counter(path, kernels, hashlib.sha256(data).hexdigest())
 
 

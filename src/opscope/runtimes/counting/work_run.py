@@ -6,8 +6,6 @@ parts.
 
 from __future__ import annotations
 
-import hashlib
-import subprocess
 from abc import ABC, abstractmethod
 from itertools import pairwise
 from pathlib import Path
@@ -25,10 +23,9 @@ from opscope.analysis.work.work import (
     TILE_PRODUCTS,
     CountedMoments,
 )
-from opscope.core.errors import MissingDependencyError, RunError
+from opscope.core.errors import RunError
 from opscope.core.files import sha256_of
-from opscope.core.system.cache import cache_directory, is_whole, made_in_place
-from opscope.hosts.process import last_line
+from opscope.core.system.compiler import build_once, run_compiler
 
 if TYPE_CHECKING:
     from collections import Counter
@@ -94,16 +91,11 @@ def finished(outcome: JobOutcome, job: Job, where: str) -> dict[str, str]:
 
 def counted_clock(command: Sequence[str], version: str, hint: str) -> Path:
     """The library with the clock, by a compiler; built where there is none of this source and compiler."""
-    source = _SOURCE.read_text(encoding="utf-8")
-    key = hashlib.sha256("\0".join((source, version, *command, *_FLAGS)).encode()).hexdigest()[:16]
-    path = cache_directory() / "clock" / key / CLOCK
-    if not is_whole(path):
-        with made_in_place(path) as built:
-            words = [*command, *_FLAGS, str(_SOURCE), "-o", str(built), "-ldl"]
-            done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=_SECONDS)
-            if done.returncode:
-                raise MissingDependencyError(f"cannot build the clock: {last_line(done.stderr)}", hint=hint)
-    return path
+
+    def build(path: Path) -> None:
+        run_compiler([*command, *_FLAGS, str(_SOURCE), "-o", str(path), "-ldl"], "cannot build the clock", hint)
+
+    return build_once("clock", CLOCK, (_SOURCE.read_text(encoding="utf-8"), version, *command, *_FLAGS), build)
 
 
 def hashes_of(files: Iterable[Path]) -> dict[str, str]:

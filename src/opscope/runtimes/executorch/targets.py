@@ -28,7 +28,7 @@ from opscope.runtimes.executorch.installed import (
 from opscope.runtimes.executorch.kernel_libraries import extra_kernels
 from opscope.runtimes.executorch.pte import read_executable
 from opscope.runtimes.executorch.runners.executor_runner import ExecutorRunnerTarget
-from opscope.runtimes.executorch.runners.native import native_emulated, native_here, native_on
+from opscope.runtimes.executorch.runners.native import NativeTarget, native_here
 from opscope.runtimes.executorch.runners.python import local_obstacle, no_runner_hint, python_here, python_on
 from opscope.runtimes.hosted import FROM_PYTHON
 from opscope.runtimes.loading import loading_problem
@@ -53,9 +53,9 @@ def target_named(named: TargetName) -> RunTarget:
     if named.kind is SSH:
         return _on_ssh(named.address)
     if named.kind is ADB:
-        return native_on(phone_device(named.address), versions=PHONE_VERSIONS)
+        return NativeTarget.on(phone_device(named.address), versions=PHONE_VERSIONS)
     if named.kind.emulated:
-        return native_emulated()
+        return NativeTarget.emulated()
     return _of_package(named) if named.address else _here(named.kind)
 
 
@@ -90,7 +90,7 @@ def _tensors(program: Path) -> tuple[list[Tensor], list[Tensor]]:
 def _on_ssh(address: str) -> RunTarget:
     """Always the same, so that all experiments on a device share one connection."""
     device, python = ssh_device(address), parse_address(address).python
-    return python_on(device, python) if python else native_on(device)
+    return python_on(device, python) if python else NativeTarget.on(device)
 
 
 def _of_package(named: TargetName) -> RunTarget:

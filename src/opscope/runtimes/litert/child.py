@@ -8,21 +8,19 @@ from __future__ import annotations
 
 import sys
 import time
-from functools import partial
 from itertools import cycle
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 import msgspec
 import numpy as np
 
 from opscope.core.writing import write_atomically
-from opscope.experiment.protocol import RunRequest
 from opscope.experiment.tensors import from_bytes, to_bytes
 from opscope.program.structure.exported import Tensor
-from opscope.runtimes.child import ProgramRun, answer_request, input_arrays, run_program
+from opscope.runtimes.child import ProgramRun, input_arrays, serve_runs
 from opscope.runtimes.litert.c_api import DELEGATE, Call, CompiledModel, check_events, check_status
-from opscope.runtimes.litert.installed import PACKAGE, installed_litert
+from opscope.runtimes.litert.installed import installed_litert
 from opscope.runtimes.litert.signatures import (
     CalledSignature,
     called_signatures,
@@ -30,30 +28,58 @@ from opscope.runtimes.litert.signatures import (
     open_sizes,
     read_callable,
 )
-from opscope.runtimes.litert.trace import SCHEMA, LitertInference, LitertTrace
+from opscope.runtimes.litert.trace import COMPILED, MICRO, SCHEMA, LitertInference, LitertTrace
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
 
+    from opscope.experiment.protocol import RunRequest
     from opscope.experiment.tensors import Array
     from opscope.program.structure.plan import PlannedTensor
+    from opscope.runtimes.loading import InstalledLibrary
 
 _Signature: TypeAlias = CalledSignature[Call]
+CalledT = TypeVar("CalledT")
 
 
-class TfliteRun(ProgramRun[_Signature]):
-    """A .tflite, of which signatures are called."""
+class LitertRun(ProgramRun[CalledT]):
+    """A .tflite, of which signatures are called, whichever interface of LiteRT has ``library``."""
+
+    unit_ns, interface = MICRO, COMPILED
+    """Unit of the events' times, and the interface, as a trace has them."""
+
+    def __init__(self, request: RunRequest, library: InstalledLibrary) -> None:
+        super().__init__(request)
+        self._delegate = self._job.variant.delegate or DELEGATE
+        self._installed, self._versions = library, {library.package: library.version}
+        self._signatures: dict[str, CalledT] = {}
+        self._inferences: list[LitertInference] = []
+
+    def calls(self) -> Iterator[CalledT]:
+        """Signatures in turn."""
+        return (self._signatures[name] for name in cycle(self._job.calls or self._signatures))
+
+    def keep(self, called: CalledT, left: LitertInference | None) -> None:  # noqa: ARG002 - it names it
+        """Keep the events."""
+        if left is not None:
+            self._inferences.append(left)
+
+    def write_trace(self, path: Path) -> None:
+        """The events as JSON."""
+        first, version = next(iter(self._signatures)), self._installed.version
+        events = (self._inferences, self.unit_ns, self.interface)
+        write_atomically(path, msgspec.json.encode(LitertTrace(SCHEMA, version, self._delegate, first, *events)))
+
+
+class TfliteRun(LitertRun[_Signature]):
+    """A .tflite through the compiled-model API."""
 
     def __init__(self, request: RunRequest) -> None:
-        self._job, self._traced = request.job, request.trace is not None
-        self._installed = installed_litert()
-        self._inferences: list[LitertInference] = []
+        super().__init__(request, installed_litert())
 
     def load(self) -> None:
         """Open the model and make the buffers of what is called."""
-        job = self._job
-        self._delegate = job.variant.delegate or DELEGATE
-        library = self._installed.library
+        job, library = self._job, self._installed.library
         self._model = CompiledModel(library, job.program, self._delegate, job.threads, profiled=self._traced)
         declared = read_callable(Path(job.program))
         sizes = open_sizes(declared, job.calls, job.inputs)
@@ -68,10 +94,6 @@ class TfliteRun(ProgramRun[_Signature]):
             data = np.frombuffer(to_bytes(array, tensor.dtype, range(array.ndim)), np.uint8)
             self._model.fill(signature.told.input_buffers[signature.told.inputs.index(one.name)], data)
         return tensors
-
-    def calls(self) -> Iterator[_Signature]:
-        """Signatures in turn."""
-        return (self._signatures[name] for name in cycle(self._job.calls or self._signatures))
 
     def call(self, called: _Signature) -> tuple[int, int, LitertInference | None]:
         """Run a signature. Events are fetched between calls only."""
@@ -88,21 +110,6 @@ class TfliteRun(ProgramRun[_Signature]):
         check_events(events, after - before)
         return before, after, LitertInference(after - before, events, before, called.declared.name)
 
-    def keep(self, called: _Signature, left: LitertInference | None) -> None:  # noqa: ARG002 - it names it
-        """Keep the events."""
-        if left is not None:
-            self._inferences.append(left)
-
-    def versions(self) -> dict[str, str]:
-        """Of the package."""
-        return {PACKAGE: self._installed.version}
-
-    def write_trace(self, path: Path) -> None:
-        """The events as JSON."""
-        first, version = next(iter(self._signatures)), self._installed.version
-        trace = LitertTrace(SCHEMA, version, self._delegate, first, self._inferences)
-        write_atomically(path, msgspec.json.encode(trace))
-
     def outputs(self) -> list[Array]:
         """In the order of the file."""
         return [
@@ -118,10 +125,5 @@ class TfliteRun(ProgramRun[_Signature]):
         return from_bytes(data, Tensor(list(sizes), declared.dtype.name), range(len(sizes)))
 
 
-def main(arguments: Sequence[str]) -> int:
-    """Answer one request; see :func:`opscope.runtimes.child.answer_request`."""
-    return answer_request(Path(arguments[1]), RunRequest, partial(run_program, TfliteRun))
-
-
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(serve_runs(sys.argv[1:], TfliteRun))

@@ -10,10 +10,8 @@ import sys
 from typing import TYPE_CHECKING
 
 from opscope.core.errors import MissingDependencyError
-from opscope.core.install import install_command
-from opscope.core.system.c_library import check_c_library
 from opscope.core.system.pythons import HERE
-from opscope.runtimes.loading import InstalledLibrary
+from opscope.runtimes.loading import InstalledLibrary, find_package, first_file, package_version
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -32,13 +30,11 @@ _INTERPRETER_LIBRARIES = ("libpywrap_litert_common", "_pywrap_tensorflow_interpr
 
 def installed_litert(python: Python = HERE) -> InstalledLibrary:
     """What is installed, with the compiled-model API; nothing of it is imported."""
-    package, found = python.place(MODULE), _version(python, PACKAGE)
-    if package is None:
-        raise _nothing_installed()
+    package, found = find_package(python, MODULE, PACKAGE, "LiteRT", "litert"), package_version(python, PACKAGE)
     if found not in KNOWN:
         problem = f"ai-edge-litert {found} is installed; opscope supports {', '.join(KNOWN)}"
         raise MissingDependencyError(problem, where=package, hint=f"pip install '{PACKAGE}=={KNOWN[-1]}'")
-    library = _library(package, LIBRARY)
+    library = _find_library(package, LIBRARY)
     if library is None:
         raise MissingDependencyError(f"ai-edge-litert {found} has no runtime for this system", where=package)
     return InstalledLibrary(PACKAGE, found, library)
@@ -46,12 +42,10 @@ def installed_litert(python: Python = HERE) -> InstalledLibrary:
 
 def installed_interpreter(python: Python = HERE) -> InstalledLibrary:
     """The Interpreter that is installed, of any release; nothing of it is imported."""
-    module, place = next(((name, place) for name in INTERPRETERS if (place := python.place(name))), ("", None))
-    if place is None:
-        raise _nothing_installed()
-    package = INTERPRETERS[module]
-    found = _version(python, package)
-    library = next((path for name in _INTERPRETER_LIBRARIES if (path := _library(place, name))), None)
+    known = ((module, package) for module, package in INTERPRETERS.items() if python.place(module))
+    module, package = next(known, (MODULE, PACKAGE))
+    place, found = find_package(python, module, package, "LiteRT", "litert"), package_version(python, package)
+    library = _find_library(place, *_INTERPRETER_LIBRARIES)
     if library is None:
         raise MissingDependencyError(f"{package} {found} has no Interpreter for this system", where=place)
     return InstalledLibrary(package, found, library)
@@ -64,18 +58,9 @@ def interpreter_module() -> str:
 
 def has_compiled_models() -> bool:
     """Whether what is installed has a compiled-model API that is known."""
-    return HERE.spec(MODULE) is not None and _version(HERE, PACKAGE) in KNOWN
+    return HERE.spec(MODULE) is not None and package_version(HERE, PACKAGE) in KNOWN
 
 
-def _library(package: Path, name: str) -> Path | None:
+def _find_library(package: Path, *names: str) -> Path | None:
     suffixes = (".dylib", ".so") if sys.platform == "darwin" else (".so",)
-    return next((path for suffix in suffixes if (path := package / f"{name}{suffix}").exists()), None)
-
-
-def _nothing_installed() -> MissingDependencyError:
-    check_c_library()  # what to install does not help where no wheel fits
-    return MissingDependencyError("LiteRT (ai-edge-litert) is not installed", hint=install_command("litert"))
-
-
-def _version(python: Python, package: str) -> str:
-    return python.version(package) or "of an unknown version"
+    return first_file(package, *(f"{name}{suffix}" for name in names for suffix in suffixes))

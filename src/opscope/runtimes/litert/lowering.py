@@ -136,6 +136,8 @@ _COMPARED = frozenset(
 )
 """Operators outside of the delegate whose work their shapes tell."""
 _MOST_JOINED = 5
+_TRANSPOSED = ("TRANSPOSE_CONV", "Convolution2DTransposeBias")
+_CONVOLUTIONS = ("CONV_2D", "DEPTHWISE_CONV_2D", *_TRANSPOSED)
 _QUANTISED_AT_RUN_TIME = frozenset({"BATCH_MATMUL", "CONV_2D", "FULLY_CONNECTED", "TRANSPOSE_CONV"})
 """With stored weights of 8 or 4 bits."""
 _OFF = PortableReason(Cause.SWITCHED_OFF, "this variant ran without the delegate")
@@ -439,10 +441,7 @@ class _GraphBuilder:
 
     def _attributes(self, operator: TfliteOperator) -> Attributes | None:
         build = {
-            "CONV_2D": self._convolution,
-            "DEPTHWISE_CONV_2D": self._depthwise,
-            "TRANSPOSE_CONV": self._transposed,
-            "Convolution2DTransposeBias": self._transposed,
+            **dict.fromkeys(_CONVOLUTIONS, self._convolution),
             "MaxPoolingWithArgmax2D": self._argmax_pooling,
             "AVERAGE_POOL_2D": self._pooling,
             "MAX_POOL_2D": self._pooling,
@@ -460,23 +459,15 @@ class _GraphBuilder:
         return operator.options.alpha if operator.name == "LEAKY_RELU" else None
 
     def _convolution(self, operator: TfliteOperator) -> Attributes | None:
-        data, weights = self._images(operator, 0)
-        if data is None or weights is None:
-            return None
-        groups = max(1, data[3] // max(1, weights[3]))
-        return self._window(operator, data, weights, (weights[3], weights[0] // groups, groups))
-
-    def _depthwise(self, operator: TfliteOperator) -> Attributes | None:
-        data, weights = self._images(operator, 0)
-        if data is None or weights is None:
-            return None
-        return self._window(operator, data, weights, (1, max(1, weights[3] // max(1, data[3])), data[3]))
-
-    def _transposed(self, operator: TfliteOperator) -> Attributes | None:
         data, weights = self._images(operator, 2 if operator.name == "TRANSPOSE_CONV" else 0)
         if data is None or weights is None:
             return None
-        return self._window(operator, data, weights, (weights[3], weights[0], 1), back=True)
+        if operator.name in _TRANSPOSED:
+            return self._window(operator, data, weights, (weights[3], weights[0], 1), back=True)
+        if operator.name == "DEPTHWISE_CONV_2D":
+            return self._window(operator, data, weights, (1, max(1, weights[3] // max(1, data[3])), data[3]))
+        groups = max(1, data[3] // max(1, weights[3]))
+        return self._window(operator, data, weights, (weights[3], weights[0] // groups, groups))
 
     def _images(self, operator: TfliteOperator, place: int) -> tuple[tuple[int, ...] | None, tuple[int, ...] | None]:
         """Shapes of the data and the filter; None for those of another rank than images have."""

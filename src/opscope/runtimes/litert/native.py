@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-import time
-from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
 
-from opscope.bundle.manifest import Failure
 from opscope.core.json import from_json
 from opscope.core.writing import write_atomically
-from opscope.experiment.protocol import LOG, OUTPUTS
-from opscope.experiment.target import JobOutcome
 from opscope.experiment.tensors import from_bytes, to_bytes
-from opscope.machine.switch.switch import proof
 from opscope.program.structure.exported import Tensor
-from opscope.runtimes.child import digest, input_arrays, save_outputs
+from opscope.runtimes.child import array_tensors, input_arrays
 from opscope.runtimes.litert.c_api import DELEGATE, PLACEHOLDER, check_events
 from opscope.runtimes.litert.installed import KNOWN, LIBRARY, MODULE, PACKAGE, installed_litert
 from opscope.runtimes.litert.signatures import (
@@ -28,17 +22,9 @@ from opscope.runtimes.litert.signatures import (
     read_callable,
 )
 from opscope.runtimes.litert.trace import SCHEMA, TRACE, EventRow, LitertInference, LitertTrace
-from opscope.runtimes.native.start import (
-    INPUT,
-    OUTPUT,
-    NativeProgram,
-    RunnerAnswer,
-    RunnerCall,
-    SentFile,
-    joined_variables,
-)
-from opscope.runtimes.native.wheel_runner import SHORT_SECONDS, WheelJobs, WheelRunner, WheelTarget
-from opscope.runtimes.switching import brought_by, is_switched_outside, variables_of
+from opscope.runtimes.native.jobs import PreparedRun
+from opscope.runtimes.native.start import INPUT, OUTPUT, RunnerAnswer, SentFile
+from opscope.runtimes.native.wheel_runner import WheelRunner, WheelTarget
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -46,7 +32,6 @@ if TYPE_CHECKING:
     from opscope.core.system.pythons import Python
     from opscope.experiment.protocol import Job
     from opscope.experiment.tensors import Array
-    from opscope.hosts.host import Host
     from opscope.runtimes.litert.signatures import CalledSignature
 
 
@@ -96,20 +81,18 @@ RUNNER = WheelRunner(
 )
 
 
-class LitertJobs(WheelJobs[LitertAnswer]):
-    """Runs jobs with LiteRT's native runner."""
+class NativeLitertTarget(WheelTarget[LitertAnswer]):
+    """Runs .tflite models with LiteRT's native runner."""
 
-    runner, answers = RUNNER, LitertAnswer
+    honours = frozenset({"affinity", "calls", "inputs", "values", "delegate"})
+    runner, trace, answers = RUNNER, TRACE, LitertAnswer
+    otherwise = "LiteRT models run on Linux and Android devices"
 
-    def __init__(self, host: Host, program: NativeProgram) -> None:
-        super().__init__(host, program)
-        self._told: dict[tuple[str, int, int], list[RuntimeSignature]] = {}
-
-    def _execute(self, job: Job, directory: Path, work: Path) -> JobOutcome:
+    def _prepare_run(self, job: Job, directory: Path, work: Path) -> PreparedRun:
         program = Path(job.program)
-        told = self._signatures(program, work, directory / LOG)
-        if isinstance(told, Failure):
-            return JobOutcome(failure=told)
+        sent = {"model_path": SentFile("programs", _PROGRAM, program)}
+        library = self._library_there()
+        told = self._describe_program(sent, {"library": library}, work, directory).signatures
         model = read_callable(program)
         names = {("" if one.name == PLACEHOLDER else one.name): one for one in told}
         called = called_signatures(model, names, job.calls)
@@ -117,66 +100,23 @@ class LitertJobs(WheelJobs[LitertAnswer]):
         inputs = input_tensors([own.declared for own in called.values()], job.inputs)
         arrays = input_arrays(job.values, job.seed, inputs)
         sizes = _write_inputs(called, arrays, inputs, open_sizes(model, job.calls, job.inputs), work)
-        switch = self._switch().prepared(job, work) if is_switched_outside(job) else None
         flags = {
-            "library": self._library_there(),
+            "library": library,
             "delegate": job.variant.delegate or DELEGATE,
             "signatures": ",".join(str(numbers[name]) for name in job.calls or called),
             "input_sizes": ",".join(sizes),
             "caches": ",".join(dict.fromkeys(_caches(called, resized=set(sizes) != {"-"}))),
-            "warmup": job.warmup,
-            "num_executions": job.inferences - job.warmup,
-            "cpu_threads": job.threads,
-            "cpu_affinity": ",".join(map(str, job.variant.affinity)),
             "trace_path": _CALLS if job.traced else "",
         }
-        traced = work / _CALLS
-        heard = self._runner.answer(
-            RunnerCall(
-                flags=flags,
-                work=work,
-                log=directory / LOG,
-                timeout=job.timeout_seconds,
-                process=job.process,
-                sent={"model_path": SentFile("programs", _PROGRAM, program)},
-                inputs=len(inputs),
-                outputs=True,
-                brought={_CALLS: traced, **brought_by(switch)},
-                variables=joined_variables(self._runner.counting(job.counter), variables_of(switch)),
-            )
-        )
-        if isinstance(heard, Failure):
-            return JobOutcome(failure=heard)
-        proved = proof(switch.record) if switch else None
-        began = time.perf_counter_ns()
-        if job.traced:
-            self._write_trace(traced, job, {number: name for name, number in numbers.items()}, directory / TRACE)
-        outputs = _read_outputs(called, heard, work)
-        save_outputs(str(directory / OUTPUTS), outputs)
-        spent = time.perf_counter_ns() - began
-        return JobOutcome(
-            measurement=heard.measurement(
-                mask=proved,
-                inputs=inputs,
-                outputs=[Tensor(list(array.shape), str(array.dtype)) for array in outputs],
-                output_sha256=digest(outputs),
-                versions=self._program.versions,
-                spent=spent,
-            )
-        )
 
-    def _signatures(self, program: Path, work: Path, log: Path) -> list[RuntimeSignature] | Failure:
-        """The runtime's signatures of a model; asked once for a file."""
-        state = program.stat()
-        key = (str(program), state.st_mtime_ns, state.st_size)
-        if key not in self._told:
-            flags = {"describe": 1, "library": self._library_there()}
-            sent = {"model_path": SentFile("programs", _PROGRAM, program)}
-            heard = self._runner.answer(RunnerCall(flags, work, log, SHORT_SECONDS, sent))
-            if isinstance(heard, Failure):
-                return heard
-            self._told[key] = heard.signatures
-        return self._told[key]
+        def keep(answer: LitertAnswer) -> tuple[list[Array], list[Tensor]]:
+            if job.traced:
+                methods = {number: name for name, number in numbers.items()}
+                self._write_trace(work / _CALLS, job, methods, directory / TRACE)
+            outputs = _read_outputs(called, answer, work)
+            return outputs, array_tensors(outputs)
+
+        return PreparedRun(flags, sent, len(inputs), inputs, {_CALLS: work / _CALLS}, keep)
 
     def _write_trace(self, told: Path, job: Job, names: Mapping[int, str], into: Path) -> None:
         """Check the events of each call, and keep them as the Python child does."""
@@ -184,7 +124,7 @@ class LitertJobs(WheelJobs[LitertAnswer]):
         for one in calls:
             check_events(one.events, one.wall_ns)
         inferences = [LitertInference(one.wall_ns, one.events, one.start_ns, names[one.signature]) for one in calls]
-        version, first = self._program.versions[PACKAGE], next(iter(names.values()))
+        version, first = self.program.versions[PACKAGE], next(iter(names.values()))
         trace = LitertTrace(SCHEMA, version, job.variant.delegate or DELEGATE, first, inferences)
         write_atomically(into, msgspec.json.encode(trace))
 
@@ -233,15 +173,3 @@ def _read_outputs(
             found.append(from_bytes(data, tensor, range(len(tensor.shape))))
         first += len(own.told.outputs)
     return found
-
-
-class NativeLitertTarget(WheelTarget):
-    """Runs .tflite models with the native runner."""
-
-    honours = frozenset({"affinity", "calls", "inputs", "values", "delegate"})
-    runner, trace = RUNNER, TRACE
-
-    @cached_property
-    def jobs(self) -> LitertJobs:
-        """What runs its jobs."""
-        return LitertJobs(self._host, self.program)

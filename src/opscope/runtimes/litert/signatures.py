@@ -74,12 +74,10 @@ class NamedSides(Protocol):
     @property
     def inputs(self) -> Sequence[str]:
         """Of its inputs."""
-        ...
 
     @property
     def outputs(self) -> Sequence[str]:
         """Of its outputs."""
-        ...
 
 
 Told = TypeVar("Told", bound=NamedSides)

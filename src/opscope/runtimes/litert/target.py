@@ -11,14 +11,14 @@ import re
 import tempfile
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from opscope.bundle.manifest import FailureKind
 from opscope.core.errors import MissingDependencyError
 from opscope.core.files import storage_errors
 from opscope.core.system.pythons import HERE
 from opscope.experiment.protocol import AS_IT_IS, Job
-from opscope.hosts.process import LAST_WORDS
+from opscope.hosts.process import LAST_WORDS, question_seconds
 from opscope.runtimes.litert.installed import PACKAGE, has_compiled_models, installed_interpreter, installed_litert
 from opscope.runtimes.litert.interpreter.recorder import recorder_library
 from opscope.runtimes.litert.tflite import read_tflite
@@ -123,8 +123,8 @@ class InterpreterTarget(PackageTarget):
     def _built(self) -> str:
         return str(recorder_library())
 
-    def _recorder(self, job: Job) -> str | None:
-        return self._built if job.traced else None
+    def _request_fields(self, job: Job) -> dict[str, Any]:
+        return {"recorder": self._built if job.traced else None}
 
 
 def interpreter_here(why: str, python: Python = HERE) -> InterpreterTarget:
@@ -149,7 +149,7 @@ def _refusal(program: Path, asked_calls: AskedCalls) -> str | None:
     """
     calls, inputs = tuple(asked_calls.calls), tuple(asked_calls.inputs)
     count = 2 * max(1, len(calls))
-    job = Job(str(program), AS_IT_IS, count, 0, _SECONDS, traced=False, calls=calls, inputs=inputs)
+    job = Job(str(program), AS_IT_IS, count, 0, question_seconds(_SECONDS), traced=False, calls=calls, inputs=inputs)
     with tempfile.TemporaryDirectory(prefix="opscope-") as directory, storage_errors(Path(directory)):
         failed = litert_here().execute(job, Path(directory)).failure
         if failed is None or failed.kind not in {FailureKind.EXIT, FailureKind.SIGNAL}:

@@ -13,10 +13,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from opscope.core.errors import FeatureError, MissingDependencyError
 from opscope.core.files import sha256_of
-from opscope.core.system.cache import VARIABLE, cache_directory, is_whole, made_in_place
-from opscope.core.system.compiler import compiler_for, usual_compiler
+from opscope.core.system.compiler import build_once, compiler_for, run_compiler, usual_compiler
 from opscope.core.system.stages import enter
-from opscope.hosts.process import last_line
+from opscope.hosts.process import question_seconds
 from opscope.machine import isa
 
 if TYPE_CHECKING:
@@ -27,14 +26,13 @@ if TYPE_CHECKING:
 
 SHARED = Path(__file__).with_name("cpp") / "runner.h"
 """What all runners share; the first argument of the compiler says where it lies."""
-_COMPILE_SECONDS, _START_SECONDS = 180, 60
+_START_SECONDS = 60.0
 _CONSEQUENCE = "cannot build the native runner"
 LINUX_FLAGS = ("-ldl",)
 """Of the compiler, where the runner is for Linux: macOS has no such library."""
 COMPILER_HINT = (
     "install a C++17 compiler (Debian: apt install g++, macOS: xcode-select --install) or use --target local"
 )
-_ELSEWHERE = f"set {VARIABLE} to another directory, or use --target local"
 
 
 def host_architecture() -> str | None:
@@ -59,54 +57,40 @@ def source_flags(source: Path) -> list[str]:
     return ["-O2", "-std=c++17", f"-I{SHARED.parent}", str(source)]
 
 
-def build_key(compiler: Compiler, source: Path, flags: Sequence[str], *parts: str) -> str:
-    """Name of what is built, by all that it depends on."""
+def build_parts(compiler: Compiler, source: Path, flags: Sequence[str], *parts: str) -> list[str]:
+    """Return all that a runner depends on, beside what is told as further parts."""
     texts = [file.read_text(encoding="utf-8") for file in (source, SHARED)]
-    known = (*parts, compiler.version, *compiler.command, *texts, *flags)
-    return hashlib.sha256("\0".join(known).encode()).hexdigest()[:16]
+    return [*parts, compiler.version, *compiler.command, *texts, *flags]
 
 
-def compile_runner(compiler: Compiler, flags: Sequence[str], path: Path) -> None:
-    """Compile under another name, see that it starts, and put it in its place in one step."""
-    with made_in_place(path) as built:
-        compile_to(built, compiler, flags)
-        _must([str(built), "--help"], _START_SECONDS, "the native runner was built but does not start")
+def built_runner(
+    compiler: Compiler, source: Path, flags: Sequence[str], *parts: str, cache: Path | None = None
+) -> Path:
+    """Return a runner that starts; built when there is none of this source and compiler, and of further parts."""
 
+    def build(path: Path) -> None:
+        compile_source(path, compiler, flags)
+        problem = "the native runner was built but does not start"
+        run_compiler([str(path), "--help"], problem, COMPILER_HINT, seconds=question_seconds(_START_SECONDS))
 
-def compile_to(path: Path, compiler: Compiler, flags: Sequence[str]) -> None:
-    """Compile the runner where something larger is being made."""
-    enter("building the native runner")
-    _must([*compiler.command, *flags, "-o", str(path)], _COMPILE_SECONDS, "cannot build the native runner")
+    return build_once("native", RUNNER, build_parts(compiler, source, flags, *parts), build, cache)
 
 
 def built_library(source: Path, flags: Sequence[str], name: str, cache: Path | None = None) -> Path:
-    """A library of one source file; built when there is none of this source and compiler."""
+    """Return a library of one source file; built when there is none of this source and compiler."""
     compiler = find_compiler()
-    path = (cache or cache_directory()) / "native" / build_key(compiler, source, flags) / name
-    if not is_whole(path):
-        with made_in_place(path) as built:
-            compile_to(built, compiler, flags)
-    return path
+
+    def build(path: Path) -> None:
+        compile_source(path, compiler, flags)
+
+    return build_once("native", name, build_parts(compiler, source, flags), build, cache)
 
 
-def _must(command: Sequence[str], seconds: float, problem: str) -> None:
-    hint = COMPILER_HINT
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=seconds, check=False)
-    except subprocess.TimeoutExpired:
-        raise MissingDependencyError(f"the compiler {problem}: not finished after {seconds} s", hint=hint) from None
-    except PermissionError:
-        reason = "its directory does not allow execution"
-        raise MissingDependencyError(f"the compiler {problem}: {reason}", where=command[0], hint=_ELSEWHERE) from None
-    if done.returncode:
-        words = _complaint(done.stderr) or f"exit code {done.returncode}"
-        raise MissingDependencyError(f"the compiler {problem}: {words}", hint=hint)
-
-
-def _complaint(text: str) -> str:
-    """The first error of a compiler's output, else its last line."""
-    errors = [line.strip() for line in text.splitlines() if "error" in line.lower()]
-    return errors[0] if errors else last_line(text)
+def compile_source(path: Path, compiler: Compiler, flags: Sequence[str]) -> None:
+    """Compile a runner or a library, whose source is one of the flags."""
+    enter("building the native runner")
+    command = [*compiler.command, *flags, "-o", str(path)]
+    run_compiler(command, "the compiler cannot build the native runner", COMPILER_HINT)
 
 
 RUNNER = "runner"
@@ -150,19 +134,19 @@ def make_folder(
 ) -> RuntimeFolder:
     """The folder for an architecture; made once of these parts, of libraries of the system, and of the compiler for it.
 
-    ``runtime``: names and versions, for the manifest; ``source``: of the runner; ``flags``: see compile_to.
+    ``runtime``: names and versions, for the manifest; ``source``: of the runner; ``flags``: see :func:`compile_source`.
     """
     compiler = find_compiler(arch)
-    hashes = (*runtime.values(), *map(sha256_of, libraries))
-    key = build_key(compiler, source, flags, *hashes)
-    folder = (cache or cache_directory()) / "runtimes" / f"{arch}-{key}"
-    if not is_whole(folder):
-        with made_in_place(folder) as parts:
-            parts.mkdir()
-            compile_to(parts / RUNNER, compiler, flags)
-            paths = [_system_file(compiler, name) for name in (_LOADERS[arch], *_SYSTEM)]
-            for file in [*libraries, *paths]:
-                shutil.copy(file, parts / file.name)
+
+    def build(directory: Path) -> None:
+        directory.mkdir()
+        compile_source(directory / RUNNER, compiler, flags)
+        paths = [_system_file(compiler, name) for name in (_LOADERS[arch], *_SYSTEM)]
+        for file in [*libraries, *paths]:
+            shutil.copy(file, directory / file.name)
+
+    parts = build_parts(compiler, source, flags, *runtime.values(), *map(sha256_of, libraries))
+    folder = build_once("runtimes", arch, parts, build, cache)
     return RuntimeFolder(arch, folder, _digest(folder), {**runtime, "compiler": compiler.version})
 
 

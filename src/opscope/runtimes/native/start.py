@@ -5,40 +5,32 @@ from __future__ import annotations
 import re
 import tempfile
 import time
-from abc import ABC, abstractmethod
-from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Generic, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
 
 import msgspec
 
-from opscope.bundle.manifest import Failure, FailureKind, Measurement, Mechanism
-from opscope.core.errors import DeviceError, FeatureError, RunError
+from opscope.bundle.manifest import Failure, FailureKind, MaskProof
+from opscope.core.errors import DeviceError, FeatureError
 from opscope.core.files import text_of
 from opscope.core.printable import uncoloured
 from opscope.core.system.usage import ProcessUsage, ThreadCount
 from opscope.experiment.protocol import LOG
-from opscope.experiment.target import SwitchOffer, feature_groups
 from opscope.hosts.host import PRINTED, GuardedCommand, ProcessSettings
 from opscope.hosts.process import log_tail, read_answer, unanswered
-from opscope.machine import environment, isa
+from opscope.machine import isa
 from opscope.machine.cpu_reading import CpuReading
 from opscope.runtimes.counting.kernel_counter import COUNTS, counter_environment
-from opscope.runtimes.hosted import HostedTarget
+from opscope.runtimes.hosted import FailedJob
 from opscope.runtimes.native.building import RUNNER, RuntimeFolder
 from opscope.runtimes.switching import LibrarySwitch
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from opscope.bundle.manifest import Environment, MaskProof, Variant
-    from opscope.experiment.protocol import Job, ProbeAnswer
-    from opscope.experiment.target import JobOutcome, RunTarget
+    from opscope.experiment.protocol import ProbeAnswer
     from opscope.hosts.device import Device
     from opscope.hosts.host import Host
-    from opscope.machine.ceilings.cache import MachineIdentity
-    from opscope.program.ceilings import Ceilings
-    from opscope.program.structure.exported import Tensor
 
 
 INPUT, OUTPUT, ANSWER = "in", "out", "answer.json"
@@ -60,33 +52,7 @@ class RunnerAnswer(ThreadCount, msgspec.Struct, frozen=True):
     write_ns: int = 0  # writing the trace and the outputs
     peak_rss_bytes: int = 0  # largest resident memory of the process, before anything was written
     processor: CpuReading | None = None  # what the processor says of itself, when it was asked
-
-    def measurement(
-        self,
-        *,
-        mask: MaskProof | None,
-        inputs: list[Tensor],
-        outputs: list[Tensor],
-        output_sha256: str | None,
-        versions: Mapping[str, str],
-        spent: int,
-    ) -> Measurement:
-        """The measurement of a repetition; ``spent`` is the time to read and keep what the runner left, in ns."""
-        return Measurement(
-            mask=mask,
-            threads=self.threads,
-            inputs=inputs,
-            outputs=outputs,
-            output_sha256=output_sha256,
-            wall_ns=self.warmup_ns + self.wall_ns,
-            start_ns=self.start_ns,
-            load_ns=self.load_ns,
-            peak_rss_bytes=self.peak_rss_bytes,
-            versions=dict(versions),
-            write_ns=self.write_ns + spent,
-            off_cpu_ns=self.off_cpu_ns,
-            usage=self.usage,
-        )
+    mask: MaskProof | None = None  # proof that features were off, where the runner clears them itself
 
 
 Answer = TypeVar("Answer", bound=RunnerAnswer)
@@ -122,14 +88,6 @@ class RunnerCall(NamedTuple):
     brought: Mapping[str, Path] = {}  # where files go that it leaves in its directory, by their names
     variables: Mapping[str, str] = {}  # of its environment
     process: ProcessSettings = ProcessSettings()
-
-
-def judged(heard: Answer | Failure, code: int | None, log: Path) -> Answer | Failure:
-    """An answer, or the failure that it tells of."""
-    if isinstance(heard, RunnerAnswer) and (heard.error is not None or code):
-        kind = FailureKind(heard.kind) if heard.kind in set(FailureKind) else FailureKind.EXIT
-        return Failure(kind, f"{heard.error or 'no result'}{_complaint(log)}", exit_code=code)
-    return heard
 
 
 # "E 00:00:00.0 executorch:method.cpp:12] words" of ExecuTorch, "ERROR: [litert_model.cc:12] words" of LiteRT.
@@ -185,8 +143,13 @@ class RunnerStarter(Generic[Answer]):
     def __init__(self, host: Host, program: NativeProgram, answers: type[Answer]) -> None:
         self._host, self._program, self._answers = host, program, answers
 
-    def answer(self, call: RunnerCall) -> Answer | Failure:
-        """What it answers; its files are brought to their places even when it crashed."""
+    def answer(self, call: RunnerCall) -> Answer:
+        """Start the runner and return its answer; files that it leaves are brought to their places even if it crashed.
+
+        Raises:
+            FailedJob: there is no answer, or it tells of an error.
+            DeviceError: the device, and not the program, is the cause.
+        """
         answer = call.work / ANSWER
         answer.unlink(missing_ok=True)
         command = GuardedCommand(
@@ -201,9 +164,15 @@ class RunnerStarter(Generic[Answer]):
             _place(call)
         if self._host.remote and ended.code in _CANNOT_START and not answer.exists():
             raise self._foreign(call.log)
-        heard = judged(read_answer(ended.code, answer, call.log, call.timeout, self._answers), ended.code, call.log)
-        if self._host.remote and isinstance(heard, Failure):
-            self._raise_for_device(heard)
+        heard = read_answer(ended.code, answer, call.log, call.timeout, self._answers)
+        if isinstance(heard, RunnerAnswer) and (heard.error is not None or ended.code):
+            kind = FailureKind(heard.kind) if heard.kind in set(FailureKind) else FailureKind.EXIT
+            message = f"{heard.error or 'no result'}{_complaint(call.log)}"
+            heard = Failure(kind, message, exit_code=ended.code)
+        if isinstance(heard, Failure):
+            if self._host.remote:
+                self._raise_for_device(heard)
+            raise FailedJob(heard)
         return heard
 
     def loader_version(self) -> str:
@@ -297,87 +266,3 @@ def _place(call: RunnerCall) -> None:
         left = call.work / name
         if left.exists() and left != place:
             left.replace(place)
-
-
-class RunnerJobs(Protocol):
-    """Repetitions with a runner."""
-
-    @property
-    def probed(self) -> ProbeAnswer:
-        """The CPU's features."""
-        ...
-
-    def execute(self, job: Job, directory: Path) -> JobOutcome:
-        """Run a job; see :meth:`opscope.experiment.target.RunTarget.execute`."""
-        ...
-
-    def offer(self, mechanism: Mechanism) -> SwitchOffer:
-        """What a mechanism can do for the runner's libraries, other than ``cpuinfo``."""
-        ...
-
-
-class RunnerTarget(HostedTarget, ABC):
-    """Runs jobs with a native runner.
-
-    ``program`` makes the runner when it is needed first, since it may depend on what the host is; ``versions`` of the
-    host's software go with those of the runner; ``ceilings`` is a target of the same host that measures its ceilings.
-    """
-
-    mechanisms = tuple(Mechanism)
-
-    def __init__(
-        self,
-        host: Host,
-        program: Callable[[], NativeProgram],
-        versions: Mapping[str, str],
-        ceilings: RunTarget | None,
-    ) -> None:
-        super().__init__(host)
-        self._make, self._versions, self._ceilings = program, dict(versions), ceilings
-
-    @cached_property
-    def program(self) -> NativeProgram:
-        """The runner."""
-        return self._make()
-
-    def brought_files(self) -> list[Path]:
-        """The runner and its libraries where they are brought to the host; none where those that are installed run."""
-        folder = self.program.brought
-        return list(folder.files()) if folder else []
-
-    @property
-    @abstractmethod
-    def jobs(self) -> RunnerJobs:
-        """What runs its jobs."""
-
-    @abstractmethod
-    def probe(self) -> ProbeAnswer:
-        """The CPU's features as the runtime there sees them, when they can be cleared in its memory."""
-
-    def environment(self) -> Environment:
-        """The machine and its software, the compiler included."""
-        groups = feature_groups(lambda: self.jobs.probed)
-        versions = {"opscope": environment.versions()["opscope"], **self._versions, **self.program.versions}
-        return self._host.environment(groups, versions)
-
-    def execute(self, job: Job, directory: Path) -> JobOutcome:
-        """Run a job in a process group of its own, which ends with its time, the caller, or the connection."""
-        return self.jobs.execute(job, directory)
-
-    def offer(self, mechanism: Mechanism) -> SwitchOffer:
-        """What a mechanism can do for the runner's libraries."""
-        return SwitchOffer(mechanism, self.probe()) if mechanism is Mechanism.CPUINFO else self.jobs.offer(mechanism)
-
-    def ceilings(self, variant: Variant) -> Ceilings | None:
-        """The ceilings of a variant; None where they are not measured."""
-        return self._ceilings.ceilings(variant) if self._ceilings else None
-
-    def identity(self) -> MachineIdentity | None:
-        """What the ceilings depend on; None where they are not measured."""
-        return self._ceilings.identity() if self._ceilings else None
-
-    def ceilings_again(self, sample: Ceilings) -> Ceilings:
-        """The same ceilings as these, measured again."""
-        if self._ceilings is None:
-            raise RunError("this target measures no ceilings")
-        return self._ceilings.ceilings_again(sample)

@@ -5,71 +5,54 @@ The wheel of another architecture is downloaded once by pip, from wherever that 
 
 from __future__ import annotations
 
-import functools
 import platform
 import stat
 import subprocess
 import sys
-import tempfile
 import zipfile
-from abc import ABC, abstractmethod
-from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, Generic, NamedTuple, NoReturn, TypeVar
+from typing import TYPE_CHECKING, ClassVar, NamedTuple, NoReturn
 
-from opscope.bundle.bundle import SCRATCH
-from opscope.bundle.manifest import Failure, Target
-from opscope.core.errors import MissingDependencyError, OpscopeError, RunError, UsageError
+from opscope.bundle.manifest import Target
+from opscope.core.errors import MissingDependencyError, UsageError
 from opscope.core.files import leads_out, sha256_of
 from opscope.core.system.c_library import check_c_library
 from opscope.core.system.cache import cache_directory, is_whole, made_in_place
 from opscope.core.system.interpreter import module_command
 from opscope.core.system.pythons import HERE, python_at
 from opscope.core.system.stages import enter
-from opscope.core.writing import scratch_directory
-from opscope.experiment.protocol import LOG, ProbeAnswer
-from opscope.experiment.target import Capabilities, JobOutcome
+from opscope.experiment.protocol import ProbeAnswer
+from opscope.experiment.target import Capabilities
 from opscope.hosts.adb.device import PHONE_VERSIONS, phone_device, ssh_device
-from opscope.hosts.emulator import EmulatedMachine, find_emulator
 from opscope.hosts.process import last_line
 from opscope.hosts.ssh import parse_address
 from opscope.hosts.target_kinds import ADB, LOCAL, NATIVE, SSH, forms
 from opscope.hosts.this_machine import ThisMachine
 from opscope.machine import isa
-from opscope.machine.cpu_reading import CPUID_LEAVES, fixed_fields
+from opscope.machine.cpu_reading import fixed_fields
 from opscope.machine.switch.switch import fields_stated
-from opscope.runtimes.hosted import FROM_PYTHON, ended_by
+from opscope.runtimes.hosted import FROM_PYTHON
 from opscope.runtimes.native.building import (
     LINUX_FLAGS,
     RuntimeFolder,
-    build_key,
+    built_runner,
     check_architecture,
-    compile_runner,
     find_compiler,
     host_architecture,
     make_folder,
     source_flags,
 )
-from opscope.runtimes.native.start import (
-    NativeProgram,
-    RunnerAnswer,
-    RunnerCall,
-    RunnerStarter,
-    RunnerTarget,
-    program_for,
-)
+from opscope.runtimes.native.jobs import RunnerTarget
+from opscope.runtimes.native.start import Answer, NativeProgram
 from opscope.runtimes.switching import nothing_to_clear
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
 
-    from opscope.bundle.manifest import Mechanism
     from opscope.core.system.pythons import Python
-    from opscope.experiment.protocol import Job
-    from opscope.experiment.target import RunTarget, SwitchOffer
+    from opscope.experiment.target import RunTarget
     from opscope.experiment.target_names import TargetName
-    from opscope.hosts.device import Device
-    from opscope.hosts.host import Host
+    from opscope.hosts.host import ProcessSettings
     from opscope.runtimes.switching import LibrarySwitch
 
 
@@ -169,12 +152,6 @@ def _unpack(wheel: Path, into: Path, parts: tuple[str, ...]) -> None:
         raise MissingDependencyError("the wheel is damaged", where=wheel, hint="download it again") from None
 
 
-SHORT_SECONDS = 60.0
-"""That a runner may take for what it tells without a measurement."""
-_PROBE = {"probe": 1, "cpuid_leaves": ",".join(f"{leaf}/{subleaf}" for leaf, subleaf in CPUID_LEAVES)}
-_NO_RUNNER = "on this machine, you can also run from Python: --target local"
-
-
 class WheelRunner(NamedTuple):
     """A runner, and the library of a wheel that it drives."""
 
@@ -195,9 +172,7 @@ class WheelRunner(NamedTuple):
         check_c_library()
         (version, library), compiler = self.installed(python), find_compiler()
         flags = self.flags_for(sys.platform)
-        path = (cache or cache_directory()) / "native" / build_key(compiler, self.source, flags) / "runner"
-        if not is_whole(path):
-            compile_runner(compiler, flags, path)
+        path = built_runner(compiler, self.source, flags, cache=cache)
         versions = {self.package: version, "compiler": compiler.version}
         return NativeProgram(isa.architecture(platform.machine()), versions, command=[str(path)], library=library)
 
@@ -233,85 +208,24 @@ class WheelRunner(NamedTuple):
         return program.brought.directory / Path(self.member(program.versions[self.package])).name
 
 
-Answer = TypeVar("Answer", bound=RunnerAnswer)
-
-
-class WheelJobs(ABC, Generic[Answer]):
-    """Runs jobs with such a runner."""
+class WheelTarget(RunnerTarget[Answer]):
+    """Runs models with a runner that drives the library of a wheel."""
 
     runner: ClassVar[WheelRunner]
-    answers: type[Answer]
-    """What the runner answers with."""
-
-    def __init__(self, host: Host, program: NativeProgram) -> None:
-        self._runner = RunnerStarter(host, program, self.answers)
-        self._program = program
-        self._library = functools.partial(self.runner.library_of, program)
-
-    @cached_property
-    def probed(self) -> ProbeAnswer:
-        """The CPU's features as the processor there states them; asked once."""
-        with tempfile.TemporaryDirectory(prefix="opscope-") as directory:
-            work = Path(directory)
-            heard = self._runner.answer(RunnerCall(_PROBE, work, work / LOG, SHORT_SECONDS))
-        if isinstance(heard, Failure) or heard.processor is None:
-            reason = heard.message if isinstance(heard, Failure) else "the runner reported none"
-            raise RunError(f"cannot read the CPU's features: {reason}", hint=_NO_RUNNER)
-        arch = self._program.arch
-        return ProbeAnswer(arch, fields_stated(arch, heard.processor), None, 0, {}, fixed_fields(heard.processor))
-
-    def offer(self, mechanism: Mechanism) -> SwitchOffer:
-        """What a mechanism can do for the library."""
-        return self._switch().offer(mechanism)
-
-    def _switch(self) -> LibrarySwitch:
-        return self._runner.switch([self._library()], lambda: self.probed)
-
-    def _library_there(self) -> str:
-        """Path of the library on the host."""
-        return self._runner.library_there(self._library())
-
-    def execute(self, job: Job, directory: Path) -> JobOutcome:
-        """Run a job; see :meth:`opscope.experiment.target.RunTarget.execute`."""
-        try:
-            with scratch_directory(directory / SCRATCH) as work:
-                return self._execute(job, directory.resolve(), work.resolve())
-        except (OpscopeError, OSError) as error:
-            return ended_by(error)
-        except (ValueError, IndexError) as error:
-            return ended_by(RunError(f"the runner's output does not match the model: {error}"))
-
-    @abstractmethod
-    def _execute(self, job: Job, directory: Path, work: Path) -> JobOutcome:
-        """The same, with a directory for files on their way."""
-
-
-class WheelTarget(RunnerTarget):
-    """Runs models with such a runner."""
-
-    runner: ClassVar[WheelRunner]  # it
     trace: ClassVar[str]  # name of its traces
+    otherwise = "models of this runtime run on Linux and Android devices"
+    without_runner = "on this machine, you can also run from Python: --target local"
 
     @classmethod
-    def here(cls, ceilings: RunTarget, cache: Path | None = None, python: Python = HERE) -> WheelTarget:
+    def here(cls, ceilings: RunTarget, cache: Path | None = None, python: Python = HERE) -> WheelTarget[Answer]:
         """On this machine, with the package of a Python; the ceilings are those of a target of the same."""
         program = cls.runner.here(cache, python)
         return cls(ThisMachine(Target(NATIVE.name, python.address)), lambda: program, {}, ceilings)
 
     @classmethod
-    def on(cls, device: Device, cache: Path | None = None, versions: Mapping[str, str] | None = None) -> WheelTarget:
-        """On a device, sent with all it needs."""
-        otherwise = f"{cls.runner.title} models run on Linux and Android devices"
-        made = functools.partial(program_for, device, lambda arch: cls.runner.folder(arch, cache), otherwise)
-        return cls(device, made, versions or {}, None)
-
-    @classmethod
-    def emulated(cls, cache: Path | None = None) -> WheelTarget:
-        """For 64-bit Arm under QEMU on this machine. Its times mean nothing."""
-        host = EmulatedMachine(find_emulator())
-        native_program = NativeProgram.of(cls.runner.folder(host.arch, cache))
-        program = native_program._replace(versions={**native_program.versions, **host.versions})
-        return cls(host, lambda: program, {}, None)
+    def folder(cls, arch: str, cache: Path | None = None) -> RuntimeFolder:
+        """Return the folder that runs models on any Linux of an architecture."""
+        return cls.runner.folder(arch, cache)
 
     @classmethod
     def named(cls, named: TargetName, from_python: Callable[[str | None, Python], RunTarget]) -> RunTarget:
@@ -351,3 +265,16 @@ class WheelTarget(RunnerTarget):
     def probe(self) -> NoReturn:
         """Features cannot be cleared in the library: it has no symbols, so that its variable cannot be found."""
         raise nothing_to_clear(self.runner.library_of(self.program))
+
+    def _ask_features(self, process: ProcessSettings) -> ProbeAnswer:
+        """Return the CPU's features as the processor there states them."""
+        _, reading = self._ask_processor(process)
+        arch = self.program.arch
+        return ProbeAnswer(arch, fields_stated(arch, reading), None, 0, {}, fixed_fields(reading))
+
+    def _switch(self) -> LibrarySwitch:
+        return self._runner.switch([self.runner.library_of(self.program)], lambda: self.probed)
+
+    def _library_there(self) -> str:
+        """Return the path of the library on the host."""
+        return self._runner.library_there(self.runner.library_of(self.program))

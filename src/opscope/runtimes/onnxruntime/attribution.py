@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 import msgspec
@@ -36,6 +35,7 @@ from opscope.runtimes.onnxruntime.passes import BLOCKED, MOVERS, PRODUCTS, famil
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+    from pathlib import Path
 
     from opscope.program.operators.taxonomy import OperatorClass
     from opscope.program.origin import NodeOrigin
@@ -335,8 +335,8 @@ def session_graph_of(side: Side) -> SessionGraph:
 
     Where none is kept, as beside a profile from elsewhere, it is the nodes that the trace names, without their tensors.
     """
-    file = _graph_file(side)
-    return read_session_graph(file) if file is not None and file.exists() else _named_by(side)
+    file = side.kept_file(GRAPH)
+    return read_session_graph(file) if file else _named_by(side)
 
 
 def _named_by(side: Side) -> SessionGraph:
@@ -345,13 +345,6 @@ def _named_by(side: Side) -> SessionGraph:
     parts = [name.partition(": ") for name in kept["name"].unique(maintain_order=True).to_list()]
     nodes = tuple(SessionNode(name, op, "", (), ()) for op, _, name in parts)
     return SessionGraph(SCHEMA, "", "", (), nodes)
-
-
-def _graph_file(side: Side) -> Path | None:
-    if side.bundle is None or side.variant is None:
-        return Path(side.files[0][0]).with_name(GRAPH)
-    traced = [one for one in side.bundle.manifest.completed(side.variant.name) if one.trace]
-    return side.bundle.left_file(traced[0], GRAPH) if traced else None
 
 
 class NodeFacts(NamedTuple):

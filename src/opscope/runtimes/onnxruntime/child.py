@@ -9,7 +9,6 @@ from __future__ import annotations
 import sys
 import tempfile
 import time
-from functools import partial
 from importlib import import_module
 from itertools import cycle
 from pathlib import Path
@@ -21,10 +20,9 @@ import numpy as np
 from opscope.core.errors import RunError
 from opscope.core.system.launch import own_peak
 from opscope.core.writing import write_atomically
-from opscope.experiment.protocol import RunRequest
 from opscope.program.phases import phase_of
 from opscope.program.structure.exported import Tensor
-from opscope.runtimes.child import ProgramRun, answer_request, input_arrays, run_program
+from opscope.runtimes.child import ProgramRun, input_arrays, serve_runs
 from opscope.runtimes.onnxruntime.graph import GRAPH, METHOD, SCHEMA, SessionCall, SessionGraph
 from opscope.runtimes.onnxruntime.installed import PACKAGE, imported_onnxruntime, installed_onnxruntime
 from opscope.runtimes.onnxruntime.language import shared_outputs
@@ -36,6 +34,7 @@ from opscope.runtimes.onnxruntime.signatures import read_signature
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
+    from opscope.experiment.protocol import RunRequest
     from opscope.experiment.tensors import Array
     from opscope.runtimes.onnxruntime.graph import SessionNode, SessionTensor
 
@@ -75,8 +74,9 @@ class OnnxRun(ProgramRun[_Bound]):
     """An .onnx in a session: its graph is called as it is, or for the phases of a language model."""
 
     def __init__(self, request: RunRequest) -> None:
-        self._job, self._traced = request.job, request.trace is not None
+        super().__init__(request)
         self._version = installed_onnxruntime().version
+        self._versions = {PACKAGE: self._version}
         self._signature = read_signature(Path(self._job.program))
         self._left: list[Array] | None = None
         self._choice = session_choice(self._job.variant.options)
@@ -139,10 +139,6 @@ class OnnxRun(ProgramRun[_Bound]):
         if called.misdeclared is None:
             called.misdeclared = any(map(_is_misdeclared, self._session.get_outputs(), binding.get_outputs()))
         return before, after, None
-
-    def versions(self) -> dict[str, str]:
-        """Of the package."""
-        return {PACKAGE: self._version}
 
     def write_trace(self, path: Path) -> None:
         """The profile, and beside it the graph that ran: a second session, behind all that is measured, saves it."""
@@ -232,10 +228,6 @@ def _is_misdeclared(declared: _Declared, value: _Value) -> bool:
     return bool(value.is_tensor() and declared.shape and len(value.shape()) != len(declared.shape))
 
 
-def main(arguments: Sequence[str]) -> int:
-    """Answer one request. The errors of the runtime are of classes of its own, all of them Exceptions."""
-    return answer_request(Path(arguments[1]), RunRequest, partial(run_program, OnnxRun), Exception)
-
-
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    # The errors of the runtime are of classes of its own, all of them Exceptions.
+    sys.exit(serve_runs(sys.argv[1:], OnnxRun, Exception))

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING
 
 from opscope.core.errors import MissingDependencyError
 from opscope.core.install import install_command
-from opscope.core.system.c_library import check_c_library
 from opscope.core.system.pythons import HERE
-from opscope.runtimes.loading import InstalledLibrary
+from opscope.runtimes.loading import InstalledLibrary, find_package, first_file, package_version
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -30,16 +29,13 @@ _NUMBERS = re.compile(r"(\d+)\.(\d+)\.\d+")
 
 def installed_onnxruntime(python: Python = HERE) -> InstalledLibrary:
     """What is installed; nothing of it is imported."""
-    package = python.place(PACKAGE)
-    if package is None:
-        check_c_library()  # what to install does not help where no wheel fits
-        raise MissingDependencyError("ONNX Runtime (onnxruntime) is not installed", hint=install_command("onnxruntime"))
-    library = next((file for file in sorted(package.glob(_LIBRARIES)) if file.is_file()), None)
+    package = find_package(python, PACKAGE, PACKAGE, "ONNX Runtime", PACKAGE)
+    library = first_file(package, _LIBRARIES)
     if library is None:
         raise MissingDependencyError(
             "onnxruntime has no library for this Python", where=package, hint=install_command("onnxruntime")
         )
-    return InstalledLibrary(PACKAGE, python.version(PACKAGE) or "of an unknown version", library)
+    return InstalledLibrary(PACKAGE, package_version(python, PACKAGE), library)
 
 
 def imported_onnxruntime() -> ModuleType:
@@ -62,9 +58,7 @@ def native_library(python: Python = HERE) -> tuple[str, Path]:
             f"onnxruntime {installed_library.version} is installed; its C API is supported for {oldest} and later 1.x"
         )
         raise MissingDependencyError(problem, where=installed_library.library.parent, hint=hint)
-    library = next(
-        (file for file in sorted(installed_library.library.parent.glob(_WITH_C_API)) if file.is_file()), None
-    )
+    library = first_file(installed_library.library.parent, _WITH_C_API)
     if library is None:
         problem = f"onnxruntime {installed_library.version} has no library with the C API"
         raise MissingDependencyError(problem, where=installed_library.library.parent, hint=hint)

@@ -2,26 +2,21 @@
 
 from __future__ import annotations
 
-import time
-from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
 
-from opscope.bundle.manifest import Failure
 from opscope.core.errors import RunError, UsageError
 from opscope.core.files import place_beside
 from opscope.core.system.pythons import HERE
 from opscope.core.writing import write_atomically
-from opscope.experiment.protocol import LOG, OUTPUTS
-from opscope.experiment.target import JobOutcome
 from opscope.experiment.tensors import from_bytes, to_bytes
-from opscope.machine.switch.switch import proof
 from opscope.program.structure.exported import Tensor
-from opscope.runtimes.child import digest, input_arrays, save_outputs
-from opscope.runtimes.native.start import INPUT, OUTPUT, RawTensor, RunnerAnswer, RunnerCall, SentFile, joined_variables
-from opscope.runtimes.native.wheel_runner import WheelJobs, WheelRunner, WheelTarget
+from opscope.runtimes.child import array_tensors, input_arrays
+from opscope.runtimes.native.jobs import PreparedRun
+from opscope.runtimes.native.start import INPUT, OUTPUT, RawTensor, RunnerAnswer, SentFile
+from opscope.runtimes.native.wheel_runner import WheelRunner, WheelTarget
 from opscope.runtimes.onnxruntime.graph import GRAPH, SCHEMA, SessionGraph
 from opscope.runtimes.onnxruntime.installed import (
     NEWEST,
@@ -35,10 +30,9 @@ from opscope.runtimes.onnxruntime.options import CPU, PROVIDERS, session_choice
 from opscope.runtimes.onnxruntime.rows import session_nodes, tensors_of
 from opscope.runtimes.onnxruntime.signatures import signature_of
 from opscope.runtimes.package_target import PackageModules, PackageTarget
-from opscope.runtimes.switching import brought_by, is_switched_outside, variables_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
 
     from opscope.core.system.pythons import Python
     from opscope.experiment.protocol import Job
@@ -75,9 +69,10 @@ class SessionAnswer(RunnerAnswer, frozen=True):
     profile_start_ns: int = 0  # of the process's clock, from which times of the profile count
 
 
-class OnnxJobs(WheelJobs[SessionAnswer]):
-    """Runs jobs with ONNX Runtime's native runner."""
+class NativeOnnxTarget(WheelTarget[SessionAnswer]):
+    """Runs .onnx models with ONNX Runtime's native runner."""
 
+    honours = MODULES.honours
     runner = WheelRunner(
         title="ONNX Runtime",
         package=PACKAGE,
@@ -87,9 +82,10 @@ class OnnxJobs(WheelJobs[SessionAnswer]):
         newest=NEWEST,
         platforms=("manylinux_2_27", "manylinux_2_28"),
     )
-    answers = SessionAnswer
+    trace, answers = TRACE, SessionAnswer
+    otherwise = "ONNX Runtime models run on Linux and Android devices"
 
-    def _execute(self, job: Job, directory: Path, work: Path) -> JobOutcome:
+    def _prepare_run(self, job: Job, directory: Path, work: Path) -> PreparedRun:
         program, choice = Path(job.program).resolve(), _choice(job)
         model = read_onnx(program)
         signature = signature_of(model, program)
@@ -97,62 +93,30 @@ class OnnxJobs(WheelJobs[SessionAnswer]):
         for number, array in enumerate(input_arrays(job.values, job.seed, inputs)):
             content = to_bytes(array, inputs[number].dtype, range(array.ndim))
             (work / f"{INPUT}-{number}.bin").write_bytes(content)
-        switch = self._switch().prepared(job, work) if is_switched_outside(job) else None
         profile = directory / TRACE
-        heard = self._runner.answer(
-            RunnerCall(
-                flags={**self._flags(job, choice), "input_sizes": ",".join(map(_sizes, inputs))},
-                work=work,
-                log=directory / LOG,
-                timeout=job.timeout_seconds,
-                process=job.process,
-                sent={"model_path": _sent(program, model)},
-                inputs=len(inputs),
-                outputs=True,
-                brought={
-                    _PROFILE: profile,
-                    **{name: work / name for name in (_SAVED, _GIVEN, _GIVEN_PROFILE)},
-                    **brought_by(switch),
-                },
-                variables=joined_variables(self._runner.counting(job.counter), variables_of(switch)),
-            )
-        )
-        if isinstance(heard, Failure):
-            return JobOutcome(failure=heard)
-        proved = proof(switch.record) if switch else None
-        if heard.inputs != [one.name for one in signature.inputs]:
-            raise RunError(f"the session's inputs differ from the model's: {', '.join(heard.inputs)}")
-        began = time.perf_counter_ns()
-        if job.traced:
-            graph = self._graph(work, profile, model, choice, heard.profile_start_ns)
-            write_atomically(directory / GRAPH, msgspec.json.encode(graph))
-        outputs = _read_outputs(heard, work)
-        save_outputs(str(directory / OUTPUTS), outputs)
-        spent = time.perf_counter_ns() - began
-        return JobOutcome(
-            measurement=heard.measurement(
-                mask=proved,
-                inputs=inputs,
-                outputs=[Tensor(list(array.shape), str(array.dtype)) for array in outputs],
-                output_sha256=digest(outputs),
-                versions=self._program.versions,
-                spent=spent,
-            )
-        )
+        brought = {_PROFILE: profile, **{name: work / name for name in (_SAVED, _GIVEN, _GIVEN_PROFILE)}}
+
+        def keep(answer: SessionAnswer) -> tuple[list[Array], list[Tensor]]:
+            if answer.inputs != [one.name for one in signature.inputs]:
+                raise RunError(f"the session's inputs differ from the model's: {', '.join(answer.inputs)}")
+            if job.traced:
+                graph = self._graph(work, profile, model, choice, answer.profile_start_ns)
+                write_atomically(directory / GRAPH, msgspec.json.encode(graph))
+            outputs = _read_outputs(answer, work)
+            return outputs, array_tensors(outputs)
+
+        flags = {**self._flags(job, choice), "input_sizes": ",".join(map(_sizes, inputs))}
+        return PreparedRun(flags, {"model_path": _sent(program, model)}, len(inputs), inputs, brought, keep)
 
     def _flags(self, job: Job, choice: SessionChoice) -> Mapping[str, object]:
         traced = {"trace_path": _PROFILE, "graph_path": _SAVED, "given_path": _GIVEN} if job.traced else {}
         return {
             "library": self._library_there(),
-            "library_version": stated_version(self._program.versions[PACKAGE]),
+            "library_version": stated_version(self.program.versions[PACKAGE]),
             "optimisation": choice.level_number,
             "inter_op_threads": choice.inter_op_threads,
             "parallel": int(choice.parallel),
             "session_entries": "\n".join(f"{name}={value}" for name, value in choice.entries.items()),
-            "warmup": job.warmup,
-            "num_executions": job.inferences - job.warmup,
-            "cpu_threads": job.threads,
-            "cpu_affinity": ",".join(map(str, job.variant.affinity)),
             **traced,
         }
 
@@ -161,20 +125,8 @@ class OnnxJobs(WheelJobs[SessionAnswer]):
         nodes = session_nodes(read_onnx(work / _SAVED).graph, profile, model.graph)
         given = work / _GIVEN
         plain = session_nodes(read_onnx(given).graph, work / _GIVEN_PROFILE, model.graph) if given.exists() else ()
-        version = self._program.versions[PACKAGE]
+        version = self.program.versions[PACKAGE]
         return SessionGraph(SCHEMA, version, choice.level, choice.providers, nodes, tensors_of(plain), started)
-
-
-class NativeOnnxTarget(WheelTarget):
-    """Runs .onnx models with the native runner."""
-
-    honours = MODULES.honours
-    runner, trace = OnnxJobs.runner, TRACE
-
-    @cached_property
-    def jobs(self) -> OnnxJobs:
-        """What runs its jobs."""
-        return OnnxJobs(self._host, self.program)
 
 
 def _choice(job: Job) -> SessionChoice:
@@ -203,7 +155,7 @@ def _sent(program: Path, model: OnnxModel) -> SentFile:
     return SentFile("programs", _PROGRAM, program, weights)
 
 
-def _read_outputs(answer: SessionAnswer, work: Path) -> Sequence[Array]:
+def _read_outputs(answer: SessionAnswer, work: Path) -> list[Array]:
     return [
         from_bytes(
             (work / f"{OUTPUT}-{number}.bin").read_bytes(),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from opscope.analysis.operators.attribution import Attributions
@@ -44,15 +43,8 @@ NODE_TYPES = {
 
 def graph_of(side: Side) -> OpenVinoGraph:
     """What is kept beside the traces of a side; where nothing is, the nodes that they name."""
-    file = _graph_file(side)
-    return read_graph(file) if file is not None and file.exists() else _named_by(side)
-
-
-def _graph_file(side: Side) -> Path | None:
-    if side.bundle is None or side.variant is None:
-        return Path(side.files[0][0]).with_name(GRAPH)
-    traced = [one for one in side.bundle.manifest.completed(side.variant.name) if one.trace]
-    return side.bundle.left_file(traced[0], GRAPH) if traced else None
+    file = side.kept_file(GRAPH)
+    return read_graph(file) if file else _named_by(side)
 
 
 def _named_by(side: Side) -> OpenVinoGraph:

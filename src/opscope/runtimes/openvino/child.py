@@ -10,7 +10,6 @@ import contextlib
 import ctypes
 import sys
 import time
-from functools import partial
 from itertools import repeat
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -21,9 +20,8 @@ import numpy as np
 from opscope.core.errors import RunError
 from opscope.core.system.launch import own_peak
 from opscope.core.writing import write_atomically
-from opscope.experiment.protocol import RunRequest
 from opscope.program.structure.exported import Tensor
-from opscope.runtimes.child import ProgramRun, answer_request, input_arrays, run_program
+from opscope.runtimes.child import ProgramRun, input_arrays, serve_runs
 from opscope.runtimes.openvino.graph import GRAPH, SCHEMA, ModelNode, NodeTensor, OpenVinoGraph, RunNode
 from opscope.runtimes.openvino.installed import (
     PACKAGE,
@@ -39,6 +37,7 @@ from opscope.runtimes.openvino.trace import OpenVinoTrace, TracedCall, TracedNod
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from opscope.experiment.protocol import RunRequest
     from opscope.experiment.tensors import Array
 
     Model: TypeAlias = Any
@@ -66,10 +65,11 @@ class OpenVinoRun(ProgramRun[int]):
     """A model in an infer request, whose inputs are set once: a call copies none of them."""
 
     def __init__(self, request: RunRequest) -> None:
-        self._job, self._traced = request.job, request.trace is not None
+        super().__init__(request)
         # It must come first: what OpenVINO finds when it is loaded is what it keeps.
         self._clock = FineClock(request.recorder) if request.recorder else None
         self._version = installed_openvino().version
+        self._versions = {PACKAGE: self._version}
         if request.sides is None:
             raise RunError("the request does not say what the program takes")
         self._sides = request.sides
@@ -145,10 +145,6 @@ class OpenVinoRun(ProgramRun[int]):
         """As the plugin has them."""
         return int(self._compiled.get_property("INFERENCE_NUM_THREADS"))
 
-    def versions(self) -> dict[str, str]:
-        """Of the package."""
-        return {PACKAGE: self._version}
-
     def write_trace(self, path: Path) -> None:
         """What the counters said of the nodes that ran, and beside it the graphs."""
         self.peak = own_peak()
@@ -215,10 +211,5 @@ def _tensor(port: Node) -> NodeTensor:
     return NodeTensor(port.get_element_type().get_type_name(), tuple(port.get_shape()) if shape.is_static else None)
 
 
-def main(arguments: Sequence[str]) -> int:
-    """Answer one request. The package raises RuntimeError."""
-    return answer_request(Path(arguments[1]), RunRequest, partial(run_program, OpenVinoRun), RuntimeError)
-
-
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(serve_runs(sys.argv[1:], OpenVinoRun, RuntimeError))

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from opscope.core.errors import MissingDependencyError, UsageError, did_you_mean
 from opscope.core.install import install_command
-from opscope.core.system.c_library import check_c_library
 from opscope.core.system.pythons import HERE
-from opscope.runtimes.loading import InstalledLibrary
+from opscope.runtimes.loading import InstalledLibrary, find_package, first_file, package_version
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -30,22 +29,19 @@ _CORE = "libs/libopenvino.*"
 
 def installed_openvino(python: Python = HERE) -> InstalledLibrary:
     """What is installed, with the plugin for the CPU; nothing of it is imported."""
-    package = python.place(PACKAGE)
-    if package is None:
-        check_c_library()  # what to install does not help where no wheel fits
-        raise MissingDependencyError("OpenVINO (openvino) is not installed", hint=install_command(PACKAGE))
-    library = _first(package, _PLUGIN) or _first(package, _ARM_PLUGIN)
+    package = find_package(python, PACKAGE, PACKAGE, "OpenVINO", PACKAGE)
+    library = first_file(package, _PLUGIN, _ARM_PLUGIN)
     if library is None:
         raise MissingDependencyError(
             "openvino has no plugin for this CPU", where=package, hint=install_command(PACKAGE)
         )
-    return InstalledLibrary(PACKAGE, python.version(PACKAGE) or "of an unknown version", library)
+    return InstalledLibrary(PACKAGE, package_version(python, PACKAGE), library)
 
 
 def asking_libraries(python: Python = HERE) -> list[Path]:
     """The libraries that ask for the CPU's features: the plugin, and the core with its reference kernels."""
     plugin = installed_openvino(python).library
-    core = _first(plugin.parent.parent, _CORE)
+    core = first_file(plugin.parent.parent, _CORE)
     return [plugin] if core is None else [plugin, core]
 
 
@@ -64,10 +60,6 @@ def reason_of(error: Exception) -> str:
 def text_of(value: Any) -> str:  # noqa: ANN401 - of the package
     """What is told of a node that ran."""
     return str(value.astype(str)) if hasattr(value, "astype") else str(value)
-
-
-def _first(package: Path, pattern: str) -> Path | None:
-    return next((file for file in sorted(package.glob(pattern)) if file.is_file()), None)
 
 
 USUAL = {

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -55,11 +55,8 @@ class OpenVinoTarget(PackageTarget):
         except MissingDependencyError:
             return None
 
-    def _sides(self, job: Job) -> ProgramSides:
-        return self._sides_of(Path(job.program))
-
-    def _recorder(self, job: Job) -> str | None:
-        return self._clock if job.traced else None
+    def _request_fields(self, job: Job) -> dict[str, Any]:
+        return {"sides": self._sides_of(Path(job.program)), "recorder": self._clock if job.traced else None}
 
     def _switch(self) -> LibrarySwitch:
         return LibrarySwitch(self._host, self._asking)

@@ -32,6 +32,7 @@ from opscope.core.system.stages import enter
 from opscope.core.units import ratio_text
 from opscope.core.writing import write_atomically
 from opscope.experiment.planned import Experiment, PlannedVariant
+from opscope.hosts.process import limit_questions
 from opscope.workflows.measure.counting import count
 from opscope.workflows.measure.experiment_bundle import check_request, new_bundle, old_bundle
 from opscope.workflows.measure.experiments import measure
@@ -137,7 +138,7 @@ class _Bisecting:
         target = VariantTargets({state.name: state.target for state in states if state.target})
         if not is_bundle(path):
             check_request(path, experiment, target)
-        with target.reserved(self.means.lock_request()) as hold:
+        with limit_questions(settings.timeout), target.reserved(self.means.lock_request()) as hold:
             if is_bundle(path):
                 bundle = old_bundle(path, experiment, target)
             else:

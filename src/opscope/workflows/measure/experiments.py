@@ -33,6 +33,7 @@ from opscope.experiment.engine import Rest, planned_job, run_experiment, silent
 from opscope.experiment.inputs import LABELS, by_position, labelled_inputs, placed, stacked
 from opscope.experiment.protocol import OUTPUTS
 from opscope.hosts.lock import LOCK_SECONDS, LockRequest
+from opscope.hosts.process import limit_questions
 from opscope.hosts.target_kinds import AUTO
 from opscope.machine.clock import SystemClock
 from opscope.measurements.results import Profiled
@@ -236,7 +237,7 @@ def attempt(experiments: Experiments, experiment: Experiment, means: Means, targ
     own = means if means.progress_of is None else means._replace(progress=means.progress_of(experiment.name))
     listener = means.stages_of(experiment.name) if means.stages_of else None
     try:
-        with heard_by(listener):
+        with heard_by(listener), limit_questions(experiment.timeout):
             done = _run(experiments, experiment, own, target)
     except (StorageError, InterruptedRunError):
         raise

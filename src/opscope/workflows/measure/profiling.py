@@ -17,6 +17,7 @@ from opscope.experiment.config_errors import typed_options
 from opscope.experiment.engine import silent
 from opscope.experiment.planned import Experiment, Settings
 from opscope.experiment.target_names import kind_named
+from opscope.hosts.process import limit_questions
 from opscope.machine.clock import SystemClock
 from opscope.runtimes.registry import EXPORTER, RUNTIMES, runtime_of
 from opscope.workflows.analyze.gate import check_sides, read_budgets
@@ -125,14 +126,15 @@ def profile(  # noqa: PLR0913 - the one call a notebook makes; all but the first
     if begun is not None:
         check_agreement(begun, msgspec.structs.replace(experiment, rounds=settings.rounds), named)
         check_options_stated(begun.manifest, experiment)
-    # A run is finished where it began.
-    given = recorded_target(begun.manifest, begun.path, settings.target) if begun and target is None else target
-    if begun is None:
-        check_request(path, experiment, given)
-    place = target_of(experiment, given=given)
-    with place.reserved(means.lock_request()) as hold:
-        bundle, place = (begun, place) if begun else new_bundle(path, experiment, place, means.clock)
-        return measure(bundle, experiment, place, means, hold)
+    with limit_questions(experiment.timeout):
+        # A run is finished where it began.
+        given = recorded_target(begun.manifest, begun.path, settings.target) if begun and target is None else target
+        if begun is None:
+            check_request(path, experiment, given)
+        place = target_of(experiment, given=given)
+        with place.reserved(means.lock_request()) as hold:
+            bundle, place = (begun, place) if begun else new_bundle(path, experiment, place, means.clock)
+            return measure(bundle, experiment, place, means, hold)
 
 
 def _check_two(settings: Settings) -> None:

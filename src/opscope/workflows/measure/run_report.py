@@ -18,6 +18,7 @@ from opscope.core.json import to_json
 from opscope.core.outputs import write_outputs
 from opscope.experiment.protocol import LOG, Job
 from opscope.hosts.host import ProcessSettings
+from opscope.hosts.process import limit_questions
 from opscope.measurements.analyses import comparison_of, comparison_within
 from opscope.measurements.sides import bundle_side
 from opscope.readers.kernels import read_kernel_log
@@ -78,7 +79,7 @@ def _run(experiment: Experiment, variant: PlannedVariant, place: Path) -> Kernel
         place.mkdir(parents=True, exist_ok=True)
     try:
         target = build_of(experiment, variant)
-        with target.reserved():
+        with limit_questions(experiment.timeout), target.reserved():
             return _logged(experiment, variant, target, place)
     except DeviceError as error:
         return KernelEvidence(experiment.name, variant.name, str(place / LOG), 0, f"{error}; {error.hint}")

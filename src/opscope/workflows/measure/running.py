@@ -25,6 +25,7 @@ from opscope.experiment.config import decoded, template
 from opscope.experiment.config_rules import read_own
 from opscope.experiment.planned import PlannedComparison
 from opscope.experiment.target_names import kind_named
+from opscope.hosts.process import limit_questions
 from opscope.kit.config import is_kit_config, read_kit_config
 from opscope.workflows.analyze.sides import is_kit
 from opscope.workflows.measure.experiments import Means, attempt, experiment_target, failed
@@ -279,11 +280,13 @@ def _check(experiments: Experiments, means: Means, *, resume: bool) -> None:
         if experiment.device is not None and kind_named(experiment.target).remote:
             continue  # it is asked when it is its turn
         try:
-            target = experiment_target(experiment, path, means)
+            with limit_questions(experiment.timeout):
+                target = experiment_target(experiment, path, means)
         except UsageError as error:
             raise UsageError(error.problem, where=f"{experiments.file}: target", hint=error.hint) from error
         later = (BusyError,) if means.lock != "fail" else ()  # the experiment waits for it, or runs beside
-        with contextlib.suppress(*(_OF_ONE_DEVICE if several else ()), *later), target.reserved():
+        ours = contextlib.suppress(*(_OF_ONE_DEVICE if several else ()), *later)
+        with ours, limit_questions(experiment.timeout), target.reserved():
             variants, _ = variants_of(experiment, target)
             if not is_bundle(path) and any((variant.threads or 1) > 1 for variant in variants):
                 check_threads(variants, target.environment(), oversubscribe=experiment.oversubscribe)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import sys
 import time
-from functools import partial
 from importlib import import_module
 from importlib.metadata import version
 from itertools import cycle, islice
@@ -27,7 +26,7 @@ from opscope.machine.environment import versions
 from opscope.program.phases import phase_of
 from opscope.program.structure.dtypes import program_type
 from opscope.program.structure.exported import Tensor
-from opscope.runtimes.child import ProgramRun, answer_request, run_program
+from opscope.runtimes.child import ProgramRun, serve_runs
 from opscope.runtimes.executorch import FORWARD
 from opscope.runtimes.executorch.cpuinfo import CpuInfo, switched_off
 from opscope.runtimes.executorch.installed import installed_runtime
@@ -56,7 +55,7 @@ def main(arguments: Sequence[str]) -> int:
         probed = _probed()
         write_atomically(Path(path), msgspec.json.encode(probed))
         return int(isinstance(probed, Refusal))
-    return answer_request(Path(path), RunRequest, partial(run_program, PteRun), RuntimeError, TypeError, ImportError)
+    return serve_runs(arguments, PteRun, RuntimeError, TypeError, ImportError)
 
 
 def _probed() -> ProbeAnswer | Refusal:
@@ -76,6 +75,7 @@ class PteRun(ProgramRun[str]):
     """A .pte, of which methods are called."""
 
     def __init__(self, request: RunRequest) -> None:
+        super().__init__(request)
         job, installed = request.job, installed_runtime()
         prove = switched_off(installed, job.clear, request.record)
 
@@ -89,7 +89,6 @@ class PteRun(ProgramRun[str]):
         self._runtime._unsafe_reset_threadpool(job.threads)  # noqa: SLF001 - the runtime offers no other way
         # The attention of language models multiplies with torch's library, which has threads of its own.
         torch.set_num_threads(job.threads)
-        self._job, self._traced = job, request.trace is not None
         self._left: dict[str, list[Any]] = {}
 
     def load(self) -> None:

@@ -21,17 +21,17 @@ from typing import TYPE_CHECKING, NamedTuple, NoReturn
 import numpy as np
 
 from opscope.bundle.manifest import BUILD, Failure, FailureKind, Measurement
-from opscope.core.errors import DeviceError, FeatureError, NotFoundError, UsageError
+from opscope.core.errors import DeviceError, FeatureError, NotFoundError, RunError, UsageError
 from opscope.core.files import sha256_of
 from opscope.core.system.usage import ThreadCount
 from opscope.core.writing import open_atomically
 from opscope.experiment.protocol import LOG, OUTPUTS, TRACE
 from opscope.experiment.target import Capabilities, JobOutcome
 from opscope.hosts.host import GuardedCommand
-from opscope.hosts.process import log_tail, signal_name
+from opscope.hosts.process import log_tail, question_seconds, signal_name
 from opscope.machine import environment
 from opscope.program.structure.exported import Tensor
-from opscope.runtimes.hosted import HostedTarget, ended_by
+from opscope.runtimes.hosted import FailedJob, HostedTarget, ended_by
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -112,12 +112,14 @@ def _ns(milliseconds: str) -> int:
 _PROGRAM, _DATA = "program.pte", "program.ptd"
 _NO_DATA = "the runner has no --data_path, but the program keeps its weights in a .ptd: build a newer one"
 _HELP_SECONDS = 60.0
+_HANGS = "run it by hand with --help: it should list its flags and end; on a slow machine, raise --timeout"
 _FULL = 1 << 16
 _ONE_EACH = "give one runner per variant: features are fixed when a runner is built"
 _OURS = ("model_path", "num_executions", "cpu_threads", "etdump_path", "method_name", "output_file")
 """Flags that opscope sets itself."""
 _IDENTIFIER, _IDENTIFIER_AT, _PREFIX = b"ED00", 8, 4
 _NO_ROOM = 4096
+_LONGER = "raise the time limit, or run fewer inferences"
 _SIGNAL_HINTS = {
     "SIGILL": "it uses instructions that this CPU lacks: build it for this CPU",
     "SIGKILL": "opscope did not kill it: the system may have run out of memory",
@@ -193,32 +195,34 @@ class ExecutorRunnerTarget(HostedTarget):
         """Run a job in a process group of its own, which ends with its time or with the connection."""
         if job.variant.cleared:
             self._no_features()
-        if len(set(job.calls)) > 1:
-            message = f"a foreign runner calls one method, requested {', '.join(dict.fromkeys(job.calls))}"
-            return JobOutcome(failure=Failure(FailureKind.EXIT, f"{message}: name one with --methods"))
         work = directory.resolve()
         try:
-            impossible = untraceable(self.always_traces, job)
-            return JobOutcome(failure=impossible) if impossible else self._execute(job, work)
-        except (DeviceError, OSError) as error:
+            return JobOutcome(measurement=self._measure_job(job, work))
+        except (FailedJob, DeviceError, RunError, OSError) as error:
             return ended_by(error)
         finally:
             (work / DEFAULT_TRACE).unlink(missing_ok=True)
 
-    def _execute(self, job: Job, work: Path) -> JobOutcome:
+    def _measure_job(self, job: Job, work: Path) -> Measurement:
+        if len(set(job.calls)) > 1:
+            message = f"a foreign runner calls one method, requested {', '.join(dict.fromkeys(job.calls))}"
+            raise _failure(f"{message}: name one with --methods")
+        if self.always_traces is not None and self.always_traces != job.traced:
+            raise _failure(_NO_TRACER if job.traced else _ALWAYS_TRACES, kind=FailureKind.TRACE)
         program = self._host.provide("programs", {_PROGRAM: Path(job.program)})[_PROGRAM]
         words = _words(job, program, OUTPUT_FILE if self._reads_outputs else None)
         if job.data:
             if "data_path" not in self._help[0]:
-                return JobOutcome(failure=Failure(FailureKind.EXIT, _NO_DATA))
+                raise _failure(_NO_DATA)
             words += ["--data_path", self._host.provide("data", {_DATA: Path(job.data)})[_DATA]]
         command = self._command([*words, *self._arguments], work, job.timeout_seconds)
         with self._host.started(command._replace(affinity=job.variant.affinity, process=job.process)) as ended:
-            outcome = self._outcome(ended, job, work)  # before its files go there: they may be what fills the storage
-        if outcome.failure is not None:
-            for name, text in ended.records.items():
-                (work / name).write_text(text, encoding="utf-8")
-        return outcome
+            try:
+                return self._read_measurement(ended, job, work)  # before its files go: they may fill the storage
+            except FailedJob:
+                for name, text in ended.records.items():
+                    (work / name).write_text(text, encoding="utf-8")
+                raise
 
     def _command(self, words: Sequence[str], into: Path, timeout: float) -> GuardedCommand:
         libraries = sorted(self._runner.parent.glob("*.so"))
@@ -237,51 +241,62 @@ class ExecutorRunnerTarget(HostedTarget):
     def _help(self) -> tuple[frozenset[str], bool | None]:
         with tempfile.TemporaryDirectory(prefix="opscope-") as directory:
             work = Path(directory)
-            with self._host.started(self._command(["--help"], work, _HELP_SECONDS)):
+            seconds = question_seconds(_HELP_SECONDS)
+            with self._host.started(self._command(["--help"], work, seconds)) as ended:
+                if ended.code is None:
+                    problem = f"the runner did not answer --help within {seconds:g} s"
+                    raise RunError(problem, where=self._runner, hint=_HANGS)
                 return parse_help((work / LOG).read_text(encoding="utf-8", errors="replace"))
 
     @property
     def _reads_outputs(self) -> bool:
         return bool(self._outputs) and "output_file" in self._help[0]
 
-    def _outcome(self, ended: ExitStatus, job: Job, work: Path) -> JobOutcome:
+    def _read_measurement(self, ended: ExitStatus, job: Job, work: Path) -> Measurement:
         if ended.code is None:
-            return JobOutcome(failure=timed_out(job.timeout_seconds))
+            message = f"timed out after {job.timeout_seconds:.0f} s without a result: {_LONGER}"
+            raise _failure(message, kind=FailureKind.TIMEOUT)
         log = parse_log((work / LOG).read_text(encoding="utf-8", errors="replace"))
         outputs = RunnerOutputs.taken(work, self._outputs, log.shapes)
-        failure = failure_of(ended, log, log_tail(work / LOG), job)
-        if failure is None and outputs.nan:
-            failure = nan_failure(outputs.nan, "written")
-        if failure is None:
-            failure = self._trace_failure(work) if job.traced else stray_trace_failure(work / DEFAULT_TRACE)
-        if failure is not None:
-            return JobOutcome(failure=failure)
+        last_words = log_tail(work / LOG)
+        _check_crash(ended, last_words)
+        _check_refusal(ended, log, last_words)
+        _check_log(log, job)
+        _check_numbers(log.nan_outputs, "printed")
+        _check_numbers(outputs.nan, "written")
+        if job.traced:
+            self._check_trace(work / TRACE)
+        elif (work / DEFAULT_TRACE).exists() and (work / DEFAULT_TRACE).stat().st_size:
+            raise _failure(_ALWAYS_TRACES, kind=FailureKind.TRACE)
         outputs.save(work / OUTPUTS)
-        return JobOutcome(
-            measurement=Measurement(
-                mask=None,
-                threads=log.threads or 1,  # without a thread pool it is one, and other numbers were refused
-                inputs=self._inputs,
-                outputs=outputs.tensors,
-                output_sha256=outputs.sha256,
-                wall_ns=log.calls_ns,
-                start_ns=None,
-                load_ns=log.load_ns,
-                peak_rss_bytes=ended.peak_rss_bytes,
-                versions=self._identity,
-                usage=ended.usage,
-            )
+        return Measurement(
+            mask=None,
+            threads=log.threads or 1,  # without a thread pool it is one, and other numbers were refused
+            inputs=self._inputs,
+            outputs=outputs.tensors,
+            output_sha256=outputs.sha256,
+            wall_ns=log.calls_ns,
+            start_ns=None,
+            load_ns=log.load_ns,
+            peak_rss_bytes=ended.peak_rss_bytes,
+            versions=self._identity,
+            usage=ended.usage,
         )
 
-    def _trace_failure(self, work: Path) -> Failure | None:
-        """Why there is no whole trace; it may be that the storage of a device is full."""
-        failure = trace_failure(work / TRACE)
-        if failure is not None and failure.kind is FailureKind.TRACE:
-            room = self._host.storage()
-            if room is not None and room.free is not None and room.free < _FULL:
-                problem = f"the ETDump is incomplete: the device's storage is full, {room.free:,} bytes are free"
-                return Failure(FailureKind.DEVICE, f"{problem}; free some space there")
-        return failure
+    def _check_trace(self, trace: Path) -> None:
+        """Refuse a trace whose length is not what it says, as where the storage is full. Its reader tells more."""
+        size = trace.stat().st_size if trace.exists() else 0
+        if size and not _is_cut(trace, size):
+            return
+        if shutil.disk_usage(trace.parent).free < _NO_ROOM:
+            raise _failure("the disk is full: the ETDump is incomplete", kind=FailureKind.STORAGE)
+        room = self._host.storage()
+        if room is not None and room.free is not None and room.free < _FULL:
+            problem = f"the ETDump is incomplete: the device's storage is full, {room.free:,} bytes are free"
+            raise _failure(f"{problem}; free some space there", kind=FailureKind.DEVICE)
+        if not size:
+            raise _failure(_NO_TRACER, 0, FailureKind.TRACE)
+        raise _failure("the ETDump is truncated: the runner exited early, or the disk was full", kind=FailureKind.TRACE)
 
     @cached_property
     def _identity(self) -> dict[str, str]:
@@ -358,98 +373,65 @@ def _array(blob: bytes | None, tensor: Tensor) -> NDArray[np.generic] | None:
     return array
 
 
-def timed_out(seconds: float) -> Failure:
-    """It was still running when its time was up."""
-    message = f"timed out after {seconds:.0f} s without a result: raise the time limit, or run fewer inferences"
-    return Failure(FailureKind.TIMEOUT, message)
+def _failure(message: str, code: int | None = None, kind: FailureKind = FailureKind.EXIT) -> FailedJob:
+    """Return why a runner has no result; where it ended by itself, with its exit code."""
+    return FailedJob(Failure(kind, message, exit_code=code))
 
 
-def untraceable(always_traces: bool | None, job: Job) -> Failure | None:
-    """Why a runner cannot do a job at all; None when it can, or when that is not known."""
-    if always_traces is None or always_traces == job.traced:
-        return None
-    return Failure(FailureKind.TRACE, _NO_TRACER if job.traced else _ALWAYS_TRACES)
-
-
-def failure_of(ended: ExitStatus, log: RunnerLog, last_words: str, job: Job) -> Failure | None:
-    """Why a runner that has ended has no result; None when, as far as its log tells, it has one."""
-    failure = _crash(ended, last_words) or _refusal(ended, log, last_words) or _unlike_asked(log, job)
-    return failure or (nan_failure(log.nan_outputs, "printed") if log.nan_outputs else None)
-
-
-def _crash(ended: ExitStatus, last_words: str) -> Failure | None:
+def _check_crash(ended: ExitStatus, last_words: str) -> None:
+    """Refuse a runner that could not be started, or that a signal ended."""
     if ended.start_error:
         other = "; it was built for another architecture" if "format" in ended.start_error.lower() else ""
-        problem = f"the runner cannot be started: {ended.start_error}{other}"
-        return Failure(FailureKind.EXIT, problem, exit_code=ended.code)
-    if ended.code is None or ended.code >= 0:
-        return None
-    name = signal_name(-ended.code)
-    hint = _SIGNAL_HINTS.get(name, _ANY_SIGNAL)
-    return Failure(FailureKind.SIGNAL, f"the runner was killed by {name} ({hint}){last_words}", signal=name)
+        raise _failure(f"the runner cannot be started: {ended.start_error}{other}", ended.code)
+    if ended.code is not None and ended.code < 0:
+        name = signal_name(-ended.code)
+        message = f"the runner was killed by {name} ({_SIGNAL_HINTS.get(name, _ANY_SIGNAL)}){last_words}"
+        raise FailedJob(Failure(FailureKind.SIGNAL, message, signal=name))
 
 
-def _refusal(ended: ExitStatus, log: RunnerLog, last_words: str) -> Failure | None:
-    code = ended.code
+def _check_refusal(ended: ExitStatus, log: RunnerLog, last_words: str) -> None:
+    """Refuse a runner that does not know a flag, or that says by its code that it failed."""
     if log.unknown_flag == "etdump_path":
-        return Failure(FailureKind.TRACE, _NO_TRACER, exit_code=code)
+        raise _failure(_NO_TRACER, ended.code, FailureKind.TRACE)
     if log.unknown_flag:
         problem = f"the runner does not know --{log.unknown_flag}: it is too old, or not an executor_runner"
-        return Failure(FailureKind.EXIT, problem, exit_code=code)
-    if code:
-        problem = f"the runner exited with code {code}{last_words or ' and printed nothing'}"
-        return Failure(FailureKind.EXIT, problem, exit_code=code)
-    return None
+        raise _failure(problem, ended.code)
+    if ended.code:
+        raise _failure(f"the runner exited with code {ended.code}{last_words or ' and printed nothing'}", ended.code)
 
 
-def _unlike_asked(log: RunnerLog, job: Job) -> Failure | None:
+def _check_log(log: RunnerLog, job: Job) -> None:
+    """Refuse a runner that, as far as its log tells, did something else than was asked."""
     if log.executed is None:
         problem = (
             "the runner did not report running the model: it was built without logging (EXECUTORCH_ENABLE_LOGGING), "
             "or is not an executor_runner"
         )
-    elif log.executed != job.inferences:
-        problem = f"the runner executed the model {log.executed} times, requested {job.inferences}"
-    elif log.threads is None and job.threads != 1:
+        raise _failure(problem, 0)
+    if log.executed != job.inferences:
+        raise _failure(f"the runner executed the model {log.executed} times, requested {job.inferences}", 0)
+    if log.threads is None and job.threads != 1:
         problem = (
             f"the runner set no thread pool, requested {job.threads} threads: use 1 thread, or build it with a "
             "thread pool"
         )
-    elif not job.traced and not log.calls_ns:
-        problem = "the runner prints only the total time: give a newer one, or leave out the untraced arm"
-    else:
-        return None
-    return Failure(FailureKind.EXIT, problem, exit_code=0)
+        raise _failure(problem, 0)
+    if not job.traced and not log.calls_ns:
+        raise _failure("the runner prints only the total time: give a newer one, or leave out the untraced arm", 0)
 
 
-def nan_failure(count: int, what: str) -> Failure:
-    """Outputs hold values that are not numbers."""
-    problem = (
-        f"{count} of the {what} output values are NaN: do not use the timings; compare with a runner without the "
-        "accelerated kernels, and with fp32"
-    )
-    return Failure(FailureKind.OUTPUT, problem, exit_code=0)
+def _check_numbers(count: int, what: str) -> None:
+    """Refuse outputs that hold values that are not numbers."""
+    if count:
+        problem = (
+            f"{count} of the {what} output values are NaN: do not use the timings; compare with a runner without the "
+            "accelerated kernels, and with fp32"
+        )
+        raise _failure(problem, 0, FailureKind.OUTPUT)
 
 
-def trace_failure(trace: Path) -> Failure | None:
-    """Why a trace file cannot be whole; None when its length is what it says. What is inside, its reader tells."""
-    size = trace.stat().st_size if trace.exists() else 0
-    if size and not _cut(trace, size):
-        return None
-    if shutil.disk_usage(trace.parent).free < _NO_ROOM:
-        return Failure(FailureKind.STORAGE, "the disk is full: the ETDump is incomplete")
-    if not size:
-        return Failure(FailureKind.TRACE, _NO_TRACER, exit_code=0)
-    return Failure(FailureKind.TRACE, "the ETDump is truncated: the runner exited early, or the disk was full")
-
-
-def stray_trace_failure(trace: Path) -> Failure | None:
-    """A runner that was to run untraced has left a trace all the same."""
-    return Failure(FailureKind.TRACE, _ALWAYS_TRACES) if trace.exists() and trace.stat().st_size else None
-
-
-def _cut(trace: Path, size: int) -> bool:
-    """Whether a size-prefixed ETDump is shorter than its prefix says."""
+def _is_cut(trace: Path, size: int) -> bool:
+    """Return whether a size-prefixed ETDump is shorter than its prefix says."""
     with trace.open("rb") as file:
         head = file.read(_IDENTIFIER_AT + len(_IDENTIFIER))
     stated = int.from_bytes(head[:_PREFIX], "little") + _PREFIX

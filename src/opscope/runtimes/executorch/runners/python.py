@@ -9,21 +9,22 @@ from __future__ import annotations
 import hashlib
 import tempfile
 import zipfile
+from abc import ABC, abstractmethod
 from functools import cached_property
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from opscope.bundle.manifest import Failure, FailureKind, Target
-from opscope.core.errors import DeviceError, FeatureError, MissingDependencyError
+from opscope.bundle.manifest import Failure, Target
+from opscope.core.errors import FeatureError, MissingDependencyError
 from opscope.core.install import install_command
 from opscope.core.json import from_json
 from opscope.core.system.interpreter import FILE, PACKAGE, module_command, module_words, path_variables
 from opscope.experiment.protocol import LOG, TRACE, ProbeAnswer, Refusal
 from opscope.experiment.target import Capabilities, feature_groups
-from opscope.hosts.process import log_tail, read_answer
+from opscope.hosts.process import log_tail, question_seconds, read_answer
 from opscope.hosts.target_kinds import LOCAL
 from opscope.hosts.this_machine import ThisMachine
 from opscope.machine import environment
@@ -48,7 +49,6 @@ if TYPE_CHECKING:
 
     from opscope.bundle.manifest import Environment
     from opscope.experiment.protocol import Job
-    from opscope.experiment.target import JobOutcome
     from opscope.hosts.device import Device
     from opscope.hosts.host import Host
 
@@ -76,43 +76,42 @@ def local_obstacle() -> str | None:
     return None if find_spec("torch") else "torch is not installed, and executorch's Python bindings need it"
 
 
-class Interpreter(Protocol):
+class Interpreter(ABC):
     """A Python with the runtime, on some host."""
 
+    @abstractmethod
     def start(self, module: str) -> Sequence[str]:
-        """What starts a module of opscope there; its arguments come behind."""
-        ...
+        """Return what starts a module of opscope there; its arguments come behind."""
 
     def variables(self) -> Mapping[str, str]:
-        """Variables of such a process that differ from those of its host."""
-        ...
+        """Return variables of such a process that differ from those of its host."""
+        return {}
 
+    @abstractmethod
     def versions(self) -> Mapping[str, str]:
-        """Versions of what is installed there."""
-        ...
+        """Return the versions of what is installed there."""
 
     def untraceable(self) -> str | None:
-        """Why its runtime traces nothing, as one sentence; None where it does, or where that is not known."""
-        ...
+        """Return why its runtime traces nothing, as one sentence; None if it does, or if that is not known."""
+        return None
 
     def libraries(self) -> Callable[[], Sequence[Path]] | None:
-        """Tells the libraries that its runtime can load; None where that is not known."""
-        ...
+        """Return what tells the libraries that its runtime can load; None if that is not known."""
+        return None
 
-    def check_installed(self) -> None:
+    def check_installed(self) -> None:  # noqa: B027 - where only a process tells, there is nothing to do
         """Make sure that the runtime is there, where that can be told without starting a process."""
-        ...
 
-    def silent(self, log: Path) -> MissingDependencyError | None:
-        """Why a process of it may have ended without an answer; None where its log says all."""
-        ...
+    def silent(self, log: Path) -> MissingDependencyError | None:  # noqa: ARG002 - where something may be missing
+        """Return why a process of it may have ended without an answer; None if its log says all."""
+        return None
 
+    @abstractmethod
     def identity(self) -> tuple[str, str | None] | None:
-        """Host and revision of its CPU, on which ceilings depend; None: not known."""
-        ...
+        """Return host and revision of its CPU, on which ceilings depend; None if they are not known."""
 
 
-class OwnPython:
+class OwnPython(Interpreter):
     """The Python of this process.
 
     ``commands``: in place of those that start the children, by the names of their modules.
@@ -146,15 +145,12 @@ class OwnPython:
         """The installed package tells."""
         installed_runtime()
 
-    def silent(self, log: Path) -> None:
-        """The log says all."""
-
     def identity(self) -> tuple[str, str | None]:
         """Of this machine."""
         return environment.host(), cpu_revision()
 
 
-class DevicePython:
+class DevicePython(Interpreter):
     """A Python of a device, with executorch installed there: for systems without a ready runtime, such as macOS.
 
     ``python``: relative to the user's home unless it is looked up like any program.
@@ -173,30 +169,17 @@ class DevicePython:
         program = self._device.absolute(self._asked) if "/" in self._asked else self._asked
         return ["env", "PYTHONDONTWRITEBYTECODE=1", program, *module_words(there[FILE.name], there[_PACKAGE], module)]
 
-    def variables(self) -> Mapping[str, str]:
-        """Those of the device."""
-        return {}
-
     def versions(self) -> Mapping[str, str]:
         """Versions of what is installed there; asked once."""
         return self._versions
 
     @cached_property
     def _versions(self) -> dict[str, str]:
-        text = self._device.output_of(*self.start(CHILD), "versions", timeout=_ASK_SECONDS)
+        text = self._device.output_of(*self.start(CHILD), "versions", timeout=question_seconds(_ASK_SECONDS))
         try:
             return from_json(text, dict[str, str])
         except msgspec.MsgspecError:
             return {}
-
-    def untraceable(self) -> None:
-        """Not known."""
-
-    def libraries(self) -> None:
-        """Not known."""
-
-    def check_installed(self) -> None:
-        """Only a process tells."""
 
     def silent(self, log: Path) -> MissingDependencyError:
         """It lacks what is needed."""
@@ -265,12 +248,13 @@ class PythonTarget(ChildTarget):
         self._python.check_installed()
         with tempfile.TemporaryDirectory(prefix="opscope-") as directory:
             place = Path(directory)
-            code = self._run(CHILD, ["probe", ANSWER], place, _PROBE_SECONDS)
+            seconds = question_seconds(_PROBE_SECONDS)
+            code = self._run(CHILD, ["probe", ANSWER], place, seconds)
             answer, log = place / ANSWER, place / LOG
             lacking = self._python.silent(log) if code and not answer.exists() else None
             if lacking is not None:
                 raise lacking
-            return probe_response(code, answer, log, _PROBE_SECONDS)
+            return probe_response(code, answer, log, seconds)
 
     def environment(self) -> Environment:
         """The machine and its software."""
@@ -283,9 +267,8 @@ class PythonTarget(ChildTarget):
         data = self._host.provide("data", {_DATA: Path(job.data)})[_DATA] if job.data else None
         return msgspec.structs.replace(job, program=program, values=values, data=data)
 
-    def _kernels(self, job: Job) -> tuple[str, ...]:
-        """Modules of the runtime."""
-        return tuple(one.module for one in extra_kernels(Path(job.program)))
+    def _request_fields(self, job: Job) -> dict[str, Any]:
+        return {"kernels": tuple(one.module for one in extra_kernels(Path(job.program)))}
 
     def _command(self, module: str) -> Sequence[str]:
         """The Python that was given."""
@@ -298,12 +281,6 @@ class PythonTarget(ChildTarget):
     def _switch(self) -> LibrarySwitch:
         libraries = [] if self._host.remote else switched_libraries(installed_runtime())
         return LibrarySwitch(self._host, libraries)
-
-    def _outcome(self, code: int | None, work: Path, timeout: float) -> JobOutcome:
-        outcome = super()._outcome(code, work, timeout)
-        if self._host.remote and outcome.failure and outcome.failure.kind is FailureKind.STORAGE:
-            raise DeviceError(outcome.failure.message, where=self._host.name, hint="free some space there")
-        return outcome
 
     def identity(self) -> MachineIdentity | None:
         """What the ceilings of the host depend on; None for one that does not tell its name."""

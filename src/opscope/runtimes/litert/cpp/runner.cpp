@@ -282,12 +282,12 @@ std::string event_json(const Event& event) {
 struct Calls {
   const CompiledModel& model;
   std::vector<Called>& called;
-  const std::vector<size_t>& order;
+  const Turns<size_t>& turns;
   const bool traced;
   int status = 0;
   Names told = {};
 
-  Called& at(size_t number) { return called[order[number % order.size()]]; }
+  Called& at(size_t number) { return called[turns.place(number)]; }
 
   void prepare(size_t) {
     if (traced) model.profile();
@@ -320,16 +320,6 @@ std::vector<size_t> wanted(const Flags& flags, const Model& model) {
   return found;
 }
 
-std::vector<int> sizes_of(const std::string& word) {
-  std::vector<int> sizes;
-  for (size_t from = 0; word != "-" && from < word.size();) {
-    const size_t x = std::min(word.find('x', from), word.size());
-    sizes.push_back(static_cast<int>(number(word.substr(from, x - from), "input_sizes")));
-    from = x + 1;
-  }
-  return sizes;
-}
-
 // One signature with its buffers filled. `first` is the number of its first input among those of all signatures.
 Called prepared(const CompiledModel& compiled, const Model& model, const Flags& flags, size_t number, size_t first) {
   const Signature& signature = model.signatures()[number];
@@ -337,7 +327,7 @@ Called prepared(const CompiledModel& compiled, const Model& model, const Flags& 
   std::vector<std::vector<int>> asked(signature.inputs.size());
   bool resized = false;
   for (size_t i = 0; i < asked.size(); ++i) {
-    if (first + i < words.size()) asked[i] = sizes_of(words[first + i]);
+    if (first + i < words.size()) asked[i] = parse_sizes<int>(words[first + i], "input_sizes");
     resized = resized || !asked[i].empty();
   }
   Called called{number, {}, {}, resized ? compiled.resize(number, asked) : std::vector<Layout>()};
@@ -387,41 +377,28 @@ void run(const Flags& flags, const Library& library, int64_t spawned, Answer& an
   const std::string trace = text(flags, "trace_path");
   const Model model(library, text(flags, "model_path"));
   const CompiledModel compiled(library, model, flags, !trace.empty());
+  const Turns<size_t> turns(wanted(flags, model));
   std::vector<Called> called;
-  std::vector<size_t> order;
   size_t inputs = 0;
-  for (const size_t signature : wanted(flags, model)) {
-    size_t at = 0;
-    while (at < called.size() && called[at].number != signature) ++at;
-    if (at == called.size()) {
-      called.push_back(prepared(compiled, model, flags, signature, inputs));
-      inputs += called.back().inputs.size();
-    }
-    order.push_back(at);
+  for (const size_t signature : turns.keys) {
+    called.push_back(prepared(compiled, model, flags, signature, inputs));
+    inputs += called.back().inputs.size();
   }
   const int64_t loaded = now();
-  Calls calls{compiled, called, order, !trace.empty()};
-  measure(calls, flags, answer);
-  const int64_t measured = now();
-  if (!trace.empty()) {
+  Calls calls{compiled, called, turns, !trace.empty()};
+  measure(calls, flags, {spawned, started, loaded}, answer, [&] {
     const std::string content = "[" + joined(calls.told) + "]\n";
-    write_file(trace, content.data(), content.size());
-  }
-  answer.set("outputs", write_outputs(compiled, called, text(flags, "output_file")));
-  answer.set("write_ns", json(now() - measured));
-  answer.set("start_ns", json(started - spawned));
-  answer.set("load_ns", json(loaded - started));
+    if (!trace.empty()) write_file(trace, content.data(), content.size());
+    answer.set("outputs", write_outputs(compiled, called, text(flags, "output_file")));
+  });
 }
 
-void serve(const Flags& flags, int64_t began, Answer& answer) {
-  if (number(flags, "probe", 0) != 0) {
-    answer.set("processor", processor(flags));
-    return;
-  }
+void serve(const Flags& flags, int64_t spawned, Answer& answer) {
+  if (number(flags, "probe", 0) != 0) return;
   const std::string path = text(flags, "library");
   const Library library(path.empty() ? "libLiteRt.so" : path);
   if (number(flags, "describe", 0) != 0) return describe(Model(library, text(flags, "model_path")), answer);
-  run(flags, library, number(flags, "spawned_ns", began), answer);
+  run(flags, library, spawned, answer);
 }
 
 }  // namespace

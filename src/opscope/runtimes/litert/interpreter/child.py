@@ -9,31 +9,28 @@ from __future__ import annotations
 
 import sys
 import time
-from functools import partial
 from importlib import import_module
-from itertools import cycle
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import msgspec
 import numpy as np
 
 from opscope.core.errors import RunError
-from opscope.core.writing import write_atomically
-from opscope.experiment.protocol import RunRequest
 from opscope.experiment.tensors import from_bytes
 from opscope.program.structure.exported import Tensor
-from opscope.runtimes.child import ProgramRun, answer_request, input_arrays, run_program
-from opscope.runtimes.litert.c_api import DELEGATE, check_events
+from opscope.runtimes.child import input_arrays, serve_runs
+from opscope.runtimes.litert.c_api import check_events
+from opscope.runtimes.litert.child import LitertRun
 from opscope.runtimes.litert.installed import installed_interpreter, interpreter_module
 from opscope.runtimes.litert.interpreter.recorder import Recorder
 from opscope.runtimes.litert.signatures import input_tensors, read_callable
 from opscope.runtimes.litert.tflite import read_tflite
-from opscope.runtimes.litert.trace import INTERPRETER, SCHEMA, LitertInference, LitertTrace
+from opscope.runtimes.litert.trace import INTERPRETER, LitertInference
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
+    from opscope.experiment.protocol import RunRequest
     from opscope.experiment.tensors import Array
     from opscope.program.structure.exported import Signature
     from opscope.program.structure.plan import PlannedTensor
@@ -53,19 +50,19 @@ class _Called(NamedTuple):
     outputs: dict[str, int]
 
 
-class InterpreterRun(ProgramRun[_Called]):
-    """A .tflite, of which signatures are called."""
+class InterpreterRun(LitertRun[_Called]):
+    """A .tflite in the Interpreter."""
+
+    unit_ns, interface = 1, INTERPRETER
 
     def __init__(self, request: RunRequest) -> None:
-        self._job, self._installed = request.job, installed_interpreter()
+        super().__init__(request, installed_interpreter())
         self._recorder = Recorder(request.recorder) if request.recorder and request.trace else None
-        self._inferences: list[LitertInference] = []
         self._module: Any = import_module(interpreter_module())
 
     def load(self) -> None:
         """Open the model, give inputs their sizes, and get the memory of what is called."""
         job, model = self._job, read_tflite(Path(self._job.program))
-        self._delegate = job.variant.delegate or DELEGATE
         resolvers = self._module.OpResolverType
         without = self._delegate == "none"
         self._opened = self._module.Interpreter(
@@ -74,8 +71,8 @@ class InterpreterRun(ProgramRun[_Called]):
             experimental_op_resolver_type=resolvers.BUILTIN_WITHOUT_DEFAULT_DELEGATES if without else resolvers.AUTO,
             experimental_delegates=[self._recorder] if self._recorder else None,
         )
-        self._called = _called(model, Path(job.program), job.calls)
-        self._tensors = input_tensors([own.declared for own in self._called.values()], job.inputs)
+        self._signatures = _called(model, Path(job.program), job.calls)
+        self._tensors = input_tensors([own.declared for own in self._signatures.values()], job.inputs)
         self._prepare()
         if without and any(one["op_name"] == _DELEGATED for one in getattr(self._opened, _OPERATORS)()):
             raise RunError("LiteRT's Interpreter uses a delegate, although it was created without one")
@@ -93,12 +90,12 @@ class InterpreterRun(ProgramRun[_Called]):
         # What Interpreter itself calls reaches the graphs of all signatures, in all releases that were tried. Until
         # here it refuses to go on where somebody else knows it.
         self._graphs: Any = getattr(self._opened, _WRAPPER)
-        for own in self._called.values():
+        for own in self._signatures.values():
             if own.graph:
                 self._graphs.AllocateTensors(own.graph)
 
     def _slots(self) -> list[tuple[_Called, PlannedTensor]]:
-        return [(own, one) for own in self._called.values() for one in own.declared.inputs]
+        return [(own, one) for own in self._signatures.values() for one in own.declared.inputs]
 
     def fill(self) -> list[Tensor]:
         """As they are asked for, else as the model declares them."""
@@ -106,10 +103,6 @@ class InterpreterRun(ProgramRun[_Called]):
         for (own, one), array in zip(self._slots(), arrays, strict=True):
             self._graphs.SetTensor(own.inputs[one.name], array, own.graph)
         return self._tensors
-
-    def calls(self) -> Iterator[_Called]:
-        """Signatures in turn."""
-        return (self._called[name] for name in cycle(self._job.calls or self._called))
 
     def call(self, called: _Called) -> tuple[int, int, LitertInference | None]:
         """Run a signature. Events are fetched between calls only."""
@@ -127,32 +120,10 @@ class InterpreterRun(ProgramRun[_Called]):
         check_events(events, after - before, unit_ns=1)
         return before, after, LitertInference(after - before, events, before, called.declared.name)
 
-    def keep(self, called: _Called, left: LitertInference | None) -> None:  # noqa: ARG002 - it names it
-        """Keep the events."""
-        if left is not None:
-            self._inferences.append(left)
-
-    def versions(self) -> dict[str, str]:
-        """Of the package."""
-        return {self._installed.package: self._installed.version}
-
-    def write_trace(self, path: Path) -> None:
-        """The events as JSON."""
-        trace = LitertTrace(
-            SCHEMA,
-            self._installed.version,
-            self._delegate,
-            next(iter(self._called)),
-            self._inferences,
-            unit_ns=1,
-            interface=INTERPRETER,
-        )
-        write_atomically(path, msgspec.json.encode(trace))
-
     def outputs(self) -> list[Array]:
         """In the order of the file; sizes are those of the last call."""
         outputs = []
-        for own in self._called.values():
+        for own in self._signatures.values():
             for one in own.declared.outputs:
                 array = self._graphs.GetTensor(own.outputs[one.name], own.graph)
                 tensor = Tensor(list(array.shape), one.dtype.name)
@@ -185,10 +156,5 @@ def _with_tensors(declared: Signature, model: TfliteModel, number: int) -> _Call
     return _Called(declared, signature.subgraph, dict(signature.inputs), dict(signature.outputs))
 
 
-def main(arguments: Sequence[str]) -> int:
-    """Answer one request; see :func:`opscope.runtimes.child.answer_request`."""
-    return answer_request(Path(arguments[1]), RunRequest, partial(run_program, InterpreterRun), RuntimeError)
-
-
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(serve_runs(sys.argv[1:], InterpreterRun, RuntimeError))

@@ -135,9 +135,8 @@ int64_t number(const Flags& flags, const char* name, int64_t otherwise) {
   return flags.count(name) ? number(text(flags, name), name) : otherwise;
 }
 
-std::vector<std::string> list(const Flags& flags, const char* name, char separator = ',') {
+std::vector<std::string> split(const std::string& all, char separator) {
   std::vector<std::string> parts;
-  const std::string all = text(flags, name);
   for (size_t from = 0; from < all.size();) {
     const size_t end = std::min(all.find(separator, from), all.size());
     parts.push_back(all.substr(from, end - from));
@@ -145,6 +144,34 @@ std::vector<std::string> list(const Flags& flags, const char* name, char separat
   }
   return parts;
 }
+
+std::vector<std::string> list(const Flags& flags, const char* name, char separator = ',') {
+  return split(text(flags, name), separator);
+}
+
+// Sizes as 2x8 of a flag; none for "-".
+template <typename Size>
+std::vector<Size> parse_sizes(const std::string& word, const char* name) {
+  std::vector<Size> sizes;
+  for (const auto& part : split(word == "-" ? "" : word, 'x')) sizes.push_back(static_cast<Size>(number(part, name)));
+  return sizes;
+}
+
+// What is called in turn: each key once, in the order in which it comes first, and for each call the place of its key.
+template <typename Key>
+struct Turns {
+  std::vector<Key> keys;
+  std::vector<size_t> order;
+
+  explicit Turns(const std::vector<Key>& calls) {
+    for (const auto& call : calls) {
+      order.push_back(std::find(keys.begin(), keys.end(), call) - keys.begin());
+      if (order.back() == keys.size()) keys.push_back(call);
+    }
+  }
+
+  size_t place(size_t number) const { return order[number % order.size()]; }
+};
 
 // ---- JSON
 
@@ -529,9 +556,15 @@ void infer(Step& step, int64_t count, OffCpuMeter& meter, std::vector<int64_t>& 
   meter.end(durations);
 }
 
-// The warm-up and the measured calls, told in the answer. The memory is asked for before anything is written.
-template <typename Step>
-void measure(Step& step, const Flags& flags, Answer& answer) {
+// When the process was asked for, when the runtime was loaded, and when the program was.
+struct Stages {
+  int64_t spawned, started, loaded;
+};
+
+// The warm-up and the measured calls, told in the answer, and then what writes traces and outputs. The memory is asked
+// for before anything is written.
+template <typename Step, typename Write>
+void measure(Step& step, const Flags& flags, const Stages& stages, Answer& answer, Write write) {
   OffCpuMeter meter(number(flags, "cpu_threads", -1));
   std::vector<int64_t> durations;
   infer(step, number(flags, "warmup", 0), meter, durations);
@@ -548,6 +581,11 @@ void measure(Step& step, const Flags& flags, Answer& answer) {
   int64_t total = 0;
   for (const int64_t duration : wall) total += duration;
   printf("Model executed successfully %zu time(s) in %f ms.\n", wall.size(), static_cast<double>(total) / 1e6);
+  const int64_t measured = now();
+  write();
+  answer.set("write_ns", json(now() - measured));
+  answer.set("start_ns", json(stages.started - stages.spawned));
+  answer.set("load_ns", json(stages.loaded - stages.started));
 }
 
 // ---- the request
@@ -566,16 +604,18 @@ int report(const Answer& answer, const std::string& path, int code) {
 
 
 // Serve what the flags ask for; what happened is the answer, and the exit code.
-int answer_request(int count, char** words, void (*serve)(const Flags& flags, int64_t began, Answer& answer)) {
+int answer_request(int count, char** words, void (*serve)(const Flags& flags, int64_t spawned, Answer& answer)) {
   const int64_t began = now();
   const Flags flags = parse(count, words);
-  if (text(flags, "model_path").empty() && number(flags, "probe", 0) == 0) usage("--model_path is missing");
+  const bool probes = number(flags, "probe", 0) != 0;
+  if (text(flags, "model_path").empty() && !probes) usage("--model_path is missing");
   Answer answer;
+  if (probes) answer.set("processor", processor(flags));
   int code = kDone;
   try {
     prepare_process();
     stay_on(list(flags, "cpu_affinity"));
-    serve(flags, began, answer);
+    serve(flags, number(flags, "spawned_ns", began), answer);
   } catch (const Failure& failure) {
     fprintf(stderr, "%s\n", failure.message.c_str());
     answer.set("error", json(failure.message));

@@ -280,16 +280,6 @@ class Session {
 
 // ---- the calls
 
-std::vector<int64_t> sizes_of(const std::string& word) {
-  std::vector<int64_t> sizes;
-  for (size_t from = 0; word != "-" && from < word.size();) {
-    const size_t x = std::min(word.find('x', from), word.size());
-    sizes.push_back(number(word.substr(from, x - from), "input_sizes"));
-    from = x + 1;
-  }
-  return sizes;
-}
-
 // Tensors of the sizes that are asked for, filled; their memory is never given back.
 std::vector<Handle> input_values(const Runtime& runtime, const Session& session, const Flags& flags) {
   const Names words = list(flags, "input_sizes");
@@ -299,7 +289,7 @@ std::vector<Handle> input_values(const Runtime& runtime, const Session& session,
     const std::string name = "input " + session.inputs()[i];
     Description asked{};
     if (!session.declared(kSessionGetInputTypeInfo, i, asked)) fail(name + " is not a tensor");
-    if (i < words.size()) asked.sizes = sizes_of(words[i]);
+    if (i < words.size()) asked.sizes = parse_sizes<int64_t>(words[i], "input_sizes");
     for (const int64_t size : asked.sizes) {
       if (size < 0) fail(name + " has a dynamic size: give --input_sizes");
     }
@@ -393,29 +383,23 @@ void run(const Flags& flags, const Runtime& runtime, int64_t spawned, Answer& an
   const std::vector<Handle> inputs = input_values(runtime, session, flags);
   session.bind(inputs);
   Calls calls{runtime.library, session};
-  measure(calls, flags, answer);
-  const int64_t measured = now();
-  if (!trace.empty()) {
-    answer.set("profile_start_ns", json(session.end_profile(trace)));
-    write_graph(runtime, flags);
-    write_given(runtime, flags, inputs);
-  }
-  answer.set("outputs", write_outputs(runtime.library, session, text(flags, "output_file")));
-  answer.set("write_ns", json(now() - measured));
-  answer.set("start_ns", json(started - spawned));
-  answer.set("load_ns", json(loaded - started));
+  measure(calls, flags, {spawned, started, loaded}, answer, [&] {
+    if (!trace.empty()) {
+      answer.set("profile_start_ns", json(session.end_profile(trace)));
+      write_graph(runtime, flags);
+      write_given(runtime, flags, inputs);
+    }
+    answer.set("outputs", write_outputs(runtime.library, session, text(flags, "output_file")));
+  });
 }
 
-void serve(const Flags& flags, int64_t began, Answer& answer) {
-  if (number(flags, "probe", 0) != 0) {
-    answer.set("processor", processor(flags));
-    return;
-  }
+void serve(const Flags& flags, int64_t spawned, Answer& answer) {
+  if (number(flags, "probe", 0) != 0) return;
   // Telemetry would have a thread of its own beside what is measured, and tell of the user's model.
   setenv("ORT_DISABLE_TELEMETRY", "1", 1);
   const std::string path = text(flags, "library");
   const Library library(path.empty() ? "libonnxruntime.so.1" : path, text(flags, "library_version"));
-  run(flags, Runtime(library), number(flags, "spawned_ns", began), answer);
+  run(flags, Runtime(library), spawned, answer);
 }
 
 }  // namespace

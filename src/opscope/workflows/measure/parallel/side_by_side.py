@@ -18,6 +18,7 @@ from opscope.core.grouping import grouped
 from opscope.core.system.stop import StopRequest, check_stop
 from opscope.experiment.target_names import kind_named
 from opscope.hosts.lock import lock_identity
+from opscope.hosts.process import limit_questions
 from opscope.hosts.shell import LocalShell
 from opscope.workflows.measure.run_report import Attempt
 
@@ -64,8 +65,9 @@ class MachineTurns:
     ) -> Attempt:
         """Run an experiment when it is its turn on its machine; see :func:`side_by_side`."""
         try:
-            target = target_of(experiment)
-            machine, here = _machine(target), lock_identity(LocalShell())
+            with limit_questions(experiment.timeout):
+                target = target_of(experiment)
+                machine, here = _machine(target), lock_identity(LocalShell())
         except OpscopeError as error:
             return failed(experiment, error)
         with self.taken(machine, alone=machine == here):

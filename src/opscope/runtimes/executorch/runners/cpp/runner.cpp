@@ -208,15 +208,6 @@ Names calls_of(Module& module, const Names& wanted) {
   return wanted;
 }
 
-// Each name once, in the order in which it comes first.
-Names distinct(const Names& names) {
-  Names found;
-  for (const auto& name : names) {
-    if (std::find(found.begin(), found.end(), name) == found.end()) found.push_back(name);
-  }
-  return found;
-}
-
 std::string tensor_json(const std::string& sizes, const std::string& order, ScalarType type) {
   return "{\"sizes\":" + sizes + ",\"dim_order\":" + order + ",\"type\":" + json(static_cast<int64_t>(type)) + "}";
 }
@@ -234,9 +225,9 @@ TensorInfo input_info(const MethodMeta& meta, size_t index) {
 // What a runtime knows of a method, by the method's name; in the order of the first calls.
 using Metas = std::vector<std::pair<std::string, MethodMeta>>;
 
-Metas metas_of(Module& module, const Names& calls) {
+Metas metas_of(Module& module, const Names& methods) {
   Metas metas;
-  for (const auto& method : distinct(calls)) {
+  for (const auto& method : methods) {
     metas.emplace_back(method, must(module.method_meta(method), "describe the method"));
   }
   return metas;
@@ -301,16 +292,6 @@ std::vector<std::string> input_files(const Flags& flags, size_t count) {
   return files;
 }
 
-std::vector<SizesType> sizes_of(const std::string& text) {
-  std::vector<SizesType> sizes;
-  for (size_t from = 0; from < text.size();) {
-    const size_t x = std::min(text.find('x', from), text.size());
-    sizes.push_back(static_cast<SizesType>(number(text.substr(from, x - from), "input_kinds")));
-    from = x + 1;
-  }
-  return sizes;
-}
-
 // The inputs of a method: tensors in files or all ones, and what --input_kinds says.
 class Inputs {
  public:
@@ -344,7 +325,7 @@ class Inputs {
   void add(const TensorInfo& info, const std::string& kind, const std::string& file) {
     const auto declared = info.sizes();
     const auto sizes =
-        kind.empty() ? std::vector<SizesType>(declared.begin(), declared.end()) : sizes_of(kind.substr(2));
+        kind.empty() ? std::vector<SizesType>(declared.begin(), declared.end()) : parse_sizes<SizesType>(kind.substr(2), "input_kinds");
     size_t bytes = executorch::runtime::elementSize(info.scalar_type());
     for (const SizesType size : sizes) bytes *= static_cast<size_t>(size);
     memory_.push_back(buffer(bytes));
@@ -424,10 +405,10 @@ void write_trace(ETDumpGen* tracer, const std::string& path) {
 struct Calls {
   Module& module;
   std::vector<Called>& methods;
-  const std::vector<size_t>& order;
+  const Turns<std::string>& turns;
   std::optional<executorch::runtime::Result<std::vector<EValue>>> result;
 
-  Called& method(size_t number) { return methods[order[number % order.size()]]; }
+  Called& method(size_t number) { return methods[turns.place(number)]; }
 
   void prepare(size_t) {}
 
@@ -436,17 +417,6 @@ struct Calls {
   // Frees the outputs before, which is no part of a call.
   void keep(size_t number, int64_t, int64_t) { method(number).outputs = must(std::move(*result), "run the method"); }
 };
-
-// For each call the number of its method.
-std::vector<size_t> order_of(const Names& calls, const std::vector<Called>& methods) {
-  std::vector<size_t> order;
-  for (const auto& call : calls) {
-    size_t at = 0;
-    while (methods[at].name != call) ++at;
-    order.push_back(at);
-  }
-  return order;
-}
 
 // Loads what chooses kernels, with the features switched off, and leaves the proof in the answer.
 void load_runtime(const Flags& flags, Answer& answer) {
@@ -469,16 +439,15 @@ void load_runtime(const Flags& flags, Answer& answer) {
 
 void describe(const Flags& flags, Answer& answer) {
   Module module(text(flags, "model_path"), Module::LoadMode::Mmap);
-  const Names calls = calls_of(module, list(flags, "method_name"));
-  answer.set("method", json(joined(distinct(calls))));
-  answer.set("inputs", inputs_json(metas_of(module, calls)));
+  const Turns<std::string> turns(calls_of(module, list(flags, "method_name")));
+  answer.set("method", json(joined(turns.keys)));
+  answer.set("inputs", inputs_json(metas_of(module, turns.keys)));
 }
 
 void probe(const Flags& flags, Answer& answer) {
   const CpuFeatures features(flags);
   answer.set("isa", features.bytes());
   answer.set("struct_size", features.size());
-  answer.set("processor", processor(flags));
 }
 
 void run(const Flags& flags, int64_t spawned, Answer& answer) {
@@ -488,30 +457,26 @@ void run(const Flags& flags, int64_t spawned, Answer& answer) {
   auto owned = trace.empty() ? nullptr : std::make_unique<ETDumpGen>();
   ETDumpGen* tracer = owned.get();
   Module module(text(flags, "model_path"), list(flags, "data_path"), Module::LoadMode::Mmap, std::move(owned));
-  const Names calls = calls_of(module, list(flags, "method_name"));
-  for (const auto& method : distinct(calls)) must(module.load_method(method), "load the method");
+  const Turns<std::string> turns(calls_of(module, list(flags, "method_name")));
+  for (const auto& method : turns.keys) must(module.load_method(method), "load the method");
   const int64_t loaded = now();
-  const Metas metas = metas_of(module, calls);
+  const Metas metas = metas_of(module, turns.keys);
   std::vector<Called> methods = prepared(metas, flags);
-  const std::vector<size_t> order = order_of(calls, methods);
-  Calls steps{module, methods, order, {}};
-  measure(steps, flags, answer);
-  const int64_t measured = now();
-  write_trace(tracer, trace);
-  answer.set("outputs", write_outputs(methods, text(flags, "output_file")));
-  answer.set("write_ns", json(now() - measured));
-  answer.set("method", json(joined(distinct(calls))));
+  Calls steps{module, methods, turns, {}};
+  measure(steps, flags, {spawned, started, loaded}, answer, [&] {
+    write_trace(tracer, trace);
+    answer.set("outputs", write_outputs(methods, text(flags, "output_file")));
+  });
+  answer.set("method", json(joined(turns.keys)));
   answer.set("inputs", inputs_json(metas));
   answer.set("planned_bytes", json(planned_bytes(metas)));
-  answer.set("start_ns", json(started - spawned));
-  answer.set("load_ns", json(loaded - started));
 }
 
-void serve(const Flags& flags, int64_t began, Answer& answer) {
+void serve(const Flags& flags, int64_t spawned, Answer& answer) {
   executorch::runtime::runtime_init();
   if (number(flags, "probe", 0) != 0) return probe(flags, answer);
   if (number(flags, "describe", 0) != 0) return describe(flags, answer);
-  run(flags, number(flags, "spawned_ns", began), answer);
+  run(flags, spawned, answer);
 }
 
 }  // namespace
