@@ -35,7 +35,7 @@ TARGETS = {
     "KitTimelineReader": "kit-csv",
 }
 """The target of each reader of the registry, which has its fixtures."""
-SAYS_SO = {"truncated", "unfinished_inference", "kit_percentages_wrong", "no_delegate_operators"}
+SAYS_SO = {"truncated", "rows_lost", "unfinished_inference", "kit_percentages_wrong", "no_delegate_operators"}
 """Codes of warnings that say that something is missing."""
 WITHOUT_END = {"AieWordsReader"}
 """Readers of raw buffers, which nothing ends: cut between two packets, one is a shorter buffer, and reads as that."""

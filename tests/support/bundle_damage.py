@@ -261,7 +261,7 @@ INFERENCE = """
       DELEGATE_CALL @0 80000
         Convolution (NHWC, F32) IGEMM #1 50000
 """
-SHORT_PARENT = INFERENCE.replace("DELEGATE_CALL @0 80000", "DELEGATE_CALL @0 40000")
+SHORT_PARENT = INFERENCE.replace("Method::execute 100000", "Method::execute 40000")
 
 ANALYSIS = "analysis.json"
 FAILURE = {"kind": "signal", "message": "ended by SIGSEGV", "signal": "SIGSEGV", "exit_code": None}

@@ -16,7 +16,7 @@ from opscope.core.table.places import OperatorKey
 from opscope.program.cost.cache import CacheUse
 from opscope.program.cost.operator_cost import Cost
 from opscope.program.operators.kinds import AttentionPart, Attribution, Category
-from opscope.program.operators.taxonomy import FRAMEWORK, OperatorClass, classify_run
+from opscope.program.operators.taxonomy import COMPILED_REGION, FRAMEWORK, OperatorClass, classify_run
 from opscope.program.partition.verdicts import Eligibility
 
 if TYPE_CHECKING:
@@ -317,7 +317,7 @@ def longest_first(rows: Iterable[Operator]) -> list[Operator]:
 
 def dominant(rows: Sequence[Operator], copies: OutsideTime | None = None) -> CategoryTime | None:
     """The category whose operators take most, as its row of the split has it; None without any operator."""
-    work = [row for row in rows if row.kind != FRAMEWORK.kind]
+    work = [row for row in rows if row.kind not in {FRAMEWORK.kind, COMPILED_REGION.kind}]
     if not work:
         return None
     largest = max(categories(work, copies), key=lambda row: row.share).category
