@@ -37,7 +37,7 @@ class InstalledLibrary(NamedTuple):
 def find_package(python: Python, module: str, package: str, title: str, extra: str) -> Path:
     """Return the directory of the module of a runtime's package, of which nothing is imported.
 
-    Raises MissingDependencyError: it is not installed, and ``extra`` of opscope would bring it.
+    Raises MissingDependencyError: it is not installed; the error names the extra that installs it.
     """
     place = python.place(module)
     if place is None:
