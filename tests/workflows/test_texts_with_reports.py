@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from opscope.api import AnalysisResult, analyze
+from opscope.api import AnalysisResult, analyze, check, compare
 from opscope.core.errors import EmptyTraceError, TraceFormatError
 from opscope.reports.document.terminal import terminal_document
 from opscope.reports.inspected import analysis_document
@@ -99,6 +99,11 @@ def test_lost_rows_are_told_first_and_carry_no_finding(file: str, damage: Callab
     assert "do not trust" in screen
     assert "category" not in screen
     assert analysis.findings == []
+    assert [row.method for row in analysis.methods] == []
+    compared = compare(tmp_path / file, WILD / file)
+    assert compared.end_to_end.verdict == "withheld"
+    assert "cannot be read" in str(compared.end_to_end.reason) or "truncated" in str(compared.end_to_end.reason)
+    assert check(tmp_path / file, WILD / file).outcome.value == "untrusted"
 
 
 @pytest.mark.parametrize("content", [b"[", b"[\n", b"{}"])

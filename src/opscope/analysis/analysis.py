@@ -314,7 +314,7 @@ def analyse(  # noqa: PLR0913 - all but the first two are what a bundle knows be
 def _lost_rows(table: EventTable) -> list[Message]:
     """Return the concern that rows of the trace are missing, on which no finding can rest; empty where none are."""
     return [
-        concern("lost_rows", Grade.DO_NOT_TRUST, warning.message, warning.hint)
+        concern(LOST_ROWS, Grade.DO_NOT_TRUST, warning.message, warning.hint)
         for warning in table.warnings
         if warning.code == LOST_ROWS
     ]

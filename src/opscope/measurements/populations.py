@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 _LENGTHS = {2: ("short", "long"), 3: ("short", "middle", "long")}
 _GAP = 1.5
-"""Ratio of two neighbouring durations from which calls are of different lengths: twice what modes of a clock differ."""
+"""Ratio of two neighbouring durations from which calls are of different lengths."""
 _WITHIN = 1.3
 """Ratio of the 90th to the 10th percentile up to which calls are of one length."""
 _FEWEST_CALLS, _FEWEST_TURNS = 3, 3
@@ -78,7 +78,8 @@ def _by_block(table: EventTable) -> _Kinds | None:
     calls = Counter(name for process in names for name in process)
     if not 1 < len(calls) <= _MOST_KINDS or calls.keys() & _ANONYMOUS_BLOCKS or min(calls.values()) < _FEWEST_CALLS:
         return None
-    return _Kinds(names, "the names of their blocks, or the shapes of their inputs")
+    shapes = all(name.startswith("input ") for name in calls)  # as the reader of ONNX Runtime's profiles names them
+    return _Kinds(names, "the shapes of their inputs" if shapes else "the names of their blocks")
 
 
 def _of_roots(trace: Sequence[Segment], column: str) -> list[Any]:

@@ -104,9 +104,14 @@ def disturbance_of(variants: Mapping[str, tuple[Manifest, str]]) -> list[Message
 
 
 def withheld_because(*sides: Side) -> str | None:
-    """Why nothing can be told of a side, nor a ratio of two, since others disturbed them; None when it can."""
+    """Return why a side, or a ratio of two, is not to be trusted: rows are lost, or others disturbed it; else None."""
+    from opscope.analysis.analysis import LOST_ROWS
     from opscope.analysis.quality.disturbance import withheld_reason
 
+    for side in sides:
+        for warning in side.table.warnings:
+            if warning.code == LOST_ROWS:
+                return f"{side.label}: {warning.message}"
     return withheld_reason(
         [_calls_of(s.label, s.bundle.manifest, s.variant.name) for s in sides if s.bundle and s.variant]
     )

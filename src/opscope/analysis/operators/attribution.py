@@ -243,8 +243,6 @@ class GraphView:
 _WHOLE_CALL = "DELEGATE_CALL"
 _CALLS = {_WHOLE_CALL: InstructionKind.DELEGATE, "OPERATOR_CALL": InstructionKind.KERNEL}
 _KERNEL = "native_call_"
-
-
 _MOST_NAMED = 4
 
 

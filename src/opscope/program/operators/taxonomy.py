@@ -155,7 +155,7 @@ def classify(name: str) -> OperatorClass:
 
 _CPU_PROVIDER = "CPUExecutionProvider"
 _FUSED_NODE = re.compile(r"(?P<operator>[^:]*_\d+): |(?P<type>[^:]+): \w+ExecutionProvider_(?P=type)_\d+\Z")
-_DELEGATE_NODE = re.compile(r"TfLite\w*Delegate\w*\Z")
+_DELEGATE_NODE = re.compile(r"\w*delegate\w*\Z", re.IGNORECASE)
 
 
 def classify_run(name: str, backend: str | None) -> OperatorClass:
@@ -166,7 +166,7 @@ def classify_run(name: str, backend: str | None) -> OperatorClass:
     """
     known = classify(name)
     provider = backend is not None and backend.endswith("ExecutionProvider") and backend != _CPU_PROVIDER
-    fused = known is UNKNOWN and provider and _FUSED_NODE.match(name)
+    fused = known == UNKNOWN and provider and _FUSED_NODE.match(name)
     return COMPILED_REGION if fused or _DELEGATE_NODE.match(name) else known
 
 

@@ -65,7 +65,8 @@ def settle_delegate_rows(rows: DelegateRows) -> SettledRows:
     members = np.flatnonzero(rows.in_call)
     calls = rows.parent[members]
     for call in np.unique(calls[_is_irregular(rows, members, units)]).tolist():
-        _settle_call(rows, call, members[calls == call].tolist(), settled)
+        first, last = np.searchsorted(calls, (call, call + 1))  # rows precede their call, so calls are in order
+        _settle_call(rows, call, members[first:last].tolist(), settled)
     return settled
 
 
@@ -80,6 +81,7 @@ def _is_irregular(rows: DelegateRows, members: Ints, units: Mask) -> Mask:
 
 
 def _settle_call(rows: DelegateRows, call: int, members: Sequence[int], settled: SettledRows) -> None:
+    """Write into ``settled`` where the rows of one call belong."""
     first, last = int(rows.start[call]), int(rows.start[call] + rows.duration[call])
     times: list[int] = []
     for row in members:
@@ -89,8 +91,10 @@ def _settle_call(rows: DelegateRows, call: int, members: Sequence[int], settled:
             times.append(row)
         else:
             settled.units[row] = unit or NANOSECONDS
-    in_interval = [row for row in times if first <= rows.start[row] and rows.start[row] + rows.duration[row] <= last]
-    elsewhere = [row for row in times if row not in set(in_interval)]
+    in_interval, elsewhere = list[int](), list[int]()
+    for row in times:
+        is_inside = first <= rows.start[row] and rows.start[row] + rows.duration[row] <= last
+        (in_interval if is_inside else elsewhere).append(row)
     if in_interval or sum(int(rows.duration[row]) for row in elsewhere) > last - first:
         settled.units.update(dict.fromkeys(elsewhere, NANOSECONDS))
     settled.measured[in_interval] = True

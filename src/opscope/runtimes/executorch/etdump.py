@@ -388,7 +388,7 @@ class _Part:
             )
             for row, unit in settled.units.items()
         )
-        # A call of which nothing is in_tree_columns to see is itself what the delegate did.
+        # A call without any row left in the tree is itself what the delegate did.
         unseen = call & ~np.isin(np.arange(len(parent)), settled.parent[in_tree & in_call])
         leaf = (level == _LEAF_LEVEL) | unseen
         scope = Coded(np.where(unseen | in_call, SCOPES.index(Scope.DELEGATE_OP.value), scope.codes), SCOPES)
@@ -417,7 +417,7 @@ class _Part:
 def _kept_rows(
     columns: dict[str, Any], start: Ints, duration: Ints, in_tree: Mask
 ) -> tuple[dict[str, Any], Ints, Ints]:
-    """Return columns and times of the in_tree rows alone, with the numbers of their parents adjusted."""
+    """Return the columns and times of the rows that stay in the tree, with the numbers of their parents adjusted."""
     if in_tree.all():
         return columns, start, duration
     number = np.cumsum(in_tree) - 1

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from opscope.core.errors import EmptyTraceError, TraceFormatError
 from opscope.core.table import Clock, EventTable, Scope, TraceWarning
 from opscope.core.units import counted_text
+from opscope.program.operators.taxonomy import COMPILED_REGION, classify_run
 from opscope.readers.lifecycle import PORTABLE, UNNAMED_DELEGATE, XNNPACK
 from opscope.runtimes.litert.trace import MICRO, TraceRow, columns_of
 
@@ -126,7 +127,7 @@ def _delegate(calls: Sequence[BenchmarkRow], inner: Sequence[BenchmarkRow], star
     return rows
 
 
-_DELEGATE_NODE = re.compile(r"(?:TfLite)?(?P<name>\w*?)[ _]?Delegate\w*\Z", re.IGNORECASE)
+_DELEGATE_NAME = re.compile(r"(?:TfLite)?(?P<name>\w*?)_?Delegate\w*\Z", re.IGNORECASE)
 _DELEGATES = {
     "xnnpack": XNNPACK,
     "nnapi": "NNAPI",
@@ -136,14 +137,16 @@ _DELEGATES = {
     "edgetpu": "Edge TPU",
 }
 _COMPILED_NODES = {"DISPATCH_OP": "NPU", "edgetpu-custom-op": "Edge TPU", "ethos-u": "Ethos-U"}
-"""Nodes of models that were compiled for an accelerator ahead of time, and who runs them."""
+"""Who runs the nodes of models that were compiled for an accelerator ahead of time."""
 
 
 def _region_backend(row: BenchmarkRow) -> str | None:
     """Return who runs the part of the graph that a node stands for; None for an operator of LiteRT's own kernels."""
-    node = _DELEGATE_NODE.match(row.kind)
-    if row.inner is not None or not node:
-        return _COMPILED_NODES.get(row.kind) if row.inner is None else None
+    if row.inner is not None or classify_run(row.kind, None) != COMPILED_REGION:
+        return None
+    node = _DELEGATE_NAME.match(row.kind)
+    if node is None:
+        return _COMPILED_NODES.get(row.kind, UNNAMED_DELEGATE)
     return _DELEGATES.get(node["name"].lower(), node["name"] or UNNAMED_DELEGATE)
 
 

@@ -151,7 +151,9 @@ class OnnxRuntimeProfileReader:
                 f"no model_run among its {counted_text(len(rows), 'row', ',')}", where=path, hint=hint
             )
         try:
-            return EventTable.build(_columns(tree), Clock.NS, _warnings(rows, tree, unreadable))
+            has_lost_rows = unreadable is not None and unreadable.rows > 0
+            columns = _columns(tree, [None] * len(tree.events) if has_lost_rows else _methods(tree))
+            return EventTable.build(columns, Clock.NS, _warnings(rows, tree, unreadable))
         except InvariantError as error:
             raise TraceFormatError(f"its rows do not nest: {error.problem}", where=path, hint=_HINT) from error
 
@@ -191,12 +193,21 @@ def _lines(data: bytes) -> tuple[list[ProfileRow], _Unreadable]:
         text = line.strip().removeprefix(b"\xef\xbb\xbf").removeprefix(b"[").lstrip().removesuffix(b"]").rstrip(b", ")
         if not text.startswith(b"{"):
             continue
-        try:
-            rows.append(from_json(_TRAILING_COMMA.sub(b"", text), ProfileRow))
-            ends_unreadable = False
-        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-            unreadable, ends_unreadable = unreadable + 1, True
+        row = _read_row(text) or _read_row(_TRAILING_COMMA.sub(b"", text))
+        ends_unreadable = row is None
+        if row is None:
+            unreadable += 1
+        else:
+            rows.append(row)
     return rows, _Unreadable(unreadable - (is_cut and unreadable > 0 and ends_unreadable), is_cut)
+
+
+def _read_row(text: bytes) -> ProfileRow | None:
+    """Return the row that a line holds; None for one that cannot be read."""
+    try:
+        return from_json(text, ProfileRow)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return None
 
 
 def _tree(rows: Sequence[ProfileRow]) -> _Tree:
@@ -307,9 +318,9 @@ def _encloses(outer: _Event, inner: _Event) -> bool:
     )
 
 
-def _columns(tree: _Tree) -> dict[str, Values]:
+def _columns(tree: _Tree, method: Sequence[str | None]) -> dict[str, Values]:
+    """Return the columns of a table of the events, each with the method of its run."""
     count, scopes = len(tree.events), [event.scope for event in tree.events]
-    method = _methods(tree)
     instruction = np.array(_instructions(tree, method), np.int64)
     return {
         "run": np.cumsum([parent < 0 for parent in tree.parent]) - 1,
