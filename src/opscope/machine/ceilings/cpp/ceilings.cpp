@@ -170,10 +170,11 @@ struct alignas(64) TileShape {
   uint16_t bytes[16] = {64, 64, 64, 64, 64, 64};
   uint8_t rows[16] = {16, 16, 16, 16, 16, 16};
 };
+// Not local to a kernel: to GCC the intrinsic reads the first 8 bytes alone, and it would leave out stores of the others.
+const TileShape kTileShape;
 #define TILE_KERNEL(NAME, FEATURES, MULTIPLY)                           \
   TARGET("amx-tile," FEATURES) void NAME(int64_t steps) {               \
-    TileShape shape;                                                    \
-    _tile_loadconfig(&shape);                                           \
+    _tile_loadconfig(&kTileShape);                                      \
     _tile_zero(0);                                                      \
     _tile_zero(1);                                                      \
     _tile_zero(2);                                                      \
