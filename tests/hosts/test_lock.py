@@ -6,6 +6,7 @@ import functools
 import getpass
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -272,6 +273,25 @@ def test_a_lock_that_is_free_is_kept_for_who_waits() -> None:
     waits.release()
     late.take()
     late.release()
+
+
+def test_who_is_not_first_in_line_never_tries_to_take_the_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The lock may be released at any moment: one that tried just then would come before those who stand in line."""
+    holder, waits, late = _lock(), _lock(), _lock()
+    holder.take()
+    waits.queue()
+    tools, attempts = tmp_path / "bin", tmp_path / "attempts"
+    tools.mkdir()
+    (tools / "mkdir").write_text(f'#!/bin/sh\necho "$@" >>{attempts}\nexec {shutil.which("mkdir")} "$@"\n')
+    (tools / "mkdir").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tools}:{os.environ['PATH']}")
+    with pytest.raises(BusyError):
+        late.take()
+    assert not attempts.exists()
+    holder.release()
+    waits.take()
+    assert attempts.exists(), "the first in line takes it so"
+    waits.release()
 
 
 def test_a_place_in_the_queue_ends_with_its_run(place: Path) -> None:

@@ -99,7 +99,8 @@ fi
 """
 
 # $1 who we are, $2 alone or beside, $3 our ticket, empty for none. Alone, the lock is left to those who stand in line
-# before us: all of them where we have no ticket.
+# before us: all of them where we have no ticket. While there is one we never try to take it, since it may be released
+# at any moment.
 # The lock is a directory of everyone's, since its making is one step everywhere; in it stand the process that keeps it,
 # the boot it belongs to, and who asked. It goes when standard input ends. One that we left behind when a connection was
 # lost is taken over; so is one whose process is gone, that is older than the boot, or that stays empty. One that goes
@@ -194,11 +195,9 @@ if [ "$mode" = beside ]; then
 fi
 first=
 [ "$mode" = beside ] || first=$(before_us | head -n 1)
-if [ -n "$first" ] && [ ! -d "$lock" ]; then
-  held "${first#* }"
-fi
-if ! take "$own" && { [ -d "$lock" ] || ! take "$own"; }; then
+if [ -n "$first" ] || { ! take "$own" && { [ -d "$lock" ] || ! take "$own"; }; }; then
   if [ ! -d "$lock" ]; then
+    [ -n "$first" ] && held "${first#* }"
     echo "refused $lock"
     exit 1
   fi
