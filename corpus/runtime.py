@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from opscope.experiment.guesses import USUAL_SIZES, guessed
+from opscope.experiment.guesses import USUAL_INPUTS, guessed
 from opscope.experiment.inputs import made_inputs
 from opscope.experiment.tensors import random_inputs
 from opscope.program.structure.exported import Tensor
@@ -46,7 +46,7 @@ def _inputs(path: Path) -> Iterator[dict[str, Any]]:
     """Arrays by the names of inputs, for each set of usual sizes."""
     runtime = runtime_of(path)
     named = [one for own in runtime.inputs(path, []).values() for one in own]
-    for usual in USUAL_SIZES:
+    for usual in USUAL_INPUTS:
         asked = guessed(named, [], {}, runtime.index_limits(path), usual)
         made = made_inputs([value for _, value in named], asked, 0)
         tensors = {

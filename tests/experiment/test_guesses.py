@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from opscope.core.errors import UsageError
-from opscope.experiment.guesses import USUAL_SIZES, guessed, input_words, with_dimensions
+from opscope.experiment.guesses import USUAL_INPUTS, guessed, input_words, with_dimensions
 from opscope.experiment.inputs import made_inputs, parse_input
 from opscope.program.structure.dtypes import NumberType
 from opscope.program.structure.plan import Dynamism, PlannedTensor
@@ -83,8 +83,8 @@ def test_what_is_known_goes_before_a_guess() -> None:
     asked = [None, parse_input("zeros"), parse_input("step=7")]
     found = guessed(own, asked, {"tokens": 9, "h": 64}, {"ids": 30_522})
     assert input_words(own, found) == ["ids=int64[1,9]=random(0,30522)", "image=float32[1,3,64,224]=zeros", "step=7"]
-    shapes = {input_words(own, guessed(own, [], {}, {}, usual))[1] for usual in USUAL_SIZES}
-    assert len(shapes) == len(USUAL_SIZES)
+    shapes = {input_words(own, guessed(own, [], {}, {}, usual))[1] for usual in USUAL_INPUTS}
+    assert len(shapes) == len(USUAL_INPUTS)
 
 
 def test_sizes_by_their_symbols() -> None:

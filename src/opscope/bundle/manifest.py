@@ -211,6 +211,9 @@ class Plan(msgspec.Struct, frozen=True):
         values_sha256: its hash; likewise.
         inputs_of: by variant, the inputs and calls of those whose programs want others, such as the same values in
             another order of dimensions.
+        guesses: the inputs that were guessed, in the words of ``--input``; empty where all were given or follow from
+            the program.
+        refused_guesses: guesses that were tried before and gave numbers that are not finite.
     """
 
     rounds: int
@@ -225,6 +228,8 @@ class Plan(msgspec.Struct, frozen=True):
     values: str | None = None
     values_sha256: str | None = None
     inputs_of: dict[str, VariantInputs] = {}
+    guesses: list[str] = []
+    refused_guesses: list[str] = []
 
     def of(self, variant: str) -> Plan:
         """The plan with the calls and the inputs of a variant."""

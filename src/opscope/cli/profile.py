@@ -77,11 +77,8 @@ def command(
 
 def _full_run(done: Profiled, settings: Settings, given_settings: GivenSettings) -> str:
     """The command for the same model in as many rounds as usual, with what was asked for beside the first look."""
-    from opscope.workflows.measure.program_inputs import guessed_inputs
-
     manifest = done.content.manifest
-    texts = guessed_inputs(done.path / manifest.model.program, manifest.plan, settings.input)
-    guessed = ["guess_inputs"] if texts else []
+    guessed = ["guess_inputs"] if manifest.plan.guesses else []
     kept = {*guessed, *given_settings.given} & set(ExperimentSettings.__struct_fields__)
     target = [] if settings.target == "auto" else ["--target", settings.target]
     return shell_command(["opscope", "profile", manifest.model.source, *target, *words_of(settings, sorted(kept))])

@@ -20,22 +20,29 @@ if TYPE_CHECKING:
     from opscope.program.structure.plan import NamedValue
 
 
-class UsualSizes(NamedTuple):
-    """Sizes to try for what a model leaves open."""
+class UsualInputs(NamedTuple):
+    """Sizes and values to try for what a model leaves open."""
 
     height: int  # of a picture, in pixels
     width: int
     samples: int  # of a waveform
     frames: int  # of features over time
     length: int  # of a row of numbers of which nothing else is known
+    mask: str = "ones"  # fills a mask: in some models a one keeps an element, in others it hides it
+
+    def with_opposite_masks(self) -> UsualInputs:
+        """Return the same with masks that hide what these keep."""
+        return self._replace(mask="zeros" if self.mask == "ones" else "ones")
 
 
-USUAL_SIZES = (
-    UsualSizes(224, 224, 16_000, 100, 128),
-    UsualSizes(640, 640, 512, 128, 512),
-    UsualSizes(48, 320, 576, 300, 576),
+USUAL_INPUTS = (
+    UsualInputs(224, 224, 16_000, 100, 128),
+    UsualInputs(640, 640, 512, 128, 512),
+    UsualInputs(48, 320, 576, 300, 576),
 )
 """In the order in which they are tried: of a classifier, of a detector, of a reader of text lines."""
+ALL_GUESSES = tuple(guess for usual in USUAL_INPUTS for guess in (usual, usual.with_opposite_masks()))
+"""All that may be tried, in this order."""
 
 _CHANNELS, _TOKENS, _PAST = 3, 128, 16
 _ROWS = 100
@@ -48,9 +55,9 @@ _SIZE_BY_SYMBOL = (
     (r"past", _PAST),
     (r"channel|\bc\b", _CHANNELS),
 )
+_MASK = r"mask"
 _FILL_BY_NAME = (
     (r"\bsr\b|rate", "16000"),
-    (r"mask", "ones"),
     (r"token type|segment", "zeros"),
     (r"position", "range"),
 )
@@ -88,13 +95,13 @@ def guessed(
     asked_inputs: Sequence[AskedInput | None],
     sizes: Mapping[str, int],
     rows: Mapping[str, int],
-    usual: UsualSizes = USUAL_SIZES[0],
+    usual: UsualInputs = USUAL_INPUTS[0],
 ) -> list[AskedInput | None]:
     """Inputs, with a guess of all open sizes and of the values of integers that nobody asked for.
 
     ``asked_inputs`` stands in the order of the inputs; ``sizes`` are those of symbols, as far as they were given;
-    ``rows`` of the table that an input is an index into, by its name; ``usual`` what to take for sizes of which no name
-    says how large.
+    ``rows`` of the table that an input is an index into, by its name; ``usual`` what to take for sizes and
+    masks of which no name says more.
     """
     found = [*asked_inputs, *[None] * (len(inputs) - len(asked_inputs))]
     tensors = {place: value for place, (_, value) in enumerate(inputs) if isinstance(value, PlannedTensor)}
@@ -105,7 +112,11 @@ def guessed(
         name, before = inputs[place][0], found[place]
         is_open = value.dynamism is Dynamism.UNBOUNDED
         if before is None:
-            fill = "" if _is_float(value) or not name else _fill(name, value, shapes[place], longest, rows.get(name))
+            fill = (
+                ""
+                if _is_float(value) or not name
+                else _fill(name, value, shapes[place], longest, rows.get(name), usual.mask)
+            )
             if is_open or fill:
                 found[place] = _sized(inputs[place], shapes[place], None, fill)
         elif is_open and _lacks_sizes(before):
@@ -162,7 +173,7 @@ def _words(name: str) -> str:
     return re.sub(r"[^a-z0-9]+", " ", name.lower())
 
 
-def _sizes_of_symbols(tensors: Sequence[PlannedTensor], given: Mapping[str, int], usual: UsualSizes) -> dict[str, int]:
+def _sizes_of_symbols(tensors: Sequence[PlannedTensor], given: Mapping[str, int], usual: UsualInputs) -> dict[str, int]:
     """A size for each symbol: as given, by what it is called, else by where it stands in the first tensor with it."""
     by_name: dict[str, int] = {}
     by_place: dict[str, int] = {}
@@ -174,7 +185,7 @@ def _sizes_of_symbols(tensors: Sequence[PlannedTensor], given: Mapping[str, int]
     return by_place | by_name | dict(given)
 
 
-def _shape(value: PlannedTensor, known: Mapping[str, int], usual: UsualSizes) -> list[int]:
+def _shape(value: PlannedTensor, known: Mapping[str, int], usual: UsualInputs) -> list[int]:
     """Sizes of a tensor, where a symbol may be a sum: ``past + sequence``."""
     if value.dynamism is Dynamism.UNBOUNDED and not value.symbols:
         return [1, _CHANNELS, usual.height, usual.width] if _is_float(value) else [1]
@@ -187,7 +198,7 @@ def _shape(value: PlannedTensor, known: Mapping[str, int], usual: UsualSizes) ->
     return found
 
 
-def _usual_shape(value: PlannedTensor, usual: UsualSizes) -> list[int]:
+def _usual_shape(value: PlannedTensor, usual: UsualInputs) -> list[int]:
     """A usual size for each dimension, by the type of a tensor and the number of its dimensions."""
     named = " ".join((_words(value.name), *map(_words, value.symbols)))
     length = usual.samples if re.search(_SOUND, named) else usual.length
@@ -210,10 +221,12 @@ def _usual_shape(value: PlannedTensor, usual: UsualSizes) -> list[int]:
             return [1, *picture, _CHANNELS] if channels_last else [1, _CHANNELS, *picture]
 
 
-def _fill(name: str, value: PlannedTensor, shape: Sequence[int], longest: int, rows: int | None) -> str:
-    """What fills an input of integers or truth values."""
+def _fill(name: str, value: PlannedTensor, shape: Sequence[int], longest: int, rows: int | None, mask_fill: str) -> str:
+    """Return what fills an input of integers or truth values, in the words of ``--input``."""
     if rows:
         return f"random(0,{rows})"
+    if re.search(_MASK, _words(name)):
+        return mask_fill
     for words, fill in _FILL_BY_NAME:
         if re.search(words, _words(name)):
             return fill

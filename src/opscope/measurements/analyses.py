@@ -493,4 +493,5 @@ def _outputs(baseline: Side, candidate: Side) -> OutputAgreement | None:
     types = {side.model.dtype if side.model else None for side in (baseline, candidate)}
     # Of two number types the coarser one says what rounding explains; what is not known is taken for coarse, too.
     widest = max(types, key=lambda dtype: TOLERANCES.get(dtype or "", DEFAULT_TOLERANCE))
-    return compare_outputs(arrays[0], arrays[1], widest)
+    guesses = baseline.bundle.manifest.plan.guesses if baseline.bundle else []
+    return compare_outputs(arrays[0], arrays[1], widest, guesses=guesses)

@@ -54,12 +54,14 @@ def _quality_of(
         measured |= timed_by_method(name, analysis.traced or analysis.latency, timing, analysis.methods)
     output_agreements = [comparison.outputs for comparison in comparisons]
     compared = [outputs for outputs in (*output_agreements, *agreements) if outputs is not None]
-    problem = next((outputs.problem for outputs in compared if not outputs.agree), None)
+    wrong = [outputs for outputs in compared if not outputs.agree]
+    problem = next((outputs.problem for outputs in wrong), None)
     evidence = evidence_of(
         measured,
         first.verdicts if first else None,
         problem or ("" if compared else None),
         same_program=not manifest.programs,
+        inputs_at_fault=any(outputs.inputs_at_fault for outputs in wrong),
     )
     disturbed = disturbance_of({name: (manifest, name) for name in analyses})
     return judge([*disturbed, *examine_measurement(evidence), *examine_machine(circumstances(manifest))])
@@ -87,7 +89,13 @@ def quality_of_sides(baseline: Side, candidate: Side, comparison: Comparison) ->
         if side.bundle and side.variant
     }
     problem = (outputs.problem or "") if outputs else None
-    evidence = evidence_of(measured, comparison.verdicts, problem, same_program=len(programs) < 2)  # noqa: PLR2004
+    evidence = evidence_of(
+        measured,
+        comparison.verdicts,
+        problem,
+        same_program=len(programs) < 2,  # noqa: PLR2004
+        inputs_at_fault=outputs is not None and outputs.inputs_at_fault,
+    )
     bundles = {side.bundle.path.resolve(): side.bundle for side in sides.values() if side.bundle}
     machine = [result for bundle in bundles.values() for result in examine_machine(circumstances(bundle.manifest))]
     told = {name: (s.bundle.manifest, s.variant.name) for name, s in sides.items() if s.bundle and s.variant}

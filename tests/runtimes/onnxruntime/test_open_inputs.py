@@ -97,10 +97,11 @@ def test_what_no_usual_size_fits_is_told_by_the_runtime(model: Path, tmp_path: P
         app, ["profile", str(path), "--guess-inputs", "--rounds", "1", "--lock", "warn", "--out", str(tmp_path / "o")]
     )
     assert done.exit_code != 0
-    assert "Reshape" in done.output
-    assert "\x1b" not in done.output
-    assert "x1b" not in done.output
-    assert "its last output" not in done.output
+    said = str(done.exception)
+    assert "Reshape" in said
+    assert "\x1b" not in said
+    assert "x1b" not in said
+    assert "its last output" not in said
 
 
 def test_a_first_look_is_one_process_a_variant(model: Path, tmp_path: Path) -> None:
@@ -116,3 +117,68 @@ def test_a_first_look_is_one_process_a_variant(model: Path, tmp_path: Path) -> N
     assert "A first look: " in done.output
     assert "between-process spread unknown" in done.output
     assert f"for a verdict: opscope profile {model} --guess-inputs --runs 4" in done.output.replace("\n", " ")
+
+
+def _attention(path: Path, kept: str) -> Path:
+    """Write attention over some scores with a mask, in which a ``kept`` element takes part."""
+    hidden = {"zeros": "negative nothing", "ones": "nothing negative"}[kept]
+    nodes = [
+        onnx.node("Where", f"mask {hidden}", "bias"),
+        onnx.node("Add", "scores bias", "masked"),
+        onnx.node("Softmax", "masked", "out", axis=-1),
+    ]
+    inputs = {"scores": ("float32", ["batch", "tokens"]), "mask": ("bool", ["batch", "tokens"])}
+    weights = {"negative": np.full(1, -np.inf, np.float32), "nothing": np.zeros(1, np.float32)}
+    path.write_bytes(onnx.model(onnx.body(nodes, inputs, {"out": ("float32", ["batch", "tokens"])}, weights)))
+    return path
+
+
+@pytest.mark.parametrize(("kept", "refused"), [("ones", []), ("zeros", ["mask=bool[1,128]=ones"])])
+def test_a_mask_that_hides_everything_is_guessed_the_other_way(tmp_path: Path, kept: str, refused: list[str]) -> None:
+    """A row of which nothing takes part is NaN; the report says which guess was given up."""
+    model = _attention(tmp_path / "attention.onnx", kept)
+    done = profile(model, settings=Settings(**QUICK, guess_inputs=True), out=tmp_path / "out")
+    plan = done.content.manifest.plan
+    assert plan.guesses == ["scores=float32[1,128]", f"mask=bool[1,128]={kept}"]
+    assert plan.refused_guesses == refused
+    assert [word for word in refused if not any(word in note for note in done.notes)] == []
+    with np.load(tmp_path / "out" / done.content.manifest.repetitions[0].directory / "outputs.npz") as outputs:
+        assert np.isfinite(outputs["arr_0"]).all()
+
+
+def test_inputs_that_make_every_output_nan_are_named_as_the_cause(tmp_path: Path) -> None:
+    """No feature of the CPU is to blame for values that are NaN on both sides."""
+    nodes = [onnx.node("Log", "x", "logs"), onnx.node("Sub", "logs infinite", "out")]
+    body = onnx.body(
+        nodes,
+        {"x": ("float32", ["batch", "n"])},
+        {"out": ("float32", ["batch", "n"])},
+        {"infinite": np.full(1, np.nan, np.float32)},
+    )
+    model = tmp_path / "logarithm.onnx"
+    model.write_bytes(onnx.model(body))
+    both = {**QUICK, "ablate": ()}
+    done = profile(model, settings=Settings(**both, guess_inputs=True), out=tmp_path / "out")
+    for comparison in done.content.comparisons:
+        assert comparison.outputs is not None
+        assert comparison.outputs.inputs_at_fault
+        assert (comparison.outputs.problem or "").startswith("the inputs were guessed as x=float32[1,128], and with ")
+    (alike,) = (reason for reason in done.content.quality.reasons if reason.rule == "outputs_alike")
+    assert "--input" in alike.next_step
+
+
+def test_a_guess_that_does_not_run_is_said_before_anything_is_measured(tmp_path: Path) -> None:
+    """The error begins with the guess, and its hint has every input to edit."""
+    weights = {"weight": np.ones((7, 3), np.float32)}
+    body = onnx.body(
+        [onnx.node("MatMul", "x weight", "out")],
+        {"x": ("float32", ["batch", "features"])},
+        {"out": ("float32", ["batch", 3])},
+        weights,
+    )
+    model = tmp_path / "seven.onnx"
+    model.write_bytes(onnx.model(body))
+    with pytest.raises(UsageError, match=r"^seven.onnx: the inputs were guessed as x=float32\[1,128\]") as caught:
+        profile(model, settings=Settings(**QUICK, guess_inputs=True), out=tmp_path / "out")
+    assert "--input 'x=float32[1,128]'" in caught.value.hint
+    assert not (tmp_path / "out").exists()

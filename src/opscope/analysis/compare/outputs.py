@@ -40,6 +40,8 @@ class OutputAgreement(msgspec.Struct, frozen=True):
         max_rel_error: the same relative to the largest magnitude of the baseline's output.
         tolerance: limit for ``max_rel_error``.
         problem: why they do not agree, null when they do.
+        inputs_at_fault: whether both sides hold the same NaN and infinite values in the same places, so that the inputs
+            or the model explain them, and no variant does.
     """
 
     agree: bool
@@ -47,18 +49,33 @@ class OutputAgreement(msgspec.Struct, frozen=True):
     max_rel_error: float | None
     tolerance: float
     problem: str | None
+    inputs_at_fault: bool = False
 
 
 def compare_outputs(
-    baseline: Sequence[Array], candidate: Sequence[Array], dtype: str | None, limit: float | None = None
+    baseline: Sequence[Array],
+    candidate: Sequence[Array],
+    dtype: str | None,
+    limit: float | None = None,
+    guesses: Sequence[str] = (),
 ) -> OutputAgreement:
-    """Compare all outputs of one inference."""
+    """Compare all outputs of one inference.
+
+    ``dtype`` gives the tolerance, unless ``limit`` does; ``guesses`` are inputs that nobody gave, which a problem with
+    values that are not finite names first.
+    """
     tolerance = TOLERANCES.get(dtype or "", DEFAULT_TOLERANCE) if limit is None else limit
-    problem = _structural_problem(baseline, candidate)
-    if problem:
-        return OutputAgreement(
-            agree=False, max_abs_error=None, max_rel_error=None, tolerance=tolerance, problem=problem
-        )
+    shapes = [[array.shape for array in side] for side in (baseline, candidate)]
+    if shapes[0] != shapes[1]:
+        return _disagreement(tolerance, f"shapes differ: {shapes[0]} and {shapes[1]}")
+    wrong = [_count_nonfinite(side) for side in (baseline, candidate)]
+    if any(wrong) and _hold_same_nonfinite(baseline, candidate):
+        cause = f"the inputs were guessed as {', '.join(guesses)}, and with them " if guesses else ""
+        text = f"{cause}both outputs have {counted_text(wrong[0], 'non-finite value', ',')} in the same places"
+        return msgspec.structs.replace(_disagreement(tolerance, text), inputs_at_fault=True)
+    if any(wrong):
+        side, count = ("baseline", wrong[0]) if wrong[0] else ("candidate", wrong[1])
+        return _disagreement(tolerance, f"the {side}'s output has {counted_text(count, 'non-finite value', ',')}")
     pairs = [_errors(b, c) for b, c in zip(baseline, candidate, strict=True) if b.size]
     absolute = max((error for error, _ in pairs), default=0.0)
     relative = max((error for _, error in pairs), default=0.0)
@@ -67,15 +84,25 @@ def compare_outputs(
     return OutputAgreement(agree, absolute, relative, tolerance, problem)
 
 
-def _structural_problem(baseline: Sequence[Array], candidate: Sequence[Array]) -> str | None:
-    shapes = [[array.shape for array in side] for side in (baseline, candidate)]
-    if shapes[0] != shapes[1]:
-        return f"shapes differ: {shapes[0]} and {shapes[1]}"
-    for side, arrays in (("baseline", baseline), ("candidate", candidate)):
-        wrong = sum(int((~np.isfinite(array.astype(np.float64))).sum()) for array in arrays)
-        if wrong:
-            return f"the {side}'s output has {counted_text(wrong, 'non-finite value', ',')}"
-    return None
+def _disagreement(tolerance: float, problem: str) -> OutputAgreement:
+    """Return the result for outputs whose error has no size."""
+    return OutputAgreement(agree=False, max_abs_error=None, max_rel_error=None, tolerance=tolerance, problem=problem)
+
+
+def _count_nonfinite(arrays: Sequence[Array]) -> int:
+    return sum(int((~np.isfinite(array.astype(np.float64))).sum()) for array in arrays)
+
+
+def _hold_same_nonfinite(baseline: Sequence[Array], candidate: Sequence[Array]) -> bool:
+    """Return whether outputs of equal shapes hold the same values that are not finite in the same places."""
+    sides = [[array.astype(np.float64) for array in side] for side in (baseline, candidate)]
+    return all(
+        left.shape == right.shape
+        and np.array_equal(
+            np.where(np.isfinite(left), 0.0, left), np.where(np.isfinite(right), 0.0, right), equal_nan=True
+        )
+        for left, right in zip(*sides, strict=False)
+    )
 
 
 def _errors(baseline: Array, candidate: Array) -> tuple[float, float]:

@@ -58,6 +58,7 @@ class QualityEvidence(NamedTuple):
     tracing: float | None = None  # largest ratio of a traced to an untraced call; None when that is not known
     same_program: bool = True  # whether all variants ran one program, so that their outputs have to agree
     is_one_variant: bool = False  # whether the figures are of several methods of one variant, which nobody compares
+    inputs_at_fault: bool = False  # whether all outputs hold the same values that are not finite
 
 
 def evidence_of(
@@ -67,11 +68,13 @@ def evidence_of(
     *,
     same_program: bool = True,
     is_one_variant: bool = False,
+    inputs_at_fault: bool = False,
 ) -> QualityEvidence:
     """Collect what there is to judge by; of each variant the untraced latency if there is one, else the traced."""
     costs = [untraced.tracing.ratio for _, untraced in variants.values() if untraced and untraced.tracing]
     rows = [timed(name, untraced.latency if untraced else traced) for name, (traced, untraced) in variants.items()]
-    return QualityEvidence(rows, verdicts or {}, outputs, max(costs, default=None), same_program, is_one_variant)
+    tracing = max(costs, default=None)
+    return QualityEvidence(rows, verdicts or {}, outputs, tracing, same_program, is_one_variant, inputs_at_fault)
 
 
 def timed(name: str, latency: Latency) -> Timed:
@@ -286,7 +289,9 @@ def outputs_alike(evidence: QualityEvidence) -> Message:
         return passed(check, "all variants compute the same results")
     if not evidence.same_program:
         return concern(check, Grade.USABLE, evidence.outputs, "compare the accuracy of both programs (--inputs)")
-    advice = "compare both with the eager model to find which is wrong"
+    if evidence.inputs_at_fault:
+        return concern(check, Grade.DO_NOT_TRUST, evidence.outputs, "give inputs that the model accepts with --input")
+    advice = "run both on an input whose result you know to find which is wrong"
     return concern(check, Grade.DO_NOT_TRUST, evidence.outputs, advice)
 
 

@@ -181,8 +181,12 @@ def outputs_agree(pair: PairEvidence) -> Message:
         return not_checked(rule, "outputs were not compared: traces alone do not contain them")
     if outputs.agree:
         return passed(rule, f"outputs agree: relative error {outputs.max_rel_error:.2g} <= {outputs.tolerance:.2g}")
-    title = "The variants compute different results"
-    step = "do not use the timings: compare both with the eager model to find which variant is wrong"
+    if outputs.inputs_at_fault:
+        title = "The outputs are not finite with these inputs"
+        step = "give inputs that the model accepts with --input, and measure again"
+    else:
+        title = "The variants compute different results"
+        step = "do not use the timings: run both on an input whose result you know to find which variant is wrong"
     saving = no_saving("a fast wrong result is worthless")
     return finding(rule, Severity.HIGH, (title, outputs.problem or "", step), saving)
 

@@ -9,22 +9,24 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
+import numpy as np
 
 from opscope.bundle.bundle import MODEL, Bundle, check_free, program_home
-from opscope.bundle.manifest import LeftOut, Manifest, Plan, Role, Status, VariantInputs
+from opscope.bundle.manifest import FailureKind, LeftOut, Manifest, Plan, Role, Status, VariantInputs
 from opscope.bundle.settings import COMPARED, NOTHING_OFF, PACING
 from opscope.core.errors import BundleError, MissingDependencyError, RunError, UsageError
 from opscope.core.files import sha256_of
 from opscope.core.printable import shell_command
 from opscope.core.version import __version__
 from opscope.experiment.engine import interleaved, planned_job
-from opscope.experiment.guesses import USUAL_SIZES
-from opscope.experiment.protocol import AS_IT_IS, Job
+from opscope.experiment.guesses import USUAL_INPUTS
+from opscope.experiment.protocol import AS_IT_IS, OUTPUTS, Job
 from opscope.experiment.target_names import parse_target
 from opscope.hosts.target_kinds import AUTO
 from opscope.machine import isa
 from opscope.machine.environment import capture, marked
 from opscope.machine.isa import check_name
+from opscope.readers.outputs import read_arrays
 from opscope.runtimes.registry import RUNTIMES, runtime_of
 from opscope.workflows.measure.program_inputs import (
     INPUTS,
@@ -35,6 +37,8 @@ from opscope.workflows.measure.program_inputs import (
     check_no_inputs,
     check_same_inputs,
     exported_files,
+    guessed_inputs,
+    inputs_in_words,
     program_source,
     shared_inputs,
     with_inputs,
@@ -52,13 +56,15 @@ from opscope.workflows.measure.targets import VariantTargets, target_running, ta
 from opscope.workflows.measure.variants import OLD, check_thread_count, check_threads, control_name, variants_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from opscope.bundle.manifest import Failure, Model, Target, Variant
     from opscope.bundle.settings import ExperimentSettings
+    from opscope.experiment.guesses import UsualInputs
     from opscope.experiment.inputs import InputValue
     from opscope.experiment.planned import Experiment, PlannedModel, PlannedVariant
     from opscope.experiment.target import RunTarget
+    from opscope.experiment.tensors import Array
     from opscope.machine.clock import TimeSource
     from opscope.runtimes.runtime import Runtime
 
@@ -249,18 +255,81 @@ def _chosen_for_us(experiment: Experiment, programs: Sequence[_Program]) -> bool
 
 
 def _with_inputs(plan: Plan, experiment: Experiment, target: RunTarget, program: _Program, work: Path) -> Plan:
-    """A plan with its inputs; of sizes that are guessed those with which the program runs once, else the first ones."""
+    """Return a plan with its inputs, whose values are left in ``work``.
+
+    Of several guesses it has the first with which the program runs once and computes finite numbers, else the first
+    with which it runs.
+
+    Raises UsageError: the program runs with none of the guesses.
+    """
     if target.capabilities().is_build:
         check_no_inputs(experiment)
         return plan
     path = program.files[0]
-    plans = [plan]
-    for usual in USUAL_SIZES:
-        made = with_inputs(plan, experiment, path, work, program.inputs, usual)
-        if not experiment.guess_inputs or made in plans or _tried(made, target, program, work) is None:
-            return made
-        plans.append(made)
-    return with_inputs(plan, experiment, path, work, program.inputs)
+
+    def plan_with(guess: UsualInputs) -> Plan:
+        return with_inputs(plan, experiment, path, work, program.inputs, guess)
+
+    first = plan_with(USUAL_INPUTS[0])
+    if not (experiment.guess_inputs and guessed_inputs(path, first, experiment.input)):
+        return first
+    trials = _try_guesses(plan_with, target, program, work)
+    ran = [trial for trial in trials if trial.failure is None]
+    if not ran:
+        failure = trials[0].failure
+        if failure is not None and failure.kind in {FailureKind.EXIT, FailureKind.SIGNAL}:
+            raise _refused_guess(path, trials[0].plan, failure, experiment.input)
+        return plan_with(trials[0].guess)  # the machine is at fault, and the run says how
+    chosen = next((trial for trial in ran if trial.is_finite), ran[0])
+    guesses, *others = (
+        guessed_inputs(path, trial.plan, experiment.input)
+        for trial in (chosen, *(trial for trial in ran if trial is not chosen))
+    )
+    refused = [word for words in others for word in words if word not in guesses]
+    return msgspec.structs.replace(plan_with(chosen.guess), guesses=guesses, refused_guesses=refused)
+
+
+class _Trial(NamedTuple):
+    """One run of a program with guessed inputs."""
+
+    guess: UsualInputs
+    plan: Plan
+    failure: Failure | None  # why it did not run
+    is_finite: bool  # whether it ran, and all numbers that it computed are finite
+
+
+def _try_guesses(
+    plan_with: Callable[[UsualInputs], Plan], target: RunTarget, program: _Program, work: Path
+) -> list[_Trial]:
+    """Run a program with one guess after the other until it computes finite numbers.
+
+    The opposite masks are tried only where these sizes ran: what a mask hides does not change whether sizes fit.
+    """
+    trials: list[_Trial] = []
+    for usual in USUAL_INPUTS:
+        for guess in (usual, usual.with_opposite_masks()):
+            plan = plan_with(guess)
+            if any(plan == trial.plan for trial in trials):
+                continue
+            failure, outputs = _run_once(plan, target, program, work)
+            trials.append(_Trial(guess, plan, failure, failure is None and all(map(_is_finite, outputs))))
+            if trials[-1].is_finite:
+                return trials
+            if failure is not None:
+                break
+    return trials
+
+
+def _is_finite(array: Array) -> bool:
+    return not np.issubdtype(array.dtype, np.floating) or bool(np.isfinite(array).all())
+
+
+def _refused_guess(program: Path, plan: Plan, failure: Failure, asked: Sequence[str]) -> UsageError:
+    """Return the error that begins with what was guessed."""
+    guess = ", ".join(guessed_inputs(program, plan, asked))
+    line = inputs_in_words(program, plan)[1]
+    problem = f"the inputs were guessed as {guess}, and the model does not run with them: {failure.message}"
+    return UsageError(problem, where=program.name, hint=f"give inputs that it accepts, by editing these: {line}")
 
 
 def tried_once(experiment: Experiment, target: RunTarget, source: Path, work: Path) -> tuple[Plan, Failure | None]:
@@ -269,7 +338,7 @@ def tried_once(experiment: Experiment, target: RunTarget, source: Path, work: Pa
     Raises a UsageError where what is asked for does not fit the program, or its operators are not there.
     """
     program, plan = _single_plan(experiment, target, source, work)
-    return plan, _tried(plan, target, program, work)
+    return plan, _run_once(plan, target, program, work)[0]
 
 
 def counting_job(experiment: Experiment, target: RunTarget, work: Path) -> tuple[list[Path], Job]:
@@ -309,11 +378,14 @@ def _single_job(plan: Plan, program: _Program, work: Path) -> Job:
     )
 
 
-def _tried(plan: Plan, target: RunTarget, program: _Program, work: Path) -> Failure | None:
-    """Why a program does not run once with the inputs of a plan; None: it does."""
+def _run_once(plan: Plan, target: RunTarget, program: _Program, work: Path) -> tuple[Failure | None, Sequence[Array]]:
+    """Run a program once with the inputs of a plan; return why it failed, None if it ran, and its outputs."""
     job = _single_job(plan, program, work)
     with tempfile.TemporaryDirectory(dir=work) as directory:
-        return target.execute(job, Path(directory)).failure
+        failure = target.execute(job, Path(directory)).failure
+        outputs = Path(directory) / OUTPUTS
+        has_outputs = failure is None and outputs.is_file()
+        return failure, list(read_arrays(outputs).values()) if has_outputs else []
 
 
 class _Program(NamedTuple):

@@ -42,7 +42,7 @@ from opscope.readers.outputs import read_arrays
 from opscope.readers.registry import read_trace
 from opscope.workflows.measure.ceilings import measure_ceilings
 from opscope.workflows.measure.experiment_bundle import check_request, grow, new_bundle, old_bundle, remember, target_of
-from opscope.workflows.measure.program_inputs import drawn_integers, guessed_inputs, input_names
+from opscope.workflows.measure.program_inputs import drawn_integers, input_names
 from opscope.workflows.measure.run_report import Attempt, ExperimentResult
 from opscope.workflows.measure.targets import recorded_target
 from opscope.workflows.measure.variants import keep_control
@@ -342,12 +342,12 @@ def _drawn_notes(bundle: Bundle) -> Iterator[str]:
     if drawn:
         text = "integer inputs were drawn at random from 0 and 1, because the model gives no range"
         yield f"{text}: {'; '.join(drawn)}; --input 'TYPE[SIZE,...]=random(LOW,HIGH)' gives one"
-    request = bundle.manifest.request
-    if request is not None and request.guess_inputs:
-        program = bundle.path / bundle.manifest.model.program
-        given = ", ".join(guessed_inputs(program, bundle.manifest.plan, request.input))
-        if given:
-            yield f"missing sizes and integers were guessed, and the latency is for these values: {given}"
+    plan = bundle.manifest.plan
+    if plan.guesses:
+        yield f"missing sizes and integers were guessed, and the latency is for these values: {', '.join(plan.guesses)}"
+    if plan.refused_guesses:
+        refused = ", ".join(plan.refused_guesses)
+        yield f"the first guess {refused} gave outputs that are not finite; give real values with --input"
 
 
 def _lock_notes(locks: Sequence[LockRecord]) -> Iterator[str]:

@@ -22,7 +22,7 @@ from opscope.core.files import sha256_of, storage_errors
 from opscope.core.system.stages import enter
 from opscope.core.units import counted_text
 from opscope.core.writing import write_atomically
-from opscope.experiment.guesses import USUAL_SIZES, guessed, input_words, with_dimensions
+from opscope.experiment.guesses import USUAL_INPUTS, guessed, input_words, with_dimensions
 from opscope.experiment.inputs import AskedInput, described, made_inputs, parse_input, placed, read_input_file
 from opscope.experiment.tensors import random_inputs
 from opscope.program.structure.dtypes import axes_between
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from opscope.bundle.manifest import Plan
-    from opscope.experiment.guesses import UsualSizes
+    from opscope.experiment.guesses import UsualInputs
     from opscope.experiment.inputs import InputValue, MadeInputs
     from opscope.experiment.planned import Experiment
     from opscope.experiment.tensors import Array
@@ -110,7 +110,7 @@ def with_inputs(
     program: Path,
     work: Path,
     bundled: Mapping[str, Sequence[InputValue]],
-    usual: UsualSizes = USUAL_SIZES[0],
+    usual: UsualInputs = USUAL_INPUTS[0],
 ) -> Plan:
     """A plan with the inputs of its calls; their values are left in a directory, as ``inputs.npz``."""
     asked = wished_inputs(experiment, program, plan.calls, usual)
@@ -189,7 +189,7 @@ def asked_inputs(experiment: Experiment) -> list[AskedInput | None]:
 
 
 def wished_inputs(
-    experiment: Experiment, program: Path, calls: Sequence[str], usual: UsualSizes = USUAL_SIZES[0]
+    experiment: Experiment, program: Path, calls: Sequence[str], usual: UsualInputs = USUAL_INPUTS[0]
 ) -> list[AskedInput | None]:
     """What an experiment asks for, in the order of a program's inputs, with sizes by their names, and with guesses.
 
@@ -249,7 +249,7 @@ def drawn_integers(program: Path, plan: Plan) -> list[str]:
 
 
 def guessed_inputs(program: Path, plan: Plan, asked: Sequence[str]) -> list[str]:
-    """Values of the inputs that nobody asked for and that do not follow from the calls, where they were guessed."""
+    """Return the inputs that were guessed, in the words of ``--input``: neither asked for nor given by the calls."""
     words = [word or "" for word in runtime_of(program).fills(program, plan.calls)]
     each = zip_longest([planned_input.source for planned_input in plan.inputs], words, fillvalue="")
     return [source for source, word in each if source and source not in {word, *asked}]

@@ -12,7 +12,7 @@ from opscope.bundle.settings import COMPARED, NOTHING_OFF
 from opscope.core.errors import UsageError
 from opscope.core.files import sha256_of
 from opscope.core.printable import shell_command
-from opscope.experiment.guesses import USUAL_SIZES
+from opscope.experiment.guesses import ALL_GUESSES
 from opscope.experiment.target_names import parse_target
 from opscope.hosts.target_kinds import AUTO
 from opscope.readers.outputs import read_arrays
@@ -152,7 +152,7 @@ def input_contradiction(bundle: Bundle, experiment: Experiment) -> Contradiction
     program, calls = bundle.path / bundle.manifest.model.program, bundle.manifest.plan.calls
     contradictions = [
         _unlike_inputs(bundle, wished_inputs(experiment, program, calls, usual))
-        for usual in USUAL_SIZES[: None if experiment.guess_inputs else 1]
+        for usual in (ALL_GUESSES if experiment.guess_inputs else ALL_GUESSES[:1])
     ]
     return None if None in contradictions else contradictions[0]
 
