@@ -116,6 +116,7 @@ def test_measured_again_are_those_that_were_asked_for() -> None:
     assert [unmeasured(one) for one in again.all()] == [unmeasured(one) for one in wanted.all()]
 
 
+@pytest.mark.everyday("the instructions of the CPU of whoever runs the tests")
 @pytest.mark.usefixtures("program")
 @pytest.mark.parametrize("threads", [1, 2])
 def test_the_native_program_measures_every_level_of_this_cpu(threads: int) -> None:

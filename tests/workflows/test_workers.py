@@ -22,6 +22,7 @@ from opscope.workflows.measure.parallel.workers import (
     dask_workers,
     run_calls,
 )
+from waiting import HANG
 
 SUPPORT = Path(__file__).parents[1] / "support"
 
@@ -78,3 +79,18 @@ def test_what_no_worker_is_left_for_is_given_up_and_the_dead_worker_is_named(tmp
     assert f"{addresses['device:left']} died in it" in results[0].reason
     assert [path.name.partition("-")[0] for path in tmp_path.glob("left*")] == ["left0"], "the others never began"
     assert not any("died" in results[number].reason for number in (1, 2))
+
+
+def test_a_worker_did_not_die_in_what_it_had_finished(tmp_path: Path) -> None:
+    """The end of a task is known when the next one begins, even where nobody has fetched its result yet."""
+    names = ["first", "second"]
+    with Cluster(1, kept=["--no-nanny"]) as cluster, dask_workers(cluster.address) as pool:
+        (worker,) = pool.list_capacities()
+        futures = [
+            pool.submit(worker, Task(name, None), die_on_first_tries, (str(tmp_path), name, 0)) for name in names
+        ]
+        assert [future.result(HANG) for future in futures] == [(name, 0) for name in names]
+        signals = [pool.signals.get(timeout=HANG) for _ in range(3 * len(names))]
+    states = [(kind, value[0]) for kind, value in signals if kind in {"begun", "ended"}]
+    first, second = names
+    assert states == [("begun", first), ("ended", first), ("begun", second), ("ended", second)]

@@ -207,6 +207,8 @@ class Handout:
                 yield from self._take_back(value)
             elif kind == "begun":
                 self._begun.add(value)
+            elif kind == "ended":
+                self._begun.discard(value)
             elif kind == "said":
                 self._terms.hear(*value)
             elif value in self._under_way:
@@ -293,7 +295,8 @@ class DaskWorkers:
         self._client.cancel([future for future in pending if future is not None], force=True)
 
     def _hear_task(self, event: tuple[float, Any]) -> None:
-        self.signals.put(("begun" if event[1][0] == "begun" else "said", tuple(event[1][1:])))
+        kind, *values = event[1]
+        self.signals.put((kind if kind in {"begun", "ended"} else "said", tuple(values)))
 
     def _hear_scheduler(self, event: tuple[float, Any]) -> None:
         message = event[1]
@@ -358,11 +361,21 @@ def scheduler_lost(address: str) -> ClusterError:
 
 
 def begin_call(call: tuple[str, str, Callable[[Any], Any], Any]) -> Any:  # noqa: ANN401 - whatever the function gives
-    """Make the call of a task on a worker, once the scheduler knows that it begins there."""
+    """Make the call of a task on a worker, and let the scheduler know before it begins and when it has ended.
+
+    So a worker that dies is known to have died in what it ran, and not in what it had finished and not yet handed over.
+    """
     from distributed.utils import sync
     from distributed.worker import get_worker
 
     topic, name, function, argument = call
     worker = get_worker()
-    sync(worker.loop, worker.scheduler.log_event, topic=topic, msg=["begun", name, worker.address])
-    return function(argument)
+
+    def log_state(state: str) -> None:
+        sync(worker.loop, worker.scheduler.log_event, topic=topic, msg=[state, name, worker.address])
+
+    log_state("begun")
+    try:
+        return function(argument)
+    finally:
+        log_state("ended")
