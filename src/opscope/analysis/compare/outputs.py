@@ -67,15 +67,17 @@ def compare_outputs(
     tolerance = TOLERANCES.get(dtype or "", DEFAULT_TOLERANCE) if limit is None else limit
     shapes = [[array.shape for array in side] for side in (baseline, candidate)]
     if shapes[0] != shapes[1]:
-        return _disagreement(tolerance, f"shapes differ: {shapes[0]} and {shapes[1]}")
-    wrong = [_count_nonfinite(side) for side in (baseline, candidate)]
-    if any(wrong) and _hold_same_nonfinite(baseline, candidate):
+        return _report_disagreement(tolerance, f"shapes differ: {shapes[0]} and {shapes[1]}")
+    nonfinite = [_count_nonfinite(side) for side in (baseline, candidate)]
+    if any(nonfinite) and _hold_same_nonfinite(baseline, candidate):
         cause = f"the inputs were guessed as {', '.join(guesses)}, and with them " if guesses else ""
-        text = f"{cause}both outputs have {counted_text(wrong[0], 'non-finite value', ',')} in the same places"
-        return msgspec.structs.replace(_disagreement(tolerance, text), inputs_at_fault=True)
-    if any(wrong):
-        side, count = ("baseline", wrong[0]) if wrong[0] else ("candidate", wrong[1])
-        return _disagreement(tolerance, f"the {side}'s output has {counted_text(count, 'non-finite value', ',')}")
+        text = f"{cause}both outputs have {counted_text(nonfinite[0], 'non-finite value', ',')} in the same places"
+        return msgspec.structs.replace(_report_disagreement(tolerance, text), inputs_at_fault=True)
+    if any(nonfinite):
+        side, count = ("baseline", nonfinite[0]) if nonfinite[0] else ("candidate", nonfinite[1])
+        return _report_disagreement(
+            tolerance, f"the {side}'s output has {counted_text(count, 'non-finite value', ',')}"
+        )
     pairs = [_errors(b, c) for b, c in zip(baseline, candidate, strict=True) if b.size]
     absolute = max((error for error, _ in pairs), default=0.0)
     relative = max((error for _, error in pairs), default=0.0)
@@ -84,7 +86,7 @@ def compare_outputs(
     return OutputAgreement(agree, absolute, relative, tolerance, problem)
 
 
-def _disagreement(tolerance: float, problem: str) -> OutputAgreement:
+def _report_disagreement(tolerance: float, problem: str) -> OutputAgreement:
     """Return the result for outputs whose error has no size."""
     return OutputAgreement(agree=False, max_abs_error=None, max_rel_error=None, tolerance=tolerance, problem=problem)
 
@@ -95,13 +97,14 @@ def _count_nonfinite(arrays: Sequence[Array]) -> int:
 
 def _hold_same_nonfinite(baseline: Sequence[Array], candidate: Sequence[Array]) -> bool:
     """Return whether outputs of equal shapes hold the same values that are not finite in the same places."""
-    sides = [[array.astype(np.float64) for array in side] for side in (baseline, candidate)]
+
+    def without_finite(array: Array) -> Array:
+        values = array.astype(np.float64)
+        return np.where(np.isfinite(values), 0.0, values)
+
     return all(
-        left.shape == right.shape
-        and np.array_equal(
-            np.where(np.isfinite(left), 0.0, left), np.where(np.isfinite(right), 0.0, right), equal_nan=True
-        )
-        for left, right in zip(*sides, strict=False)
+        np.array_equal(without_finite(first), without_finite(second), equal_nan=True)
+        for first, second in zip(baseline, candidate, strict=True)
     )
 
 

@@ -281,12 +281,10 @@ def _with_inputs(plan: Plan, experiment: Experiment, target: RunTarget, program:
             raise _refused_guess(path, trials[0].plan, failure, experiment.input)
         return plan_with(trials[0].guess)  # the machine is at fault, and the run says how
     chosen = next((trial for trial in ran if trial.is_finite), ran[0])
-    guesses, *others = (
-        guessed_inputs(path, trial.plan, experiment.input)
-        for trial in (chosen, *(trial for trial in ran if trial is not chosen))
-    )
-    refused = [word for words in others for word in words if word not in guesses]
-    return msgspec.structs.replace(plan_with(chosen.guess), guesses=guesses, refused_guesses=refused)
+    guesses = guessed_inputs(path, chosen.plan, experiment.input)
+    words_that_ran = [word for trial in ran for word in guessed_inputs(path, trial.plan, experiment.input)]
+    refused_guesses = [word for word in words_that_ran if word not in guesses]
+    return msgspec.structs.replace(plan_with(chosen.guess), guesses=guesses, refused_guesses=refused_guesses)
 
 
 class _Trial(NamedTuple):
