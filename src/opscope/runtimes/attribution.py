@@ -34,11 +34,11 @@ def attributed_by_model(side: Side, model: ProgramModel, first_calls: Mapping[st
     """A side attributed with the model of its program."""
     side = side._replace(table=side.table.with_delegate_calls_from(first_calls))
     table = side.table.with_method_names(method_names(side.table, model))
-    return AttributedSide(side._replace(table=table), attribute(table, model, _inputs(side, model)))
+    return AttributedSide(side._replace(table=table), attribute(table, model, recorded_inputs(side, model)))
 
 
-def _inputs(side: Side, model: ProgramModel) -> dict[str, GivenInputs]:
-    """The inputs that were recorded beside the trace, by call."""
+def recorded_inputs(side: Side, model: ProgramModel) -> dict[str, GivenInputs]:
+    """Return the inputs that were recorded beside the trace, by method; empty if a trace alone is read."""
     if side.bundle is None or side.variant is None:
         return {}
     measured = [r.measurement for r in side.bundle.manifest.completed(side.variant.name) if r.measurement]

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from opscope.runtimes.side import Side
 
 _HEAD = 8
-_NO_DELEGATE = "none"
+NO_DELEGATE = "none"
 """Of a variant that ran without the delegate: its operators are those of the file, each on its own."""
 
 
@@ -391,7 +391,7 @@ class Runtime:
         """A side whose operators have their places in the program that ran, and what it says of them."""
         from opscope.runtimes.attribution import attributed_by_model
 
-        delegated = side.variant is None or side.variant.delegate != _NO_DELEGATE
+        delegated = side.variant is None or side.variant.delegate != NO_DELEGATE
         model, record, problem = self.usable_model(program, record, delegated=delegated)
         return attributed_by_model(side, model, self.first_calls(side, model))._replace(record=record, problem=problem)
 

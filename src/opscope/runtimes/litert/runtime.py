@@ -5,7 +5,7 @@ from __future__ import annotations
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, ClassVar
 
-from opscope.runtimes.runtime import Runtime
+from opscope.runtimes.runtime import NO_DELEGATE, Runtime
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from opscope.program.model import ProgramModel
     from opscope.program.phases import Phase
     from opscope.program.structure.exported import Signature
+    from opscope.runtimes.attribution import AttributedSide
     from opscope.runtimes.runtime import AskedCalls
     from opscope.runtimes.side import Side
 
@@ -170,6 +171,22 @@ class LiteRt(Runtime):
         from opscope.runtimes.litert.lowering import read_tflite_model
 
         return read_tflite_model(program, delegated=delegated)
+
+    def attributed(self, side: Side, program: Path, record: Path | None) -> AttributedSide:
+        """Attribute the operators of a side; with an open batch they have the sizes of the batch that ran."""
+        from opscope.runtimes.attribution import attributed_by_model, recorded_inputs
+        from opscope.runtimes.litert.batches import find_batch, fix_batch
+        from opscope.runtimes.litert.lowering import lowered
+        from opscope.runtimes.litert.tflite import read_tflite
+
+        delegated = side.variant is None or side.variant.delegate != NO_DELEGATE
+        model = self.model(program, delegated=delegated)
+        batch = find_batch(model, recorded_inputs(side, model))
+        fixed = fix_batch(read_tflite(program), batch) if batch is not None else None
+        if fixed is None:
+            return super().attributed(side, program, record)
+        model = lowered(fixed, delegated=delegated)
+        return attributed_by_model(side, model, self.first_calls(side, model))
 
     def first_calls(self, side: Side, model: ProgramModel) -> dict[str, int]:
         """Its traces count the parts that a delegate took, and do not say where in the graph they are."""
