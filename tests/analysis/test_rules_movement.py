@@ -65,7 +65,7 @@ def examined(before: str) -> tuple[list[Message], list[Message]]:
     operators = [
         msgspec.structs.replace(o, change=change) if o.name.startswith("Transpose") else o for o in analysis.operators
     ]
-    return examine(Evidence(analysis.latency, operators, attributed=1.0))
+    return examine(Evidence(analysis.latency, operators, attributed=1.0, trace_format=SOURCE.format))
 
 
 def test_data_movement_names_its_kinds_and_the_layers_that_cause_it() -> None:

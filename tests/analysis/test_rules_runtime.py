@@ -8,6 +8,9 @@ import pytest
 from opscope.analysis.analysis import Analysis, TraceSource, analyse
 from opscope.analysis.findings.message import Message
 from opscope.analysis.latency.latency import CallTimes
+from opscope.analysis.operators.operators import GIVEN, LayoutChange
+from opscope.analysis.rules.evidence import Evidence
+from opscope.analysis.rules.rules import examine
 from opscope.reports.document.messages import sentence
 from texts import NO_CEILINGS
 from traces import table
@@ -157,3 +160,40 @@ def test_ceilings_say_nothing_of_disturbed_inferences() -> None:
     analysis = analysed(trace((CONVOLUTION, 1400)), calls(1000, 1000))
     assert passed(analysis, "headroom").startswith(f"not checked: {NO_CEILINGS}")
     assert msgspec.json.encode(analysis)
+
+
+CALLS = {
+    "etdump": ("torch.", "XnnpackPartitioner", "MemoryPlanningPass", "MmapDataLoader", "clone()", "channels last"),
+    "litert-trace": ("ai-edge", ".tflite"),
+    "onnxruntime-json": ("onnxruntime.", "io_binding", "session"),
+    "openvino-trace": ("NNCF", "CACHE_DIR", "infer request"),
+}
+"""Words of advice that mean calls or tools of one runtime, by the format of its traces."""
+
+
+DOMINATED = [
+    [("Copy (NC, X32) #1", 500), (CONVOLUTION, 500)],
+    [("Transpose (ND, X32) #1", 500), (CONVOLUTION, 500)],
+    [("Fully Connected (NC, F32) GEMM #1", 900), ("Clamp (NC) #1", 100)],
+    [(CONVOLUTION, 900), ("native_batch_norm #1", 100)],
+]
+"""Inferences in which copies, layouts, products, and norms take the time."""
+
+
+@pytest.mark.parametrize("trace_format", CALLS)
+def test_advice_names_no_call_of_another_runtime(trace_format: str) -> None:
+    """Rules with such advice find something; that it is the runtime's own is seen for each."""
+    change = LayoutChange("runtime", [GIVEN], ["stem (Conv)"])
+    source = TraceSource("trace", trace_format, [("trace", "0" * 64)])
+    steps: list[str] = []
+    for events in DOMINATED:
+        analysis = analyse(table(trace(*events), repeat=4), source, calls=calls(1000, 1000, load=200))
+        operators = [
+            msgspec.structs.replace(o, change=change) if o.name.startswith("Transpose") else o
+            for o in analysis.operators
+        ]
+        evidence = Evidence(analysis.latency, operators, attributed=1.0, trace_format=trace_format)
+        steps += [message.next_step for message in [*examine(evidence)[0], *analysis.findings]]
+    named = {word for words in CALLS.values() for word in words if any(word in step for step in steps)}
+    assert named - set(CALLS[trace_format]) == set()
+    assert named

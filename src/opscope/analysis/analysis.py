@@ -384,6 +384,7 @@ def _evidence(
         else None,
         disturbed=disturbed,
         first_method_ns=analysis.methods[0].latency.median_ns if len(analysis.methods) > 1 else None,
+        trace_format=analysis.trace.format,
     )
 
 

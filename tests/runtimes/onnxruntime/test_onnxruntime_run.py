@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import onnx_models as onnx
 from installed import needs_onnxruntime
 from job_variants import run_as
 from opscope.api import analyze
@@ -192,3 +193,27 @@ def test_options_of_a_session() -> None:
     for wrong in ({"graph_optimization_level": "most"}, {"inter_op_num_threads": "0"}, {"level": "all"}):
         with pytest.raises(UsageError):
             session_choice(wrong)
+
+
+def test_a_conversion_of_the_model_that_a_pass_moved_is_the_models(tmp_path: Path) -> None:
+    """ONNX Runtime pulls the last conversion of a quantised model through a reshape, under another name."""
+    scale = {"scale": np.float32(0.05), "zero": np.uint8(128), "weight_scale": np.float32(0.01), "nothing": np.int8(0)}
+    weights = {"weight": np.ones((4, 4, 3, 3), np.int8), "sizes": np.array([1, -1], np.int64)}
+    nodes = [
+        onnx.node("QuantizeLinear", "image scale zero", "q0", name="quantise_image"),
+        onnx.node("DequantizeLinear", "q0 scale zero", "d0", name="dequantise_image"),
+        onnx.node("DequantizeLinear", "weight weight_scale nothing", "dw", name="dequantise_weight"),
+        onnx.node("Conv", "d0 dw", "c", name="conv", pads=[1, 1, 1, 1], kernel_shape=[3, 3]),
+        onnx.node("QuantizeLinear", "c scale zero", "q1", name="quantise_features"),
+        onnx.node("DequantizeLinear", "q1 scale zero", "d1", name="dequantise_features"),
+        onnx.node("Reshape", "d1 sizes", "out", name="flatten"),
+    ]
+    sizes = {"image": ("float32", [1, 4, 16, 16])}
+    path = tmp_path / "quantised.onnx"
+    path.write_bytes(onnx.model(onnx.body(nodes, sizes, {"out": ("float32", None)}, {**scale, **weights})))
+    settings = Settings(rounds=1, runs=3, warmup=1, ablate=("none",), ceilings=False, lock="warn")
+    profile(path, settings=settings, out=tmp_path / "out")
+    operators = analyze(tmp_path / "out").operators
+    conversions = [operator for operator in operators if operator.kind == "quantisation"]
+    assert len(conversions) > 1
+    assert [operator.name for operator in conversions if operator.change] == []

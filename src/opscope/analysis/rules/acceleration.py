@@ -11,6 +11,7 @@ from opscope.analysis.compare.compare import NOT_FASTER
 from opscope.analysis.findings.message import Saving, Severity, finding, no_saving, not_checked, passed
 from opscope.analysis.findings.rule import declare_rule
 from opscope.analysis.operators.delegates import delegated_kernels, is_delegated
+from opscope.analysis.rules.advice import suggest_shapes
 from opscope.analysis.rules.evidence import time_of
 from opscope.core.grouping import grouped
 from opscope.core.stats.effect import Verdict
@@ -325,8 +326,8 @@ def _from_ceilings(pair: PairEvidence, gains: Sequence[KernelGain]) -> _Cause:
     if any(gain.faster for gain in gains):
         title = f"This CPU is faster with {what}, but this model gains nothing from it"
         step = (
-            f"check that the library has kernels for {what} (`opscope kernels`), and see the roofline for what limits "
-            "these operators: memory, or too little work per call"
+            f"check that the library has kernels for {what} (`opscope kernels`); "
+            f"{suggest_shapes(heavy_operators(pair))}"
         )
         return Severity.MEDIUM, title, f"ceilings: {gains_text(gains)}", step
     others = other_gains(pair, gains)

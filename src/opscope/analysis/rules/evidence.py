@@ -75,6 +75,7 @@ class Evidence(NamedTuple):
     disturbed: str | None = None
     # median of the method that a process calls first, where it calls several; None where there is one
     first_method_ns: float | None = None
+    trace_format: str = ""  # of the trace, whose name begins with that of the runtime's traces
 
     @property
     def total(self) -> float:

@@ -10,6 +10,7 @@ from opscope.analysis.findings.rule import CHANNELS_LAST_INPUTS, DYNAMIC_INT8, P
 from opscope.analysis.operators.delegates import is_delegated
 from opscope.analysis.operators.modules import unrolled
 from opscope.analysis.operators.operators import GIVEN, PORTABLE_BACKEND
+from opscope.analysis.rules.advice import find_advice
 from opscope.analysis.rules.evidence import LEAST_SHARE, count, longest, places, time_of
 from opscope.core.grouping import grouped
 from opscope.core.units import counted_text, milliseconds, share_text, time_text
@@ -47,9 +48,9 @@ def data_movement(evidence: Evidence) -> Message:
     kinds = f": {_by_kind(moving)}; caused by {_causes(moving)}" if moving else ""
     whole = f", {milliseconds(time)} ms{' together' if copied else ''}" if moving else ""
     text = f"{figures}{whole}{kinds}"
-    step = _COPIES if copies > time / 2 else _movement_step(moving, of_nodes=evidence.of_nodes())
+    step = find_advice(evidence.trace_format).caller_copies if copies > time / 2 else _movement_step(evidence, moving)
     message = finding(rule, Severity.HIGH, (title, text, step), evidence.limit(moving, copies=True), places(moving))
-    return message.about(recipe=_layout_recipe(step))
+    return message.about(recipe=_layout_recipe(evidence, step))
 
 
 def _by_kind(operators: Sequence[Operator]) -> str:
@@ -77,37 +78,34 @@ def _ends(before: Sequence[str], after: Sequence[str]) -> str:
     return f"{' and '.join(before[:2]) or 'the input'} and {' and '.join(after[:2]) or 'the output'}"
 
 
-def _movement_step(operators: Sequence[Operator], *, of_nodes: bool) -> str:
+def _movement_step(evidence: Evidence, operators: Sequence[Operator]) -> str:
     """What helps against the kind that takes most; against layout changes by who asked for them."""
     times = {kind: time_of(o for o in operators if o.kind == kind) for kind in {o.kind for o in operators}}
     most = max(times, key=lambda kind: times[kind])
     asked = time_of(o for o in operators if o.kind == most and o.change is None)
     if most == "layout" and asked < times[most] / 2:
-        return _unasked_step(operators)
-    return _NODE_COPIES if of_nodes and most == "copy" else _STEPS.get(most, _STEPS["layout"])
+        return _unasked_step(evidence, operators)
+    if most == "copy":
+        return find_advice(evidence.trace_format).copies
+    return _STEPS.get(most, _STEPS["layout"])
 
 
-def _unasked_step(operators: Sequence[Operator]) -> str:
+def _unasked_step(evidence: Evidence, operators: Sequence[Operator]) -> str:
     """What helps against layout changes for which the model did not ask: inputs only where those are changed."""
     ends = [end for operator in operators if operator.change for end in operator.change.before]
-    return f"{_INPUTS}, and {_MIDDLE}" if GIVEN in ends else _MIDDLE
+    inputs = find_advice(evidence.trace_format).layout_of_inputs
+    return f"{inputs}, and {_MIDDLE}" if inputs and GIVEN in ends else _MIDDLE
 
 
-def _layout_recipe(step: str) -> str | None:
+def _layout_recipe(evidence: Evidence, step: str) -> str | None:
     """The page about inputs, where the step is about them."""
-    return CHANNELS_LAST_INPUTS if step.startswith(_INPUTS) else None
+    inputs = find_advice(evidence.trace_format).layout_of_inputs
+    return CHANNELS_LAST_INPUTS if inputs and step.startswith(inputs) else None
 
 
-_COPIES = (
-    "avoid copying inputs and outputs: pass smaller tensors, or let the program use the caller's memory with "
-    "MemoryPlanningPass(alloc_graph_input=False, alloc_graph_output=False) at export"
-)
-_INPUTS = "pass the inputs channels last"
 _MIDDLE = "move operators that need another layout to the start or end"
-_NODE_COPIES = "remove nodes that only copy, and keep neighbouring nodes on one device: each change of it copies"
 _STEPS = {
     "layout": "keep one memory format throughout; remove transposes, or place them where they cancel out",
-    "copy": "remove the copies: clone() and contiguous() in the model, and outputs that only pass an input through",
     "reshape": "remove redundant reshapes, and produce the shapes that attention and matmul need",
     "slice": "split weights at export instead of activations at run time: one linear layer for each part",
     "concatenate": "write into one tensor, or add instead of concatenating",
@@ -131,9 +129,9 @@ def layout_tax(evidence: Evidence) -> Message:
         return passed(rule, f"layout changes that are not in the model take {share_text(share)}{part}")
     title = f"Layout changes that are not in the model take {share_text(share)} of the latency"
     text = f"{len(added)} of them, {milliseconds(time_of(added))} ms: {_causes(added)}"
-    step = _unasked_step(added)
+    step = _unasked_step(evidence, added)
     message = finding(rule, Severity.HIGH, (title, text, step), evidence.limit(added), places(added))
-    return message.about(recipe=_layout_recipe(step))
+    return message.about(recipe=_layout_recipe(evidence, step))
 
 
 @declare_rule(Severity.MEDIUM, LEAST_SHARE=LEAST_SHARE)

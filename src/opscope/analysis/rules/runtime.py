@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from opscope.analysis.findings.message import Severity, finding, limit, no_saving, not_checked, passed
 from opscope.analysis.findings.rule import declare_rule
 from opscope.analysis.operators.delegates import is_delegated, is_node
+from opscope.analysis.rules.advice import find_advice
 from opscope.analysis.rules.evidence import LEAST_SHARE, count, longest, places, time_of
 from opscope.core.units import counted_text, milliseconds, ratio_text, share_text, time_text
 from opscope.program.operators.taxonomy import COMPILED_REGION, DEVICE_WAIT, FRAMEWORK
@@ -155,10 +156,7 @@ def unfused_operators(evidence: Evidence) -> Message:
     title = f"Operators that could be fused run separately: {share_text(share)} of the latency"
     text = f"{figures}, {milliseconds(time_of(members))} ms; longest: {longest(members)}"
     steps = [
-        "fold each batch normalisation into its convolution before the export (model.eval(), then "
-        "torch.nn.utils.fusion.fuse_conv_bn_eval)"
-        if norms
-        else "",
+        find_advice(evidence.trace_format).batch_norms if norms else "",
         "let only the activation read the preceding result, so both can be fused" if clamps else "",
     ]
     saving = evidence.limit(members)
@@ -230,7 +228,7 @@ def slow_loading(evidence: Evidence) -> Message:
     if load < LOAD_SECONDS * 1e9 or inferences < LOAD_INFERENCES:
         return passed(rule, f"loading takes {figures}")
     title = f"Loading takes as long as {inferences:.0f} inferences"
-    step = "load once, before the user's first inference, and keep the method; memory-map the file (MmapDataLoader)"
+    step = find_advice(evidence.trace_format).early_loading
     return finding(rule, Severity.INFO, (title, figures, step), no_saving(_ONCE))
 
 

@@ -11,6 +11,7 @@ from opscope.analysis.findings.rule import ATTENTION_MASKS, DYNAMIC_INT8, PORTAB
 from opscope.analysis.operators.delegates import is_delegated
 from opscope.analysis.operators.operators import PORTABLE_BACKEND, dominant, limit_without
 from opscope.analysis.roofline import Bound
+from opscope.analysis.rules.advice import find_advice, suggest_shapes
 from opscope.analysis.rules.attention import attention_operators
 from opscope.analysis.rules.evidence import (
     LEAST_SHARE,
@@ -100,13 +101,8 @@ def _portable_step(evidence: Evidence) -> tuple[str, str | None]:
     ]
     known = [recipe_of(row.name, Cause(row.cause)) for row in rows if row.cause]
     recipes = [*([ATTENTION_MASKS] if attention else []), *filter(None, known)]
-    unknown = _ASK_THE_FILE if _of_litert(evidence) else _ASK_THE_PARTITIONER
-    step = "; ".join(steps) or unknown
+    step = "; ".join(steps) or find_advice(evidence.trace_format).why_outside
     return step, next(iter(recipes), None)
-
-
-_ASK_THE_PARTITIONER = "find out why the partitioner rejected them: XnnpackPartitioner(verbose=True)"
-_ASK_THE_FILE = "find out why: give the model (--program MODEL.tflite, or opscope preflight MODEL.tflite)"
 
 
 def _kernel_step(row: PortableTime) -> str:
@@ -216,8 +212,9 @@ def bottleneck(evidence: Evidence) -> Message:
         saving = no_saving(
             "it runs near its ceilings; the saving from less work or another number type was not measured"
         )
-    step = _relief(members, category, reached)
-    recipe = DYNAMIC_INT8 if category is Category.GEMM and step.startswith(_TYPE) else None
+    step = _relief(evidence, members, category, reached)
+    is_about_type = step.startswith(find_advice(evidence.trace_format).narrower_type)
+    recipe = DYNAMIC_INT8 if category is Category.GEMM and is_about_type else None
     return finding(rule, Severity.MEDIUM, (title, text, step), saving, places(members)).about(recipe=recipe)
 
 
@@ -249,19 +246,17 @@ def at_ceilings(evidence: Evidence, operators: Sequence[Operator]) -> Saving:
     return evidence.saved(Saving(low, ends, basis))
 
 
-def _relief(members: Sequence[Operator], category: Category, reached: float | None) -> str:
+def _relief(evidence: Evidence, members: Sequence[Operator], category: Category, reached: float | None) -> str:
     """What helps a category: less work where it runs at its ceilings, better use of the machine where it does not."""
     if category in {Category.CONVOLUTION, Category.GEMM} and reached is not None and reached < NEAR_CEILING:
-        return _SHAPES
+        return suggest_shapes(members)
+    if category in _LESS and is_quantised(members):
+        return f"{_LESS[category]}, or use more threads"
     if category in _LESS:
-        return (
-            f"{_LESS[category]}, or use more threads" if is_quantised(members) else f"{_TYPE}; else {_LESS[category]}"
-        )
+        return f"{find_advice(evidence.trace_format).narrower_type}; else {_LESS[category]}"
     return _RELIEF[category]
 
 
-_SHAPES = "see the roofline; try fewer, larger operators, with shapes that suit the kernels"
-_TYPE = "export the model in int8, profile it and compare"
 _LESS = {Category.CONVOLUTION: "use fewer channels or smaller images", Category.GEMM: "shrink or remove layers"}
 _RELIEF = {
     Category.DATA_MOVEMENT: "keep one memory format throughout; remove transposes and copies",
@@ -297,7 +292,7 @@ def headroom(evidence: Evidence) -> Message:
     names = ", ".join(f"{o.module or o.name} ({time_text(rooms[id(o)])})" for o in members[:_FEWEST])
     title = f"{who.capitalize()} miss the roofline by {share_text(share)} of the latency"
     text = f"{time_text(above)} in {count(members)}; most headroom: {names}"
-    return finding(rule, Severity.INFO, (title, text, _SHAPES), saving, places(members))
+    return finding(rule, Severity.INFO, (title, text, suggest_shapes(members)), saving, places(members))
 
 
 @declare_rule(Severity.INFO, recipes=(DYNAMIC_INT8,), MEMORY_SHARE=MEMORY_SHARE)

@@ -56,7 +56,7 @@ def _fix_tensors(tensors: Iterable[TfliteTensor], batch: int) -> Iterable[Tflite
     for tensor in tensors:
         if tensor.open_axes:
             # Where a reshape folded other sizes into the batch, the file states their product.
-            first, *others = tensor.shape
-            yield msgspec.structs.replace(tensor, shape=(first * batch, *others), open_axes=())
+            shape = (tensor.shape[0] * batch, *tensor.shape[1:])
+            yield msgspec.structs.replace(tensor, shape=shape, open_axes=())
         else:
             yield tensor

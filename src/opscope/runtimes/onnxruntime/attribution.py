@@ -59,6 +59,7 @@ _UNKNOWN = frozenset({"GroupQueryAttention", "If", "Loop", "Scan", "SparseAttent
 """What computes more than its shapes tell."""
 _GATHERING = frozenset({"Gather", "GatherElements", "GatherND", "GatherBlockQuantized"})
 """They read the rows of a table that are asked for, and no others."""
+_QUANTISING = frozenset({"QuantizeLinear", "DequantizeLinear"})
 _FEW_BITS, _GROUPED = "MatMulNBits", "GroupQueryAttention"
 _PAST_KEYS = 3
 """Place of the keys of earlier tokens among the inputs of an attention."""
@@ -547,7 +548,7 @@ class _Facts:
             shape=self._costs.held(node.outputs[0], node.written[0]) if node.written else None,
             elements=max((math.prod(shape) for shape in shapes), default=None),
             cost=part("costs of nodes", lambda: self._costs.of(named.place, self.computed), None),
-            change=self._change(origin) if main is None else None,
+            change=self._change(node, origin) if main is None else None,
             weights=self._weights(node, main),
             cache=_cache_use(node),
         )
@@ -571,9 +572,15 @@ class _Facts:
                 return classify_node("DepthwiseConv2d")
         return classify(f"{main.op if main else node.op}: ")
 
-    def _change(self, origin: NodeOrigin) -> LayoutChange | None:
-        """Whose output is laid out anew, and who reads it."""
-        if origin.moved is None:
+    def _change(self, node: SessionNode, origin: NodeOrigin) -> LayoutChange | None:
+        """Return whose output is laid out anew, and who reads it; None if the model itself asks for it.
+
+        A pass may move the conversions of a quantised model through nodes that only move data.
+        """
+        is_moved_conversion = node.op in _QUANTISING and any(
+            model_node.op == node.op for model_node in self._given.nodes
+        )
+        if origin.moved is None or is_moved_conversion:
             return None
         maker = self._makers.get(origin.moved)
         before = [_label(maker)] if maker else ["input of the model"]
