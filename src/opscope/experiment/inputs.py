@@ -280,7 +280,7 @@ def _planned_tensor(number: int, value: PlannedTensor, asked_input: AskedInput |
     if not _fits(shape, value):
         fixed = "which is fixed" if value.dynamism is Dynamism.STATIC else "at most"
         problem = f"has the sizes [{','.join(map(str, shape))}], the program takes {described(value)}, {fixed}"
-        raise _unfit(number, problem, "give these sizes, or export the program with dynamic_shapes")
+        raise _unfit(number, problem, "give these sizes, or export or convert the model with other or dynamic sizes")
     return PlannedInput(list(shape), dtype, source=asked_input.source)
 
 

@@ -267,6 +267,12 @@ class ExecuTorch(Runtime):
 
         return choice.stem(source_of(model, models).name)
 
+    def check_exporter(self) -> None:
+        """Refuse to export where torch or executorch is not installed; neither is imported."""
+        from opscope.runtimes.executorch.export.process import check_installed
+
+        check_installed()
+
     def export(
         self,
         model: str,

@@ -27,7 +27,7 @@ from opscope.machine import isa
 from opscope.machine.environment import capture, marked
 from opscope.machine.isa import check_name
 from opscope.readers.outputs import read_arrays
-from opscope.runtimes.registry import RUNTIMES, runtime_of
+from opscope.runtimes.registry import EXPORTER, RUNTIMES, runtime_of
 from opscope.workflows.measure.program_inputs import (
     INPUTS,
     ProgramPlace,
@@ -158,7 +158,12 @@ def check_request(path: Path, experiment: Experiment, given: RunTarget | None = 
     """Refuse what is wrong whatever the machine says, before it is waited for."""
     check_free(path)
     asked_inputs(experiment)
-    _check_sources(experiment, [program_source(*one, experiment.models) for one in experiment.all_models])
+    sources = [program_source(*planned, experiment.models) for planned in experiment.all_models]
+    _check_sources(experiment, sources)
+    if None in sources:
+        EXPORTER.check_exporter()
+    if not runs_builds(experiment):
+        _check_inputs(experiment, [source for source in sources if source is not None])
     asked = (*experiment.ablate, *(name for variant in experiment.variants for name in variant.ablated or ()))
     kind = parse_target(experiment.target, builds_named=True).kind
     here_alone = given is None and not (kind.remote or kind.emulated)
@@ -177,6 +182,14 @@ def _check_sources(experiment: Experiment, sources: Sequence[Path | None]) -> No
     if sources[0] is None and experiment.data is not None:
         hint = "leave it out: opscope exports programs that contain their weights"
         raise UsageError("only a .pte has separate weights", where="--data", hint=hint)
+
+
+def _check_inputs(experiment: Experiment, sources: Sequence[Path]) -> None:
+    """Refuse inputs and methods that programs do not take, and two programs that are to be compared on other inputs."""
+    with tempfile.TemporaryDirectory(prefix="opscope-") as work:
+        programs = [runtime_of(source).unpacked(source, Path(tempfile.mkdtemp(dir=work)))[0] for source in sources]
+        for program in programs:
+            asked_calls(experiment, program)
 
 
 def new_bundle(path: Path, experiment: Experiment, target: RunTarget, clock: TimeSource) -> tuple[Bundle, RunTarget]:

@@ -23,14 +23,20 @@ from opscope.core.printable import shell_command
 from opscope.runtimes.executorch.export.eager import EagerMethod, EagerModel
 from opscope.runtimes.executorch.export.export_errors import export_error, place_of
 from opscope.runtimes.executorch.export.registry import BUILD
+from opscope.runtimes.executorch.export.source_text import (
+    GET_INPUTS,
+    INPUTS,
+    LIKELY_INPUTS,
+    MODEL,
+    USUAL_INPUT,
+    missing_inputs,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from types import ModuleType
 
 
-MODEL, INPUTS = "model", "example_inputs"
-"""Names that a file can give a module and its inputs, in place of a function ``build``."""
 _FEW = 6
 
 
@@ -85,32 +91,18 @@ def inputs_beside(module: ModuleType) -> tuple[Any, ...] | None:
     return value if value is None or isinstance(value, tuple) else (value,)
 
 
-_LIKELY = {
-    "Conv1d": ("in_channels", "torch.randn(1, {}, 128)"),
-    "Conv2d": ("in_channels", "torch.randn(1, {}, 224, 224)"),
-    "Conv3d": ("in_channels", "torch.randn(1, {}, 16, 64, 64)"),
-    "Embedding": ("num_embeddings", "torch.randint(0, {}, (1, 32))"),
-    "GRU": ("input_size", "torch.randn(1, 32, {})"),
-    "LSTM": ("input_size", "torch.randn(1, 32, {})"),
-    "Linear": ("in_features", "torch.randn(1, {})"),
-    "MultiheadAttention": ("embed_dim", "torch.randn(1, 32, {})"),
-    "RNN": ("input_size", "torch.randn(1, 32, {})"),
-}
-"""Of a model's first layer with weights the attribute that is a size of its input, and such an input."""
-
-
 def example_input(model: Any) -> str:  # noqa: ANN401 - likewise
     """An input that fits the first layer with weights, as code."""
     for part in model.modules():
-        if type(part).__name__ in _LIKELY:
-            size, code = _LIKELY[type(part).__name__]
+        if type(part).__name__ in LIKELY_INPUTS:
+            size, code = LIKELY_INPUTS[type(part).__name__]
             return code.format(getattr(part, size))
-    return "torch.randn(1, 3, 224, 224)"
+    return USUAL_INPUT
 
 
 _PACKAGE = "__init__.py"
 _WANTED = "return an EagerModel, or a tuple of the module and its example inputs"
-_INTERFACE = ("get_eager_model", "get_example_inputs")
+_INTERFACE = ("get_eager_model", GET_INPUTS)
 
 
 def named_module(name: str) -> ModuleType:
@@ -243,12 +235,7 @@ def _with_inputs(model: Any, module: ModuleType, call: str, where: str) -> tuple
     inputs = inputs_beside(module)
     if inputs is not None:
         return model, inputs
-    example, taken = example_input(model), ", ".join(needed(model.forward))
-    hint = (
-        f"write {INPUTS} = ({example},) next to it, one tensor per argument of forward ({taken}); or write a function "
-        f"that returns both: def build(): return {call}, ({example},)"
-    )
-    raise UsageError(f"{type(model).__name__} has no example inputs", where=where, hint=hint)
+    raise missing_inputs(type(model).__name__, call, needed(model.forward), example_input(model), where)
 
 
 def built(builder: Callable[[], Any], where: str) -> EagerModel:

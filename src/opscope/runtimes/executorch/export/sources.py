@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from opscope.core.errors import NotFoundError, UsageError, did_you_mean
 from opscope.runtimes.executorch.export.registry import BUILD, MODELS, known, model_file, model_names
+from opscope.runtimes.executorch.export.source_text import check_source
 
 if TYPE_CHECKING:
     from opscope.runtimes.executorch.export.eager import EagerModel
@@ -101,6 +102,7 @@ def load(model: str, models: Path | None = None) -> EagerModel:
 def _file(path: Path, target: str) -> ModelSource:
     if not path.is_file():
         raise NotFoundError("there is no such file", where=path, hint="write one with: opscope init --model NAME")
+    check_source(path, target)
     return ModelSource(SourceKind.FILE, str(path), target, _plain(path.stem if target in {"", BUILD} else target))
 
 
