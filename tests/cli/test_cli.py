@@ -60,7 +60,9 @@ def test_analyze_answers_the_question(command: Command, trace: Path, bundle: Pat
     assert "100 µs per inference on average" in done.stdout
     assert "Convolution (NHWC, F32) IGEMM #1" in done.stdout
     for arguments in (["analyze", trace], ["compare", f"{bundle}#baseline", bundle]):
-        assert max(map(len, on_terminal(*arguments).lines)) <= 80
+        # A command to copy stays on its line, however long its paths are.
+        lines = [line for line in on_terminal(*arguments).lines if ": opscope check " not in line]
+        assert max(map(len, lines)) <= 80
 
 
 def test_the_analysis_obeys_its_schema(command: Command, trace: Path) -> None:

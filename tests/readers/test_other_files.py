@@ -26,7 +26,7 @@ def _zip(path: Path, *names: str) -> None:
         ("m.onnx", b"\x08\x08\x12\x07pytorch", "an ONNX model", "opscope profile"),
         ("m.tflite", b"\x08\x08\x12\x07pytorch", "an ONNX model", "opscope profile"),
         ("m.onnx", b"\x1c\x00\x00\x00TFL3", "a LiteRT (TensorFlow Lite) model", "opscope profile"),
-        ("any", b"\x1c\0\0\0TFL3....", "a LiteRT (TensorFlow Lite) model", "opscope profile FILE"),
+        ("any", b"\x1c\0\0\0TFL3....", "a LiteRT (TensorFlow Lite) model", "opscope profile /"),
         ("any", b"GGUF\x03", "a GGUF model of llama.cpp", "FILE.py:FUNCTION"),
         ("m.h5", b"\x89HDF\r\n", "an HDF5 file (Keras)", "FILE.py:FUNCTION"),
         ("m.pte", b"version https://git-lfs.github.com/spec/v1\noid", "a Git LFS pointer", "git lfs pull"),

@@ -16,7 +16,14 @@ import msgspec
 
 from opscope.bundle.consistency import hashed_record, record_hashes, unusable
 from opscope.bundle.manifest import Manifest, Repetition, Status, TracingMode
-from opscope.core.errors import BundleError, InvalidBundleError, NotFoundError, StorageError, TraceFormatError
+from opscope.core.errors import (
+    BundleError,
+    InvalidBundleError,
+    NotFoundError,
+    StorageError,
+    TraceFormatError,
+    UsageError,
+)
 from opscope.core.files import place_beside, sha256_of, storage_errors
 from opscope.core.json import from_json, to_json
 from opscope.core.printable import shell_command
@@ -83,6 +90,9 @@ class Bundle:
     def open(cls, path: Path) -> Bundle:
         """Read an existing bundle."""
         file = path / MANIFEST
+        if path.is_file():
+            hint = "profile a model with opscope profile FILE, or look into a trace with opscope analyze FILE"
+            raise UsageError("a file, and not the directory of a bundle", where=path, hint=hint)
         try:
             content = file_bytes(file)
         except NotFoundError:

@@ -11,6 +11,7 @@ from opscope.cli.output import (
     JsonOption,
     QuietOption,
     WarmupOption,
+    say_next,
     show,
     warmup_count,
     write,
@@ -61,6 +62,7 @@ def command(
         from opscope.reports.document.terminal import terminal_document
 
         show(terminal_document(document))
+        say_next("to gate on it", ["opscope", "check", candidate, "--against", baseline])
 
 
 def _document(comparison: Comparison | TilesComparison) -> Document:

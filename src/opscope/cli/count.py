@@ -14,6 +14,7 @@ from opscope.cli.output import (
     QuietOption,
     output_target,
     say,
+    say_next,
     show,
     split_words,
     write,
@@ -102,6 +103,11 @@ def command(
         from opscope.reports.work import work_document
 
         show(terminal_document(work_document(result)))
+        if receipt is None:
+            kept = f"{Path(model).stem}.work.json"
+            say_next("to keep the counts for a gate", ["opscope", "count", model, "--receipt", kept])
+        else:
+            say_next("to check them later", ["opscope", "count", model, "--verify", str(receipt)])
 
 
 def _verify(model: str, receipt: Path, target: str, *, quiet: bool) -> None:

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from opscope.cli.models import ModelsOption  # noqa: TC001 - typer reads the annotations at run time
-from opscope.cli.output import JsonOption, QuietOption, show, write_json
+from opscope.cli.output import JsonOption, QuietOption, say_next, show, write_json
 
 
 def command(
@@ -65,3 +65,4 @@ def command(
         from opscope.reports.exporting import export_document
 
         show(terminal_document(export_document(done.record, str(done.path))))
+        say_next("to measure it", ["opscope", "profile", str(done.path / done.record.program.name)])

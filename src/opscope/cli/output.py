@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from opscope.core.printable import printable
+from opscope.core.printable import printable, shell_command
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -94,6 +94,12 @@ def say(line: object = "", *, err: bool = False) -> None:
     """
     with contextlib.suppress(BrokenPipeError) if err else contextlib.nullcontext():
         typer.echo(printable(str(line)), err=err)
+
+
+def say_next(purpose: str, words: Sequence[str]) -> None:
+    """Print the one command that usually comes next, so that it can be copied, and what it is for."""
+    say()
+    say(f"{purpose}: {shell_command(words)}")
 
 
 def notice(text: str) -> None:

@@ -15,12 +15,12 @@ from opscope.cli.output import (
     RemoteDeviceOption,
     notice,
     say,
+    say_next,
     show,
     write_json,
 )
 from opscope.cli.shared.gating import resume_hint
 from opscope.cli.shared.measuring import GivenSettings, with_settings
-from opscope.core.printable import shell_command
 
 if TYPE_CHECKING:
     from opscope.api import Profiled, Settings
@@ -71,17 +71,19 @@ def command(
     if not quiet and json != "-":
         _tell(done)
         if quick:
-            say(f"for a verdict: {_full_run(done, settings, asked)}")
+            say_next("for a verdict", _full_run(done, settings, asked))
+        else:
+            say_next("to open it", ["opscope", "report", str(done.path), "--open"])
     _check_complete(done)
 
 
-def _full_run(done: Profiled, settings: Settings, given_settings: GivenSettings) -> str:
-    """The command for the same model in as many rounds as usual, with what was asked for beside the first look."""
+def _full_run(done: Profiled, settings: Settings, given_settings: GivenSettings) -> list[str]:
+    """Return the command for the same model in as many rounds as usual, with what was asked for beside --quick."""
     manifest = done.content.manifest
     guessed = ["guess_inputs"] if manifest.plan.guesses else []
     kept = {*guessed, *given_settings.given} & set(ExperimentSettings.__struct_fields__)
     target = [] if settings.target == "auto" else ["--target", settings.target]
-    return shell_command(["opscope", "profile", manifest.model.source, *target, *words_of(settings, sorted(kept))])
+    return ["opscope", "profile", manifest.model.source, *target, *words_of(settings, sorted(kept))]
 
 
 def _profile(model: str, settings: Settings, out: Path, *, resume: bool, quiet: bool, named: set[str]) -> Profiled:

@@ -35,6 +35,7 @@ def command(
     ] = None,
     baseline: BaselineOption = None,
     candidate: CandidateOption = None,
+    show: Annotated[bool, typer.Option("--open", help="Open the page in the browser.")] = False,
     quiet: QuietOption = False,
 ) -> None:
     """Write the reports of bundles; several give one report.
@@ -50,9 +51,26 @@ def command(
 
     Example: opscope report out_toy_cnn/runs/mac --baseline mac_sme2_off --candidate mac_sme2_on
     """
-    for path in _written(bundles, split_words(formats), out, title, program, baseline, candidate):
+    paths = _written(bundles, split_words(formats), out, title, program, baseline, candidate)
+    for path in paths:
         if not quiet:
             say(path)
+    if show:
+        _open_page(paths)
+
+
+def _open_page(paths: list[Path]) -> None:
+    """Open the page among the files of a report."""
+    import webbrowser
+
+    from opscope.core.errors import RunError, UsageError
+
+    page = next((path for path in paths if path.suffix == ".html"), None)
+    if page is None:
+        raise UsageError("no page was written", where="--open", hint="leave out --format, or add html")
+    if not webbrowser.open(page.resolve().as_uri()):
+        hint = "open the file yourself; over ssh, copy it first, or read report.md"
+        raise RunError("no browser could be started", where=page, hint=hint)
 
 
 def _written(

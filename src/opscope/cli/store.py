@@ -17,6 +17,7 @@ from opscope.cli.output import (
     notice,
     output_target,
     say,
+    say_next,
     show,
     split_words,
     write,
@@ -90,6 +91,7 @@ def add(
         unchecked = len(done.added) - done.checked
         checks = f"{done.checked} checked against their traces, {unchecked} not checked"
         say(f"{counts}, {checks}: {done.store}")
+        say_next("to report on all runs", ["opscope", "store", "report", "--store", str(done.store), "--out", "fleet"])
     _check_whole(done)
 
 

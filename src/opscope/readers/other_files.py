@@ -7,6 +7,7 @@ Sources of the marks: PyTorch's zip archives (``data.pkl``, ``code/``, ``models/
 
 from __future__ import annotations
 
+import shlex
 import zipfile
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -67,6 +68,8 @@ def other_file(path: Path) -> OtherFile | None:
         return None
     if not head:
         return OtherFile("an empty file", "copy or download it again")
+    if path.suffix == ".bin" and path.with_suffix(".xml").is_file():
+        return OtherFile("the weights of an OpenVINO model", f"give the model: {path.with_suffix('.xml')}")
     if head.startswith(b"PK\x03\x04"):
         return _archive(path)
     return _by_bytes(head) or _by_name(path, head) or _by_text(path, head)
@@ -77,7 +80,10 @@ def not_recognised(path: Path, problem: str = "not an ExecuTorch program", hint:
     found = other_file(path)
     if found is None:
         return TraceFormatError(problem, where=path, hint=hint)
-    return TraceFormatError(f"{problem}: it is {found.what}", where=path, hint=found.hint or hint)
+    # A hint that ends with a command on the file is one to copy.
+    is_command = found.hint.endswith("FILE")
+    way = f"{found.hint.removesuffix('FILE')}{shlex.quote(str(path))}" if is_command else found.hint
+    return TraceFormatError(f"{problem}: it is {found.what}", where=path, hint=way or hint)
 
 
 def _by_bytes(head: bytes) -> OtherFile | None:

@@ -44,7 +44,8 @@ class WireMessage(NamedTuple):
 
     def error(self, problem: str, at: int | None = None) -> TraceFormatError:
         """An error at a byte of the file."""
-        return TraceFormatError(problem, where=self.where, offset=self.start if at is None else at)
+        hint = "it is truncated or damaged: export, convert or copy it again"
+        return TraceFormatError(problem, where=self.where, offset=self.start if at is None else at, hint=hint)
 
     def varints(self) -> Iterator[int]:
         """Its bytes as packed numbers, unsigned."""

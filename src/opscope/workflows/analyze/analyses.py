@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from opscope.reports.inspected import Inspected
     from opscope.runtimes.side import Warmup
 
+_HEAD = 1 << 16
+
 
 def analyze(
     path: str | Path,
@@ -87,6 +89,8 @@ def compare_any(
     """What :func:`compare` or :func:`opscope.compare_tiles` gives, as the paths ask for; it raises the same."""
     from opscope.npu.workflows.sides import compare_tiles, is_tiles
 
+    for path in (baseline, candidate):
+        _check_measured(path)
     if is_tiles(baseline) or is_tiles(candidate):
         return compare_tiles(baseline, candidate)
     from opscope.measurements.results import ComparisonResult
@@ -94,12 +98,20 @@ def compare_any(
     return shown_as(ComparisonResult, comparison_of(side_of(baseline, warmup), side_of(candidate, warmup)))
 
 
+def _check_measured(path: str | Path) -> None:
+    """Refuse a model, which holds no measurement."""
+    from opscope.runtimes.registry import runtime_of_content
+
+    place = Path(path)
+    runtime = runtime_of_content(head_of(place, _HEAD)) if place.is_file() else None
+    if runtime is not None:
+        hint = "measure two models side by side with opscope check NEW --against OLD, or compare the bundles of both"
+        raise UsageError(f"a model of {runtime.title}, which holds no measurement", where=path, hint=hint)
+
+
 def of_tiles(function: str, path: str | Path) -> UsageError:
     """The error of a function that was given traces of tiles, which names the one that takes them."""
     return UsageError("AI Engine traces", where=path, hint=f"call opscope.{function}_tiles")
-
-
-_HEAD = 1 << 16
 
 
 def inspect(

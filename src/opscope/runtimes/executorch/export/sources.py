@@ -110,6 +110,9 @@ def _unknown(model: str, models: Path | None) -> NotFoundError:
     if model.endswith(".pte"):
         hint = "profile it with opscope profile, or inspect it with opscope preflight"
         return NotFoundError("it is already a program; only models can be exported", where=model, hint=hint)
+    if Path(model).suffix:
+        hint = "check its path; `opscope models` lists models by their names"
+        return NotFoundError("no such file", where=model, hint=hint)
     directory = models_directory(models)
     names = [*(entry.name for entry in MODELS), *model_names(directory)]
     hint = f"{did_you_mean(model, names)}; `opscope models` lists them; for your own model: opscope init --model NAME"
