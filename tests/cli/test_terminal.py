@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -156,3 +159,15 @@ def test_the_bar_on_a_terminal(toy_program: Path, tmp_path: Path) -> None:
         "analysing",
         "writing reports",
     ]
+
+
+def test_an_encoding_without_the_signs_gets_them_spelt(trace: Path) -> None:
+    """Microseconds are ``us`` in ASCII, and letters of a name are escaped."""
+    path = trace.with_name("größe.etdump")
+    path.write_bytes(trace.read_bytes())
+    environment = {**os.environ, "PYTHONIOENCODING": "ascii"}
+    words = [sys.executable, "-m", "opscope", "analyze", str(path)]
+    done = subprocess.run(words, env=environment, capture_output=True, check=True)
+    text = done.stdout.decode("ascii")
+    assert "100 us per inference" in text
+    assert "gr\\xf6\\xdfe" in text

@@ -24,7 +24,8 @@ def test_a_difference_has_its_number_of_inputs() -> None:
     section = accuracy_section(found)
     assert section is not None
     assert sentences(section)[0] == (
-        "Outputs on one input: largest difference 1, 25.0 % of the baseline's largest value; cosine similarity 0.9899."
+        "Outputs on one input differ: largest difference 1, 25.0 % of the baseline's largest value; "
+        "cosine similarity 0.9899."
     )
     (table,) = tables(section)
     assert cells(table) == [["0", "2", "1", "25.0 %", "20.0 %", "0.9899", "0 and 0"]]
@@ -46,7 +47,8 @@ def test_values_that_are_not_finite_are_told() -> None:
     """With how many of them differ; without any finite one there is no figure."""
     one = compared_outputs([np.array([1.0, math.nan])], [np.array([1.0, 2.0])])
     assert accuracy_sentences(one) == [
-        "Outputs on one input: largest difference 0, 0.0 % of the baseline's largest value; cosine similarity 1.000000",
+        "Outputs on one input differ: largest difference 0, 0.0 % of the baseline's largest value; "
+        "cosine similarity 1.000000",
         NONFINITE,
     ]
     none = compared_outputs([np.array([math.nan])], [np.array([1.0])])

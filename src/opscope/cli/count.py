@@ -104,8 +104,8 @@ def command(
 
         show(terminal_document(work_document(result)))
         if receipt is None:
-            kept = f"{Path(model).stem}.work.json"
-            say_next("to keep the counts for a gate", ["opscope", "count", model, "--receipt", kept])
+            receipt_name = f"{Path(model).stem}.work.json"
+            say_next("to keep the counts for a gate", ["opscope", "count", model, "--receipt", receipt_name])
         else:
             say_next("to check them later", ["opscope", "count", model, "--verify", str(receipt)])
 

@@ -353,11 +353,22 @@ def _read_names_as_utf8() -> None:
         os.execve(sys.executable, [sys.executable, "-X", "utf8", *sys.orig_argv[1:]], environment)  # noqa: S606 - itself
 
 
+_SPELT = {"µ": "u", "…": "...", "·": "-", "°": "deg ", "±": "+-", "↳": ">", **dict.fromkeys("▁▂▃▄▅▆▇█", "#")}
+"""What stands for signs of opscope's output in an encoding without them; all else is escaped."""
+
+
 def _print_what_can_be_printed() -> None:
-    """Write letters that the terminal's encoding does not have as escapes."""
+    """Spell signs that the terminal's encoding does not have, as ``us`` for microseconds, and escape other letters."""
+
+    def spell(error: UnicodeError) -> tuple[str | bytes, int]:
+        if isinstance(error, UnicodeEncodeError) and error.object[error.start] in _SPELT:
+            return _SPELT[error.object[error.start]], error.start + 1
+        return codecs.backslashreplace_errors(error)
+
+    codecs.register_error("opscope-spell", spell)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="backslashreplace")
+            stream.reconfigure(errors="opscope-spell")
 
 
 def _surroundings(error: Exception) -> OpscopeError | None:

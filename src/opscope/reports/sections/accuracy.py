@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 _MOST_ROWS = 16
 _UNDEFINED = "not defined"
+_ALIKE = 0.99
+"""Cosine similarity from which outputs that differ by more than rounding are still called alike."""
 
 
 _NOTE = (
@@ -105,7 +107,13 @@ def _answer(accuracy: Accuracy) -> str:
     which = f" of output {worst.output}" if len(accuracy.outputs) > 1 else ""
     relative = "" if worst.max_rel is None else f", {share_text(worst.max_rel)} of the baseline's largest value"
     cosine = "" if worst.cosine is None else f"; cosine similarity {_cosine(worst.cosine)}"
-    return f"Outputs on {inputs}: largest difference{which} {_number(worst.max_abs)}{relative}{cosine}"
+    if accuracy.agrees:
+        verdict = "agree within rounding"
+    elif (worst.cosine or 0.0) >= _ALIKE and not any(output.unlike_nonfinite for output in accuracy.outputs):
+        verdict = "differ slightly"
+    else:
+        verdict = "differ"
+    return f"Outputs on {inputs} {verdict}: largest difference{which} {_number(worst.max_abs)}{relative}{cosine}"
 
 
 def _inputs(count: int) -> str:

@@ -102,8 +102,8 @@ def _check_measured(path: str | Path) -> None:
     """Refuse a model, which holds no measurement."""
     from opscope.runtimes.registry import runtime_of_content
 
-    place = Path(path)
-    runtime = runtime_of_content(head_of(place, _HEAD)) if place.is_file() else None
+    file = Path(path)
+    runtime = runtime_of_content(head_of(file, _HEAD)) if file.is_file() else None
     if runtime is not None:
         hint = "measure two models side by side with opscope check NEW --against OLD, or compare the bundles of both"
         raise UsageError(f"a model of {runtime.title}, which holds no measurement", where=path, hint=hint)
