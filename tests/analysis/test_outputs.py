@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from opscope.analysis.compare.outputs import compare_outputs
+from opscope.analysis.preflight.exported import usual_tolerance
 
 
 @pytest.mark.parametrize(
@@ -39,3 +40,25 @@ def test_zero_outputs_compare_by_absolute_error() -> None:
     """Without a magnitude to compare to, the absolute error counts."""
     assert compare_outputs([np.zeros(4)], [np.zeros(4)], "fp32").agree
     assert not compare_outputs([np.zeros(4)], [np.full(4, 1.0)], "fp32").agree
+
+
+def test_the_same_values_that_are_not_finite_are_no_variants_fault() -> None:
+    """NaN and infinities in the same places on both sides come of the inputs; elsewhere they do not."""
+    left = np.array([np.nan, np.inf, 1.0])
+    same = compare_outputs([left], [left.copy()], "fp32", guesses=["x=float32[3]"])
+    assert same.inputs_at_fault
+    assert (same.problem or "").startswith("the inputs were guessed as x=float32[3]")
+    other = compare_outputs([left], [np.array([np.nan, -np.inf, 1.0])], "fp32")
+    assert not other.inputs_at_fault
+    assert not other.agree
+
+
+@pytest.mark.parametrize(
+    ("dtype", "operators", "expected"),
+    [("fp32", 5, 1e-4), ("fp32", 30, 1e-4), ("fp32", 120, 2e-4), ("fp16", 120, 4e-2), ("int8", 120, 0.5)],
+)
+def test_the_tolerance_of_an_export_grows_with_the_root_of_its_depth(
+    dtype: str, operators: int, expected: float
+) -> None:
+    """For floating point alone: rounding errors are as good as independent, quantising loses far more."""
+    assert usual_tolerance(dtype, [], operators) == pytest.approx(expected)

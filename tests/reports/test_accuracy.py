@@ -47,8 +47,10 @@ def test_values_that_are_not_finite_are_told() -> None:
     """With how many of them differ; without any finite one there is no figure."""
     one = compared_outputs([np.array([1.0, math.nan])], [np.array([1.0, 2.0])])
     assert accuracy_sentences(one) == [
-        "Outputs on one input differ: largest difference 0, 0.0 % of the baseline's largest value; "
-        "cosine similarity 1.000000",
+        (
+            "Outputs on one input differ: largest difference 0, 0.0 % of the baseline's largest value; "
+            "cosine similarity 1.000000"
+        ),
         NONFINITE,
     ]
     none = compared_outputs([np.array([math.nan])], [np.array([1.0])])

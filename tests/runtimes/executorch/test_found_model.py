@@ -69,6 +69,19 @@ def test_several_classes_are_named_with_their_commands(tmp_path: Path) -> None:
     assert f"opscope export {file}:Net; opscope export {file}:Other" in (raised.value.hint or "")
 
 
+def test_the_class_with_the_interface_of_example_models_is_the_model(tmp_path: Path) -> None:
+    """As in the model.py of Arm's kit: beside the network, a class gives it with its inputs."""
+    giver = (
+        "class NetModel:\n"
+        "    def get_eager_model(self): return Net(width=4)\n"
+        "    def get_example_inputs(self): return (torch.randn(2, 3),)\n"
+    )
+    (tmp_path / "model.py").write_text(HEAD + NET + giver)
+    method = load(str(tmp_path / "model.py")).methods["forward"]
+    assert method.module.layer.out_features == 4
+    assert [tuple(tensor.shape) for tensor in method.inputs] == [(2, 3)]
+
+
 @pytest.mark.parametrize(
     ("text", "problem", "hint"),
     [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -146,13 +147,26 @@ _NARROW = {"float16": 2e-2, "bfloat16": 6e-2}
 """The least tolerance of a model that was built in such a type, whatever it is exported as."""
 
 
+_FLOATING = ("fp32", "fp16")
+_SHALLOW = 30
+"""Operators up to which the tolerance of a floating-point type holds as it is."""
+
+
+def usual_tolerance(dtype: str, inputs: Sequence[TensorSpec], operators: int) -> float:
+    """Return the relative error that rounding explains in a model of so many operators, exported in a number type.
+
+    Errors of rounding are as good as independent, so those of a deeper model add up with the square root of its depth
+    (N. J. Higham and T. Mary, A new approach to probabilistic rounding error analysis, 2019).
+    """
+    of_types = max([EAGER_TOLERANCES[dtype], *(_NARROW.get(spec.dtype, 0.0) for spec in inputs)])
+    depth = operators / _SHALLOW if dtype in _FLOATING else 1.0  # what quantising loses is far more than rounding
+    return of_types * max(1.0, math.sqrt(depth))
+
+
 def agreement_with_eager(
-    eager: Sequence[Array], computed: Sequence[Array], choice: tuple[str, Sequence[TensorSpec]], tolerance: float | None
+    eager: Sequence[Array], computed: Sequence[Array], dtype: str, limit: float
 ) -> OutputAgreement:
-    """The program's outputs against those of the model in PyTorch."""
-    dtype, inputs = choice
-    usual = max([EAGER_TOLERANCES[dtype], *(_NARROW.get(spec.dtype, 0.0) for spec in inputs)])
-    limit = usual if tolerance is None else tolerance
+    """Compare the program's outputs with those of the model in PyTorch; ``limit`` is the largest relative error."""
     return compare_outputs(eager, computed, dtype, limit)
 
 

@@ -14,6 +14,7 @@ from opscope.analysis.preflight.exported import (
     agreement_with_eager,
     agreement_with_graph,
     delegation,
+    usual_tolerance,
 )
 from opscope.analysis.preflight.preflight import preflight
 from opscope.core.errors import ExportError, OpscopeError, UsageError
@@ -28,7 +29,7 @@ from opscope.runtimes.executorch.export.eager import EagerModel
 from opscope.runtimes.executorch.export.lower import export
 from opscope.runtimes.executorch.export.process import check_installed
 from opscope.runtimes.executorch.export.protocol import CHECKS, outputs_file
-from opscope.runtimes.exports import EXPORT_LOG, FP16, QUANTISED, RECORD, Choice, check_dtype, exported_file
+from opscope.runtimes.exports import EXPORT_LOG, FP16, FP32, QUANTISED, RECORD, Choice, check_dtype, exported_file
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -112,8 +113,10 @@ def _method(
     graph: OutputAgreement | None = None
     if choice.dtype in QUANTISED:
         graph = agreement_with_graph(_outputs(directory, "graph", number), computed, choice.dtype)
-    agreement = agreement_with_eager(eager, computed, (choice.dtype, method.inputs), tolerance)
-    return MethodExport(method, delegation(preflights[method.name]), agreement, graph)
+    share = delegation(preflights[method.name])
+    operators = share.operators + share.portable_operators
+    limit = usual_tolerance(choice.dtype, method.inputs, operators) if tolerance is None else tolerance
+    return MethodExport(method, share, agreement_with_eager(eager, computed, choice.dtype, limit), graph)
 
 
 def _outputs(directory: Path, kind: str, number: int) -> Sequence[Array]:
@@ -141,7 +144,8 @@ def _advice(record: ExportRecord, method: MethodExport) -> str:
             "in executorch 1.5.1, half-precision layer norms over 256 or more elements are wrong: wrap them with "
             "opscope.runtimes.executorch.export.patterns.NormInFp32"
         )
-    return "try --dtype fp32; if that fails too, compare parts of the model"
+    others = "" if record.dtype == FP32 else "try --dtype fp32; if that fails too, "
+    return f"{others}compare parts of the model with PyTorch, to find the operator that is wrong"
 
 
 def export_live(module: Any, inputs: Any, dtype: str, directory: Path) -> Path:  # noqa: ANN401 - torch is not typed here

@@ -41,7 +41,10 @@ _FEW = 6
 
 
 def callable_name(module: ModuleType, where: str) -> str:
-    """The name in a file that gives its model: ``build``, ``model``, or its one class of modules that needs nothing.
+    """Return the name in a file that gives its model.
+
+    That is ``build``, ``model``, its one class with ExecuTorch's interface for example models, or its one class of
+    modules that needs no argument.
 
     Raises UsageError: several classes are possible; they are named with the command for each; NotFoundError: nothing
     is.
@@ -49,6 +52,9 @@ def callable_name(module: ModuleType, where: str) -> str:
     for name in (BUILD, MODEL):
         if callable(getattr(module, name, None)):
             return name
+    givers = [name for name, value in vars(module).items() if _gives_example_model(value, module)]
+    if len(givers) == 1:
+        return givers[0]
     classes = [name for name, found in vars(module).items() if is_own_module(found, module)]
     ready = [name for name in classes if not needed(vars(module)[name])]
     if len(ready) == 1:
@@ -66,6 +72,12 @@ def callable_name(module: ModuleType, where: str) -> str:
         raise NotFoundError(problem, where=where, hint=hint)
     hint = "add to it: def build(): return module, (torch.randn(1, 3, 224, 224),)"
     raise NotFoundError("it defines no build, no model and no module class", where=where, hint=hint)
+
+
+def _gives_example_model(value: object, module: ModuleType) -> bool:
+    """Return whether a value is a class of a file with ExecuTorch's interface for example models."""
+    is_own_class = isinstance(value, type) and value.__module__ == module.__name__
+    return is_own_class and all(hasattr(value, name) for name in _INTERFACE)
 
 
 def is_own_module(found: object, module: ModuleType) -> bool:
