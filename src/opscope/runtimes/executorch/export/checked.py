@@ -144,8 +144,8 @@ def _advice(record: ExportRecord, method: MethodExport) -> str:
             "in executorch 1.5.1, half-precision layer norms over 256 or more elements are wrong: wrap them with "
             "opscope.runtimes.executorch.export.patterns.NormInFp32"
         )
-    others = "" if record.dtype == FP32 else "try --dtype fp32; if that fails too, "
-    return f"{others}compare parts of the model with PyTorch, to find the operator that is wrong"
+    first_step = "" if record.dtype == FP32 else "try --dtype fp32; if that fails too, "
+    return f"{first_step}compare parts of the model with PyTorch, to find the operator that is wrong"
 
 
 def export_live(module: Any, inputs: Any, dtype: str, directory: Path) -> Path:  # noqa: ANN401 - torch is not typed here
