@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, TypeAlias
 
-from opscope.analysis.analysis import LOST_ROWS, Analysis
+from opscope.analysis.analysis import IMPOSSIBLE_TIMES, LOST_ROWS, UNKNOWN_TICKS, Analysis
 from opscope.analysis.findings.message import PART_FAILED, advice_of, warning
 from opscope.analysis.preflight.contents import KernelSummary, ProgramSummary, RecordSummary
 from opscope.core.units import counted_text, size_text, time_text
@@ -71,6 +71,7 @@ def inspected_document(value: Inspected) -> Document:
 
 
 _LOSSES = {LOST_ROWS, "truncated"}
+_CLOCK_DOUBTS = {IMPOSSIBLE_TIMES, UNKNOWN_TICKS}
 
 
 def analysis_document(analysis: Analysis) -> Document:
@@ -80,7 +81,8 @@ def analysis_document(analysis: Analysis) -> Document:
     between = f"95 % interval of the median {time_text(interval[0])} to {time_text(interval[1])}; " if interval else ""
     processes = "process" if len(trace.files) == 1 else "processes"
     losses = [message for message in trace.warnings if message.code in _LOSSES]
-    others = (message for message in trace.warnings if message not in losses)
+    clock_doubts = [message for message in trace.warnings if message.code in _CLOCK_DOUBTS]
+    others = (message for message in trace.warnings if message not in [*losses, *clock_doubts])
     notes = sorted(others, key=lambda message: message.code != PART_FAILED)  # what is not known comes first
     phases = [row for row in analysis.methods if row.tokens_per_second]
     whole = not analysis.has_split and bool(phases)
@@ -88,6 +90,7 @@ def analysis_document(analysis: Analysis) -> Document:
     more = len(notes) - shown
     trust = [
         *(Sentence(message.hint, Tone.BAD) for message in losses),
+        *(Sentence(f"{message.message}; {message.hint}", Tone.BAD) for message in clock_doubts),
         *([] if whole or is_of_calls(analysis) else [Sentence(f"{between}p90 {time_text(latency.p90_ns)}")]),
         Sentence(
             f"{counted_text(trace.inferences, 'inference')}, {trace.warmup} warm-up, {len(trace.files)} {processes}"
