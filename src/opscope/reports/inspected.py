@@ -33,13 +33,14 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from opscope.analysis.latency.methods import MethodTime
-    from opscope.analysis.preflight.contents import Count, DelegateSummary
+    from opscope.analysis.preflight.contents import Count, DelegateSummary, MethodSummary
     from opscope.core.table import EventTable
     from opscope.reports.document.blocks import Block, TableBlock
 
 
 _NOTES = 1
 _FEW = 2
+_NAMED_CONSTANTS = 6
 
 
 Inspected: TypeAlias = Analysis | ProgramSummary | RecordSummary | KernelSummary
@@ -49,10 +50,14 @@ Inspected: TypeAlias = Analysis | ProgramSummary | RecordSummary | KernelSummary
 def inspected_document(value: Inspected) -> Document:
     """What was found in a file."""
     if isinstance(value, ProgramSummary):
-        blocks = [block for method in _methods(value) for block in method]
+        running = [method for method in value.methods if method.instructions]
+        constants = [method.name for method in value.methods if not method.instructions]
+        blocks = [block for method in _methods(value, running) for block in method]
+        blocks.append(Sentence(_constants_line(constants)))
         return Document(
             value.path,
-            counted_text(len(value.methods), "method"),
+            counted_text(len(running), "method")
+            + (f", {counted_text(len(constants), 'constant')}" if constants else ""),
             blocks,
             [],
             f"{value.path} ({value.format or 'pte'})",
@@ -146,8 +151,17 @@ def _how_known(analysis: Analysis) -> str:
     return f"{known}; {(runtime_of_format(analysis.trace.format) or EXPORTER).program_hint}"
 
 
-def _methods(program: ProgramSummary) -> Iterator[list[Block]]:
-    for method in program.methods:
+def _constants_line(names: Sequence[str]) -> str:
+    """Return a sentence about methods that have no instructions and return values of the export; empty without any."""
+    if not names:
+        return ""
+    more = len(names) - _NAMED_CONSTANTS
+    rest = f" and {more} more" if more > 0 else ""
+    return f"constants, methods without an instruction: {', '.join(names[:_NAMED_CONSTANTS])}{rest}"
+
+
+def _methods(program: ProgramSummary, methods: Sequence[MethodSummary]) -> Iterator[list[Block]]:
+    for method in methods:
         given, got = (", ".join(f"{t.dtype} {t.shape}" for t in side) for side in (method.inputs, method.outputs))
         # A .tflite holds no plan of its memory: the runtime makes one.
         planned = "" if program.format == "tflite" else f", {size_text(method.planned_bytes)} planned"

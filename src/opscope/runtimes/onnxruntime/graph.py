@@ -42,6 +42,7 @@ class SessionNode(OnnxOperator, frozen=True):
     activation: str | None = None  # that a convolution also computes; empty for none, None where that is not told
     # nodes of the graphs that it runs, by the name of the attribute
     graphs: dict[str, tuple[SessionNode, ...]] = msgspec.field(default_factory=dict)
+    runs: int = 1  # how often it ran in the last run of the model: the nodes of a loop's graph in every iteration
 
 
 class SessionCall(msgspec.Struct, frozen=True):

@@ -114,8 +114,9 @@ def _session_nodes(
         before = next((makers[name] for name in node.outputs if name in makers), None)
         graphs = {}
         for name, body in node.graphs.items():
-            inner = _merged([own for one, own in seen.bodies if one is body])
-            graphs[name] = _session_nodes(body, inner, before.graphs.get(name) if before else None, stored)
+            iterations = [nodes_ran for graph_ran, nodes_ran in seen.bodies if graph_ran is body]
+            inner = _session_nodes(body, _merged(iterations), before.graphs.get(name) if before else None, stored)
+            graphs[name] = tuple(msgspec.structs.replace(inner_node, runs=len(iterations)) for inner_node in inner)
         nodes.append(_session_node(node, seen, stored, graphs))
     return tuple(nodes)
 
