@@ -83,6 +83,15 @@ class ConfirmingReader(Protocol):
 
 
 @runtime_checkable
+class SharedFormatReader(Protocol):
+    """A reader of a format that many tools write, such as the JSON of Chrome's traces."""
+
+    def holds_own(self, data: bytes | memoryview) -> bool:
+        """Return whether a file that was sniffed has what this reader reads, anywhere in it."""
+        ...
+
+
+@runtime_checkable
 class FindingReader(Protocol):
     """A reader of something that stands in a log behind other lines, of which no beginning is known."""
 
@@ -203,9 +212,13 @@ def reader_for(data: bytes | memoryview, path: Path) -> Reader:
     found = next((reader for reader in others if isinstance(reader, FindingReader) and reader.finds(data)), None)
     if found is not None:
         return found
-    names = sorted((reader.name for reader in others), key=len)
+    raise _unrecognised_format(path, others, broken)
+
+
+def _unrecognised_format(path: Path, known: Iterable[Reader], broken: Iterable[str] = ()) -> TraceFormatError:
+    names = sorted((reader.name for reader in known), key=len)
     hint = "; ".join([f"supported formats: {', '.join(names)}", *broken])
-    raise not_recognised(path, "unrecognised format", hint)
+    return not_recognised(path, "unrecognised format", hint)
 
 
 def trace_reader(path: Path) -> Reader | None:
@@ -283,6 +296,8 @@ def _read_with_reader(path: Path) -> tuple[TraceRead, Reader]:
             data = inflated(stored, path)
             content = None if data is stored else hashlib.sha256(data).hexdigest()
             reader = reader_for(data, path)
+            if isinstance(reader, SharedFormatReader) and not reader.holds_own(data):
+                raise _unrecognised_format(path, readers())
             table = reader.read(data, path) if isinstance(reader, MappedReader) else reader.read(bytes(data), path)
     finally:
         beside.join()
