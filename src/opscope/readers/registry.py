@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, ClassVar, NamedTuple, Protocol, runtime_checka
 from opscope.core.errors import EmptyTraceError, NotFoundError, StorageError, TraceFormatError, UsageError
 from opscope.core.system.memory import limited
 from opscope.core.table.ticks import OPTION, convert_ticks
-from opscope.readers.compressed import PACKED, file_view, first_bytes, inflated
+from opscope.readers.compressed import PACKED, check_unchanged, first_bytes, inflated, mapped_file
 from opscope.readers.other_files import not_recognised
 
 if TYPE_CHECKING:
@@ -283,7 +283,7 @@ def read_trace(path: Path) -> TraceRead:
 
 
 def _read_with_reader(path: Path) -> tuple[TraceRead, Reader]:
-    stored = file_view(path)
+    stored = mapped_file(path)
     if not len(stored):
         hint = "the run failed, or its runtime was built without event tracing (executorch before 1.5)"
         raise EmptyTraceError("the file is empty", where=path, hint=hint)
@@ -301,4 +301,5 @@ def _read_with_reader(path: Path) -> tuple[TraceRead, Reader]:
             table = reader.read(data, path) if isinstance(reader, MappedReader) else reader.read(bytes(data), path)
     finally:
         beside.join()
+    check_unchanged(stored, path)
     return TraceRead(table, reader.name, digest.hexdigest(), content or digest.hexdigest()), reader

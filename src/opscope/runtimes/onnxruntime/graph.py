@@ -8,7 +8,7 @@ import msgspec
 
 from opscope.core.errors import TraceFormatError
 from opscope.core.json import from_json
-from opscope.readers.compressed import file_view
+from opscope.readers.compressed import mapped_file
 from opscope.runtimes.onnxruntime.onnx_file import OnnxOperator
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ class SessionGraph(msgspec.Struct, frozen=True):
 def read_session_graph(path: Path) -> SessionGraph:
     """The graph of a file."""
     try:
-        graph = from_json(bytes(file_view(path)), SessionGraph)
+        graph = from_json(bytes(mapped_file(path)), SessionGraph)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise TraceFormatError(f"not a session graph: {error}", where=path) from error
     if graph.schema != SCHEMA:

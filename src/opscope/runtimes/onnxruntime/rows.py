@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 
 from opscope.core.json import from_json
-from opscope.readers.compressed import file_view
+from opscope.readers.compressed import mapped_file
 from opscope.runtimes.onnxruntime.graph import SessionNode, SessionTensor, every_node
 from opscope.runtimes.onnxruntime.passes import CONTROL, family, names_before
 from opscope.runtimes.onnxruntime.profile import RUN, ProfileArguments, ProfileRow
@@ -62,7 +62,7 @@ def tensors_of(nodes: Sequence[SessionNode]) -> dict[str, SessionTensor]:
 
 def _rows(profile: Path) -> list[ProfileRow]:
     try:
-        return from_json(bytes(file_view(profile)), list[ProfileRow])
+        return from_json(bytes(mapped_file(profile)), list[ProfileRow])
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return []
 
