@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from opscope.api import analyze
 from opscope.core.errors import TraceFormatError
 from opscope.readers.other_files import not_recognised, other_file
 from texts import NO_PROGRAM
@@ -76,3 +77,52 @@ def test_what_is_not_known_is_said_as_before(tmp_path: Path) -> None:
         error = not_recognised(path, "no trace", "look")
         assert isinstance(error, TraceFormatError)
         assert (str(error).endswith("no trace"), error.hint) == (True, "look")
+
+
+_BENCH = b'[{"build_commit": "a1", "model_filename": "m.gguf", "n_prompt": 512, "avg_ts": 100.1}]'
+_TORCH = b'{"schemaVersion": 1, "deviceProperties": [], "traceEvents": [{"ph": "X", "name": "aten::conv2d", "ts": 1}]}'
+_CHROME = b'{"traceEvents": [{"ph": "X", "name": "f", "ts": 1, "dur": 2}], "displayTimeUnit": "ms"}'
+_HYPERFINE = b'{"results": [{"command": "x", "mean": 1.0, "stddev": 0.1, "times": [1.0]}]}'
+_GOOGLE = b'{"context": {"date": "x", "num_cpus": 2}, "benchmarks": [{"name": "BM", "real_time": 1.0}]}'
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "tool", "way"),
+    [
+        ("b.json", _BENCH, "llama-bench", "measures the model itself"),
+        ("b.csv", b"build_commit,build_number,cpu_info,gpu_info\n", "llama-bench", "measures the model itself"),
+        ("t.json", _TORCH, "PyTorch's profiler", "FILE.py:FUNCTION"),
+        ("t.json", _CHROME, "Chrome's format", "opscope profiles models"),
+        ("t.json", b'[{"ph": "X", "name": "f", "ts": 1, "dur": 2, "pid": 1}]', "Chrome's format", "opscope profiles"),
+        ("h.json", _HYPERFINE, "hyperfine", "measures the model itself"),
+        ("g.json", _GOOGLE, "Google Benchmark", "measures the model itself"),
+        ("n.csv", b"Time (%),Total Time (ns),Instances,Avg (ns)\n", "Nsight", "enable_profiling"),
+        ("n.csv", b'"ID","Process ID","Process Name","Host Name","Kernel Name"\n', "Nsight", "enable_profiling"),
+        ("n.nsys-rep", b"NsightSystems\0\1\2", "Nsight", "enable_profiling"),
+        ("n.sqlite", b"SQLite format 3\0" + bytes(100), "SQLite", "enable_profiling"),
+        ("l.txt", b"&&&& RUNNING TensorRT.trtexec # trtexec --onnx=m.onnx\n", "trtexec", "enable_profiling"),
+        ("p.data", b"PERFILE2" + bytes(100), "perf", "measures the model itself"),
+        ("o.csv", b"Command line parameters\n-m;x\n\nConfiguration setup\n", "benchmark_app", "average_counters"),
+        ("m.xml", b'<?xml version="1.0"?>\n<net name="m" version="11">\n', "OpenVINO model", "opscope profile /"),
+    ],
+)
+def test_files_of_other_tools_are_named_with_what_to_do_instead(
+    name: str, content: bytes, tool: str, way: str, tmp_path: Path
+) -> None:
+    """None is taken for a trace of AI Engine tiles, nor called edited."""
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(TraceFormatError) as caught:
+        analyze(tmp_path / name)
+    assert tool in caught.value.problem
+    assert way in str(caught.value.hint)
+
+
+def test_supported_formats_are_listed_the_shortest_first(tmp_path: Path) -> None:
+    """Of a tool that is known too, behind what to do instead."""
+    for content in (b'{"a": 1, "b": "no trace of anything, but long enough to be more than a bracket"}', _CHROME):
+        (tmp_path / "x.json").write_bytes(content)
+        with pytest.raises(TraceFormatError) as caught:
+            analyze(tmp_path / "x.json")
+        names = str(caught.value.hint).partition("supported formats: ")[2].split(", ")
+        assert names[0] == "etdump"
+        assert names == sorted(names, key=len)

@@ -70,6 +70,8 @@ if TYPE_CHECKING:
 
 
 LOST_ROWS = "rows_lost"
+IMPOSSIBLE_TIMES, UNKNOWN_TICKS = "impossible_times", "unknown_ticks"
+"""Codes of warnings that times are no nanoseconds, or may not be."""
 """The warning that rows of a trace are missing among those that were read."""
 NO_SPLIT = frozenset({"parallel_nodes", "nodes_do_not_add_up", LOST_ROWS})
 """Warnings that say that the operators of a trace do not tell where the time of its inferences goes."""
@@ -297,26 +299,26 @@ def analyse(  # noqa: PLR0913 - all but the first two are what a bundle knows be
         ceilings=known.ceilings if known else None,
         quality=explained(
             "the quality",
-            lambda: judge([*_lost_rows(table), *examine_measurement(evidence_of(judged, is_one_variant=True))]),
+            lambda: judge([*_doubts_of_reader(table), *examine_measurement(evidence_of(judged, is_one_variant=True))]),
             unjudged,
         ),
         methods=methods,
         tokens=part("the ledger of a token", lambda: _ledgers(rows, methods, known), []),
         delegate_values=part("values of delegates", lambda: delegate_figures(table), []),
     )
-    if _lost_rows(table):
+    if any(warning.code == LOST_ROWS for warning in table.warnings):
         return analysis
     nothing: tuple[list[Message], list[Message]] = [], []
     findings, ruled_out = part("findings", lambda: examine(_evidence(analysis, known, scale, disturbed)), nothing)
     return msgspec.structs.replace(analysis, findings=findings, ruled_out=ruled_out)
 
 
-def _lost_rows(table: EventTable) -> list[Message]:
-    """Return the concern that rows of the trace are missing, on which no finding can rest; empty where none are."""
+def _doubts_of_reader(table: EventTable) -> list[Message]:
+    """Return the concerns that rows of the trace are missing or that its times cannot be; empty where neither is so."""
     return [
-        concern(LOST_ROWS, Grade.DO_NOT_TRUST, warning.message, warning.hint)
+        concern(warning.code, Grade.DO_NOT_TRUST, warning.message, warning.hint)
         for warning in table.warnings
-        if warning.code == LOST_ROWS
+        if warning.code in {LOST_ROWS, IMPOSSIBLE_TIMES}
     ]
 
 

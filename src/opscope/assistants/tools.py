@@ -362,8 +362,8 @@ def find_operators(request: FindOperators, desk: Desk) -> ToolAnswer:
     """List operators of a trace or a variant, the longest first, by category, kind, backend, name, layer or share."""
     from opscope.api import analyze
 
-    place = _side(desk, request.path)
-    result = analyze(place, warmup=request.warmup, **_files(request, desk))
+    place, files = _side(desk, request.path), _files(request, desk)
+    result = analyze(place, warmup=request.warmup, program=files["program"], etrecord=files["etrecord"])
     wanted = _longest_first([one for one in result.operators if _fits(one, request)])
     if not wanted:
         raise _none_fits(result, place)

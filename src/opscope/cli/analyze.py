@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from opscope.cli.output import JsonOption, QuietOption, WarmupOption, say, show, warmup_count, write_json
+from opscope.cli.output import JsonOption, QuietOption, TicksOption, WarmupOption, say, show, warmup_count, write_json
 
 if TYPE_CHECKING:
     from opscope.api import Inspected
@@ -30,6 +30,7 @@ def command(
     etrecord: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Its export record (.etrecord): adds modules and source lines.")
     ] = None,
+    ticks: TicksOption = None,
     json: JsonOption = None,
     csv: Annotated[Path | None, typer.Option(metavar="DIR", help="Write the tables as CSV files.")] = None,
     quiet: QuietOption = False,
@@ -43,7 +44,8 @@ def command(
     """
     from opscope.api import inspect
 
-    found = [inspect(path, warmup=warmup_count(warmup), program=program, etrecord=etrecord) for path in paths]
+    count = warmup_count(warmup)
+    found = [inspect(path, warmup=count, program=program, etrecord=etrecord, ticks=ticks) for path in paths]
     write_json(found[0] if len(found) == 1 else found, json)
     if csv:
         _write_all_csv(found, csv)

@@ -10,6 +10,7 @@ from opscope.cli.output import (
     STANDARD_OUTPUT,
     JsonOption,
     QuietOption,
+    TicksOption,
     WarmupOption,
     say_next,
     show,
@@ -30,6 +31,7 @@ def command(
     ],
     candidate: Annotated[str, typer.Argument(help="The run to compare with it.")],
     warmup: WarmupOption = None,
+    ticks: TicksOption = None,
     json: JsonOption = None,
     html: Annotated[str | None, typer.Option(metavar="FILE|-", help="Write the comparison as an HTML page.")] = None,
     markdown: Annotated[str | None, typer.Option(metavar="FILE|-", help="Write the comparison in Markdown.")] = None,
@@ -47,7 +49,7 @@ def command(
     """
     from opscope.workflows.analyze.analyses import compare_any
 
-    comparison = compare_any(baseline, candidate, warmup=warmup_count(warmup))
+    comparison = compare_any(baseline, candidate, warmup=warmup_count(warmup), ticks=ticks)
     write_json(comparison, json)
     document = _document(comparison)
     if html:

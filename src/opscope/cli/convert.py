@@ -7,7 +7,16 @@ from typing import Annotated
 
 import typer
 
-from opscope.cli.output import STANDARD_OUTPUT, QuietOption, WarmupOption, output_target, say, warmup_count, write
+from opscope.cli.output import (
+    STANDARD_OUTPUT,
+    QuietOption,
+    TicksOption,
+    WarmupOption,
+    output_target,
+    say,
+    warmup_count,
+    write,
+)
 
 _PERFETTO = "perfetto"
 
@@ -48,6 +57,7 @@ def command(
         bool, typer.Option("--open", help="With perfetto: open the file in ui.perfetto.dev, which reads it from here.")
     ] = False,
     warmup: WarmupOption = None,
+    ticks: TicksOption = None,
     force: Annotated[bool, typer.Option("--force", help="Overwrite existing files.")] = False,
     quiet: QuietOption = False,
 ) -> None:
@@ -74,7 +84,7 @@ def command(
         from opscope.core.errors import UsageError
 
         raise UsageError("only a perfetto file can be opened", where="--open", hint="leave it out, or --to perfetto")
-    count, options = warmup_count(warmup), ConvertOptions(program, etrecord, by)
+    count, options = warmup_count(warmup), ConvertOptions(program, etrecord, by, ticks)
     if out == STANDARD_OUTPUT:
         write(converted(path, to, warmup=count, options=options), out)
         return

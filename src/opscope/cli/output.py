@@ -64,6 +64,14 @@ WarmupOption = Annotated[
     str | None,
     typer.Option(metavar="N|auto", help="Warm-up inferences to discard per process; 0: none."),
 ]
+TicksOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="FREQUENCY|UNIT",
+        help="Clock of the runner that wrote an ETDump, such as 200MHz or us. [default: ns]",
+        hidden=True,
+    ),
+]
 BaselineOption = Annotated[
     str | None,
     typer.Option(

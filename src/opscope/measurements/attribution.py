@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opscope.analysis.analysis import ProgramInfo, ProgramKnowledge
+from opscope.analysis.analysis import IMPOSSIBLE_TIMES, ProgramInfo, ProgramKnowledge
 from opscope.analysis.findings.message import part_warning
 from opscope.core.errors import InvalidBundleError, MismatchError, NotFoundError, OpscopeError, reading
 from opscope.core.files import sha256_of
 from opscope.core.parts import failures_heard, part
 from opscope.core.table import TraceWarning
+from opscope.core.table.places import OperatorKey
+from opscope.core.units import macs_text, time_text
 from opscope.program.ceilings import Ceilings, NoCeilings
-from opscope.runtimes.registry import runtime_attributing, runtime_of
+from opscope.readers.lifecycle import PORTABLE
+from opscope.runtimes.registry import EXPORTER, runtime_attributing, runtime_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -22,6 +25,10 @@ if TYPE_CHECKING:
     from opscope.bundle.manifest import Model
     from opscope.runtimes.side import Side
 
+_FASTEST_KERNEL, _FASTEST_DEVICE = 5_000, 500_000
+"""Multiply-accumulates in a nanosecond that nothing reaches: a kernel of ExecuTorch, and a device behind a delegate.
+
+An Apple M4 does 1,000 with its matrix unit, an accelerator of 1,000 TOPS (int8) 500,000."""
 _OTHER = "give the program that ran: its operators must match the trace"
 _OTHER_RECORD = "give the record of the same export, or omit it"
 
@@ -127,6 +134,7 @@ def _attributed(side: Side, attributions: Attributions, info: ProgramInfo, probl
         )
         for text in attributions.undecided
     ]
+    warnings += _impossible_rates(side, attributions)
     ceilings, missing = _ceilings(side)
     known = ProgramKnowledge(info, attributions, ceilings)
     done = side._replace(table=side.table.with_warnings(*warnings, *missing), known=known)
@@ -134,6 +142,26 @@ def _attributed(side: Side, attributions: Attributions, info: ProgramInfo, probl
         return done
     text = side.bundle.without_place(str(problem)) if side.bundle else str(problem)
     return _warned(done, "record_unusable", f"layers and source lines are unknown: {text}")
+
+
+def _impossible_rates(side: Side, attributions: Attributions) -> list[TraceWarning]:
+    """Return the warning that operators took less time than any processor needs; empty where none did.
+
+    Only formats that leave the unit of their times to whoever wrote them are looked at.
+    """
+    if EXPORTER.trace_format != side.format:
+        return []
+    for process in side.table.self_times:
+        for key, spent in process.items():
+            if key.instruction is None or key.position is None:
+                continue
+            facts = attributions.operators.get(OperatorKey(key.method or "", key.instruction, key.position))
+            macs = facts.cost.macs * spent.events if facts and facts.cost else 0
+            time_ns = spent.self_time + spent.unresolved
+            if macs > time_ns * (_FASTEST_KERNEL if spent.backend == PORTABLE else _FASTEST_DEVICE):
+                message = f"the times are not nanoseconds: {macs_text(macs)} of {spent.name} in {time_text(time_ns)}"
+                return [TraceWarning(IMPOSSIBLE_TIMES, message, "give the runner's clock with --ticks, such as 200MHz")]
+    return []
 
 
 def _ceilings(side: Side) -> tuple[Ceilings | None, list[TraceWarning]]:

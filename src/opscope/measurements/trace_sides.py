@@ -9,20 +9,24 @@ from opscope.measurements.populations import with_populations
 from opscope.runtimes.side import Side, Warmup
 
 if TYPE_CHECKING:
+    from fractions import Fraction
     from pathlib import Path
 
     from opscope.core.table import EventTable
 
 
-def trace_side(path: Path, warmup: Warmup) -> Side:
-    """The side that a trace is, or a directory of traces, each of them a process."""
+def trace_side(path: Path, warmup: Warmup, tick_ns: Fraction | None = None) -> Side:
+    """The side that a trace is, or a directory of traces, each of them a process.
+
+    ``tick_ns``: length of a tick of the clock that the traces were written by; None: they are in nanoseconds.
+    """
     from opscope.core.table import EventTable
-    from opscope.readers.registry import read_trace, traces_in
+    from opscope.readers.registry import read_trace_in_ns, traces_in
 
     files, other_formats = [path], dict[str, int]()
     if path.is_dir():
         files, _, other_formats = traces_in(path)
-    read_files = [read_trace(file) for file in files]
+    read_files = [read_trace_in_ns(file, tick_ns) for file in files]
     clocks = sorted({one.table.clock.value for one in read_files})
     if len(clocks) > 1:
         hint = "give traces of each clock their own directory"

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import faulthandler
 import hashlib
 import io
 import mmap
@@ -34,10 +35,14 @@ def advise_dontneed(data: memoryview, end: int) -> None:
 
 
 def mapped_file(path: Path) -> memoryview:
-    """The bytes of a file, mapped into memory. They are valid as long as nobody shortens the file."""
+    """Return the bytes of a file: of one below 64 MiB a copy, which nobody changes; a larger one is mapped.
+
+    A mapped file must not be shortened: the system then ends the process with SIGBUS, and the interpreter prints where.
+    """
     with opened(path) as stream:
-        if not os.fstat(stream.fileno()).st_size:
-            return memoryview(b"")
+        if os.fstat(stream.fileno()).st_size < _LARGE:
+            return memoryview(stream.read(_LARGE))
+        faulthandler.enable()
         try:
             return memoryview(mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ))
         except OSError as error:
@@ -46,12 +51,11 @@ def mapped_file(path: Path) -> memoryview:
             raise
 
 
-def file_view(path: Path) -> bytes | memoryview:
-    """The bytes of a file: of a small one a copy, which nobody changes, a large one mapped."""
-    with opened(path) as stream:
-        if os.fstat(stream.fileno()).st_size < _LARGE:
-            return stream.read(_LARGE)
-    return mapped_file(path)
+def check_unchanged(data: memoryview, path: Path) -> None:
+    """Refuse what was read of a mapped file that has another size by now; of a copy nothing can have changed."""
+    if isinstance(data.obj, mmap.mmap) and path.stat().st_size != len(data):
+        hint = "wait for the program that writes it, and read it again"
+        raise TraceFormatError("the file changed while it was read", where=path, hint=hint)
 
 
 _GZIP = b"\x1f\x8b"

@@ -17,7 +17,7 @@ from opscope.core.files import opened
 if TYPE_CHECKING:
     from pathlib import Path
 
-_HEAD = 512
+_HEAD, _START = 512, 4096
 # A header of safetensors is JSON of at most 100 MB, by the package's own limit.
 _LARGEST_HEADER = 100_000_000
 _FUNCTION = (
@@ -48,12 +48,37 @@ _MARKS = (
     (0, b"%PDF", OtherFile("a PDF document", f"give the model: {_RUNS}")),
 )
 _MEASURES = "opscope does not read it, and measures the model itself"
-_TOOLS = (
-    (b"| t/s |", OtherFile("a report of llama-bench (llama.cpp)", f"{_MEASURES}: {_OTHER_RUNTIME}")),
-    (b"llama_print_timings", OtherFile("a log of llama.cpp", f"{_MEASURES}: {_OTHER_RUNTIME}")),
-    (b"NVIDIA Nsight", OtherFile("a report of Nsight", f"{_MEASURES}: session.enable_profiling in ONNX Runtime")),
+_ON_DEVICES = f"{_MEASURES}: the profile of an ONNX Runtime session (enable_profiling) shows devices, too"
+_LLAMA = OtherFile("a report of llama-bench (llama.cpp)", f"{_MEASURES}: {_OTHER_RUNTIME}")
+_NSIGHT = OtherFile("a report of Nsight (NVIDIA)", _ON_DEVICES)
+_TORCH = OtherFile("a trace of PyTorch's profiler", f"{_MEASURES}: {_FUNCTION}")
+_CHROME = OtherFile("a trace in Chrome's format by a tool unknown to opscope", f"{_MEASURES}: {_RUNS}")
+_TOOLS: tuple[tuple[tuple[bytes, ...], OtherFile], ...] = (
+    ((b"| t/s |",), _LLAMA),
+    ((b'"n_prompt"', b'"model_filename"'), _LLAMA),
+    ((b"build_commit,build_number,",), _LLAMA),
+    ((b"llama_print_timings",), OtherFile("a log of llama.cpp", f"{_MEASURES}: {_OTHER_RUNTIME}")),
+    ((b"NVIDIA Nsight",), _NSIGHT),
+    ((b"NsightSystems",), _NSIGHT),
+    ((b"Time (%),Total Time (ns),",), _NSIGHT),
+    ((b'"Process Name"', b'"Kernel Name"'), _NSIGHT),
+    ((b"trtexec",), OtherFile("a log of trtexec (TensorRT)", _ON_DEVICES)),
+    ((b"Msg Timestamp,Message,Time,",), OtherFile("a report of qnn-profile-viewer", "give the ETDump of the run")),
+    ((b'"schemaVersion"', b'"deviceProperties"'), _TORCH),
+    ((b'"schemaVersion"', b'"traceName"'), _TORCH),
+    ((b'"benchmarks"', b'"context"'), OtherFile("a report of Google Benchmark", f"{_MEASURES}: {_RUNS}")),
+    ((b'"results"', b'"command"', b'"stddev"'), OtherFile("a report of hyperfine", f"{_MEASURES}: {_RUNS}")),
+    (
+        (b"Command line parameters", b"Configuration setup"),
+        OtherFile("the statistics of OpenVINO's benchmark_app", "give the counters: -report_type average_counters"),
+    ),
+    ((b"PERFILE2",), OtherFile("a recording of perf", f"{_MEASURES}: {_RUNS}")),
+    ((b"SIMPLEPERF",), OtherFile("a recording of simpleperf", f"{_MEASURES}: {_RUNS}")),
+    ((b"SQLite format 3",), OtherFile("an SQLite database, as Nsight Systems exports", _ON_DEVICES)),
+    ((b'"traceEvents"',), _CHROME),
+    ((b'"ph"', b'"ts"'), _CHROME),
 )
-"""What tools write whose figures opscope does not take over: a mark in the first bytes, and what to do instead."""
+"""What tools write whose figures opscope does not take over: marks in the first bytes, and what to do instead."""
 _AFTER_VERSION = (b"\x12", b"\x3a", b"\x42")
 """What follows the version in an ONNX file of any name: its producer, its graph or its operator sets."""
 _TEXTS = {".md": "a text (Markdown)", ".json": "a text (JSON)", ".toml": "a text (TOML)", ".csv": "a text table"}
@@ -63,16 +88,17 @@ def other_file(path: Path) -> OtherFile | None:
     """What a file is that is no program; None where that is not known, or it cannot be read."""
     try:
         with opened(path) as stream:
-            head = stream.read(_HEAD)
+            start = stream.read(_START)
     except OpscopeError:
         return None
-    if not head:
+    if not start:
         return OtherFile("an empty file", "copy or download it again")
     if path.suffix == ".bin" and path.with_suffix(".xml").is_file():
         return OtherFile("the weights of an OpenVINO model", f"give the model: {path.with_suffix('.xml')}")
-    if head.startswith(b"PK\x03\x04"):
+    if start.startswith(b"PK\x03\x04"):
         return _archive(path)
-    return _by_bytes(head) or _by_name(path, head) or _by_text(path, head)
+    head = start[:_HEAD]
+    return _by_bytes(head) or _by_name(path, head) or _tool_by_marks(start) or _by_text(path, head)
 
 
 def not_recognised(path: Path, problem: str = "not an ExecuTorch program", hint: str = "") -> TraceFormatError:
@@ -83,13 +109,21 @@ def not_recognised(path: Path, problem: str = "not an ExecuTorch program", hint:
     # A hint that ends with a command on the file is one to copy.
     is_command = found.hint.endswith("FILE")
     way = f"{found.hint.removesuffix('FILE')}{shlex.quote(str(path))}" if is_command else found.hint
-    return TraceFormatError(f"{problem}: it is {found.what}", where=path, hint=way or hint)
+    is_of_tool = any(found is tool for _, tool in _TOOLS)
+    advice = f"{way}; {hint}" if is_of_tool and hint else way or hint
+    return TraceFormatError(f"{problem}: it is {found.what}", where=path, hint=advice)
+
+
+def _tool_by_marks(start: bytes) -> OtherFile | None:
+    return next((tool for marks, tool in _TOOLS if all(mark in start for mark in marks)), None)
 
 
 def _by_bytes(head: bytes) -> OtherFile | None:
     for place, mark, found in _MARKS:
         if head[place : place + len(mark)] == mark:
             return found
+    if b"<net name=" in head:
+        return OtherFile("an OpenVINO model", "profile it with opscope profile FILE")
     if head.lstrip()[:9].lower() in {b"<!doctype", b"<html>"}:
         return OtherFile("a web page", "the download saved a web page instead of the file: open it in a browser")
     if head[8:9] == b"{" and int.from_bytes(head[:8], "little") <= _LARGEST_HEADER:
@@ -114,9 +148,6 @@ def _by_name(path: Path, head: bytes) -> OtherFile | None:
 
 def _by_text(path: Path, head: bytes) -> OtherFile | None:
     """A text, by what all characters at its start are; a cut one at the end is left out."""
-    for mark, tool in _TOOLS:
-        if mark in head:
-            return tool
     text = head.decode("utf-8", "ignore")
     if len(text.encode()) < len(head) - 3 or not all(one.isprintable() or one.isspace() for one in text):
         return None

@@ -10,17 +10,19 @@ import hashlib
 import threading
 from typing import TYPE_CHECKING, ClassVar, NamedTuple, Protocol, runtime_checkable
 
-from opscope.core.errors import EmptyTraceError, NotFoundError, StorageError, TraceFormatError
+from opscope.core.errors import EmptyTraceError, NotFoundError, StorageError, TraceFormatError, UsageError
 from opscope.core.system.memory import limited
-from opscope.readers.compressed import PACKED, file_view, first_bytes, inflated
+from opscope.core.table.ticks import OPTION, convert_ticks
+from opscope.readers.compressed import PACKED, check_unchanged, first_bytes, inflated, mapped_file
 from opscope.readers.other_files import not_recognised
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
+    from fractions import Fraction
     from importlib.metadata import EntryPoint
     from pathlib import Path
 
-    from opscope.core.table import EventTable
+    from opscope.core.table import EventTable, TraceWarning
 
 GROUP = "opscope.readers"
 _RUNTIMES = "opscope.runtimes.registry"
@@ -81,6 +83,15 @@ class ConfirmingReader(Protocol):
 
 
 @runtime_checkable
+class SharedFormatReader(Protocol):
+    """A reader of a format that many tools write, such as the JSON of Chrome's traces."""
+
+    def holds_own(self, data: bytes | memoryview) -> bool:
+        """Return whether a file that was sniffed has what this reader reads, anywhere in it."""
+        ...
+
+
+@runtime_checkable
 class FindingReader(Protocol):
     """A reader of something that stands in a log behind other lines, of which no beginning is known."""
 
@@ -100,6 +111,15 @@ class NamedFormat(Protocol):
     suffixes: ClassVar[tuple[str, ...]]
 
 
+@runtime_checkable
+class TickReader(Protocol):
+    """A reader of a format whose times are in units of the clock of whatever wrote the file, mostly nanoseconds."""
+
+    def find_clock_problems(self, table: EventTable) -> list[TraceWarning]:
+        """Return what speaks against nanoseconds in the times of a table."""
+        ...
+
+
 class TraceRead(NamedTuple):
     """A trace that was read."""
 
@@ -107,6 +127,27 @@ class TraceRead(NamedTuple):
     format: str  # name of its reader
     sha256: str  # of the file as it is stored
     content_sha256: str  # of the file inflated: the same where it is not compressed
+
+
+def read_trace_in_ns(path: Path, tick_ns: Fraction | None) -> TraceRead:
+    """Return a trace with times in nanoseconds where its format leaves the unit to the writer; see :func:`read_trace`.
+
+    Args:
+        path: the file.
+        tick_ns: length of a tick of the writer's clock; None: nanoseconds, with a warning where they are impossible.
+
+    Raises:
+        UsageError: a tick is given for a format that states its unit.
+    """
+    trace, reader = _read_with_reader(path)
+    if isinstance(reader, TickReader):
+        if tick_ns is None:
+            return trace._replace(table=trace.table.with_warnings(*reader.find_clock_problems(trace.table)))
+        return trace._replace(table=convert_ticks(trace.table, tick_ns, str(path)))
+    if tick_ns is not None:
+        hint = f"leave out {OPTION}: it is for ETDumps, whose runner decides"
+        raise UsageError(f"its times have a known unit, as all of the format {reader.name}", where=path, hint=hint)
+    return trace
 
 
 def built_in() -> list[tuple[str, str]]:
@@ -171,9 +212,13 @@ def reader_for(data: bytes | memoryview, path: Path) -> Reader:
     found = next((reader for reader in others if isinstance(reader, FindingReader) and reader.finds(data)), None)
     if found is not None:
         return found
-    names = sorted((reader.name for reader in others), key=len)
+    raise _unrecognised_format(path, others, broken)
+
+
+def _unrecognised_format(path: Path, known: Iterable[Reader], broken: Iterable[str] = ()) -> TraceFormatError:
+    names = sorted((reader.name for reader in known), key=len)
     hint = "; ".join([f"supported formats: {', '.join(names)}", *broken])
-    raise not_recognised(path, "unrecognised format", hint)
+    return not_recognised(path, "unrecognised format", hint)
 
 
 def trace_reader(path: Path) -> Reader | None:
@@ -234,7 +279,11 @@ def _suffix(file: Path) -> str:
 
 def read_trace(path: Path) -> TraceRead:
     """The events of a file, which may be compressed with gzip or zstd, the name of its format, and its hash."""
-    stored = file_view(path)
+    return _read_with_reader(path)[0]
+
+
+def _read_with_reader(path: Path) -> tuple[TraceRead, Reader]:
+    stored = mapped_file(path)
     if not len(stored):
         hint = "the run failed, or its runtime was built without event tracing (executorch before 1.5)"
         raise EmptyTraceError("the file is empty", where=path, hint=hint)
@@ -247,7 +296,10 @@ def read_trace(path: Path) -> TraceRead:
             data = inflated(stored, path)
             content = None if data is stored else hashlib.sha256(data).hexdigest()
             reader = reader_for(data, path)
+            if isinstance(reader, SharedFormatReader) and not reader.holds_own(data):
+                raise _unrecognised_format(path, readers())
             table = reader.read(data, path) if isinstance(reader, MappedReader) else reader.read(bytes(data), path)
     finally:
         beside.join()
-    return TraceRead(table, reader.name, digest.hexdigest(), content or digest.hexdigest())
+    check_unchanged(stored, path)
+    return TraceRead(table, reader.name, digest.hexdigest(), content or digest.hexdigest()), reader

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, TypeAlias
 
-from opscope.analysis.analysis import LOST_ROWS, Analysis
+from opscope.analysis.analysis import IMPOSSIBLE_TIMES, LOST_ROWS, UNKNOWN_TICKS, Analysis
 from opscope.analysis.findings.message import PART_FAILED, advice_of, warning
 from opscope.analysis.preflight.contents import KernelSummary, ProgramSummary, RecordSummary
 from opscope.core.units import counted_text, size_text, time_text
@@ -33,13 +33,14 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from opscope.analysis.latency.methods import MethodTime
-    from opscope.analysis.preflight.contents import Count, DelegateSummary
+    from opscope.analysis.preflight.contents import Count, DelegateSummary, MethodSummary
     from opscope.core.table import EventTable
     from opscope.reports.document.blocks import Block, TableBlock
 
 
 _NOTES = 1
 _FEW = 2
+_NAMED_CONSTANTS = 6
 
 
 Inspected: TypeAlias = Analysis | ProgramSummary | RecordSummary | KernelSummary
@@ -49,10 +50,14 @@ Inspected: TypeAlias = Analysis | ProgramSummary | RecordSummary | KernelSummary
 def inspected_document(value: Inspected) -> Document:
     """What was found in a file."""
     if isinstance(value, ProgramSummary):
-        blocks = [block for method in _methods(value) for block in method]
+        running = [method for method in value.methods if method.instructions]
+        constants = [method.name for method in value.methods if not method.instructions]
+        blocks = [block for method in _methods(value, running) for block in method]
+        blocks.append(Sentence(_constants_line(constants)))
         return Document(
             value.path,
-            counted_text(len(value.methods), "method"),
+            counted_text(len(running), "method")
+            + (f", {counted_text(len(constants), 'constant')}" if constants else ""),
             blocks,
             [],
             f"{value.path} ({value.format or 'pte'})",
@@ -71,6 +76,7 @@ def inspected_document(value: Inspected) -> Document:
 
 
 _LOSSES = {LOST_ROWS, "truncated"}
+_CLOCK_DOUBTS = {IMPOSSIBLE_TIMES, UNKNOWN_TICKS}
 
 
 def analysis_document(analysis: Analysis) -> Document:
@@ -80,7 +86,8 @@ def analysis_document(analysis: Analysis) -> Document:
     between = f"95 % interval of the median {time_text(interval[0])} to {time_text(interval[1])}; " if interval else ""
     processes = "process" if len(trace.files) == 1 else "processes"
     losses = [message for message in trace.warnings if message.code in _LOSSES]
-    others = (message for message in trace.warnings if message not in losses)
+    clock_doubts = [message for message in trace.warnings if message.code in _CLOCK_DOUBTS]
+    others = (message for message in trace.warnings if message not in [*losses, *clock_doubts])
     notes = sorted(others, key=lambda message: message.code != PART_FAILED)  # what is not known comes first
     phases = [row for row in analysis.methods if row.tokens_per_second]
     whole = not analysis.has_split and bool(phases)
@@ -88,6 +95,7 @@ def analysis_document(analysis: Analysis) -> Document:
     more = len(notes) - shown
     trust = [
         *(Sentence(message.hint, Tone.BAD) for message in losses),
+        *(Sentence(f"{message.message}; {message.hint}", Tone.BAD) for message in clock_doubts),
         *([] if whole or is_of_calls(analysis) else [Sentence(f"{between}p90 {time_text(latency.p90_ns)}")]),
         Sentence(
             f"{counted_text(trace.inferences, 'inference')}, {trace.warmup} warm-up, {len(trace.files)} {processes}"
@@ -143,8 +151,17 @@ def _how_known(analysis: Analysis) -> str:
     return f"{known}; {(runtime_of_format(analysis.trace.format) or EXPORTER).program_hint}"
 
 
-def _methods(program: ProgramSummary) -> Iterator[list[Block]]:
-    for method in program.methods:
+def _constants_line(names: Sequence[str]) -> str:
+    """Return a sentence about methods that have no instructions and return values of the export; empty without any."""
+    if not names:
+        return ""
+    more = len(names) - _NAMED_CONSTANTS
+    rest = f" and {more} more" if more > 0 else ""
+    return f"constants, methods without an instruction: {', '.join(names[:_NAMED_CONSTANTS])}{rest}"
+
+
+def _methods(program: ProgramSummary, methods: Sequence[MethodSummary]) -> Iterator[list[Block]]:
+    for method in methods:
         given, got = (", ".join(f"{t.dtype} {t.shape}" for t in side) for side in (method.inputs, method.outputs))
         # A .tflite holds no plan of its memory: the runtime makes one.
         planned = "" if program.format == "tflite" else f", {size_text(method.planned_bytes)} planned"

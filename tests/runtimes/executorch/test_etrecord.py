@@ -362,3 +362,24 @@ def test_numbers_that_are_not_finite_are_read_wherever_they_stand(read, number):
     assert [own.inputs for own in found.graphs[0].nodes] == [("x",)]
     assert found.graphs[0].nodes[0].handles == (3,)
     assert found.instruction_handles == {("forward", 0): (3,)}
+
+
+@pytest.mark.parametrize(
+    "members",
+    [
+        {"et_dialect_graph_module": b"\x80\x04pickle", "debug_handle_map": {"0": [1, 2]}},
+        {"et_dialect_graph_module/forward": b"\x80\x04pickle", "program_buffer": b"....ET10"},
+        {"program_buffer": b"....ET10", "debug_handle_map": {"forward": {"0": [1]}}, GRAPH: b"\x80\x04pickle"},
+    ],
+)
+def test_a_record_of_2023_is_called_old(read, members):
+    """Not corrupted: its graphs are pickles, which are never loaded."""
+    with pytest.raises(TraceFormatError, match=r"ExecuTorch 0\.1, from 2023") as caught:
+        read(archive(members))
+    assert "export the model again" in caught.value.hint
+
+
+def test_an_old_record_whose_graph_is_json_is_read(read):
+    """The layout of the graph came before the program was left out."""
+    record = read(archive({"program_buffer": b"....ET10", GRAPH: graph(node(debug_handle="3"))}))
+    assert record.graphs[0].nodes[0].handles == (3,)

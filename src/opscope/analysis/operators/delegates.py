@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from opscope.program.partition.verdicts import PortableReason
 
 
-_NODE_BACKENDS = ("ExecutionProvider", "OpenVINO CPU")
+_NODE_BACKENDS = ("ExecutionProvider", "OpenVINO CPU", "OpenVINO GPU", "OpenVINO NPU")
 NODE_TYPES = {"float": "f32", "float32": "f32", "float16": "f16", "bfloat16": "bf16", "int8": "qs8", "uint8": "qs8"}
 """Number types in the events of nodes, as ceilings name them."""
 _NODE_KERNELS = {

@@ -203,8 +203,17 @@ def operators(
         for place, self_times in process.items():
             spent[place] = spent[place].plus(self_times) if place in spent else self_times
     known, on_scale = facts or {}, scale or headline_scale(table)
-    found = [_operator(place, self_times, count, _facts(known, place), on_scale) for place, self_times in spent.items()]
+    kernels = {pair.event: pair.kernel for side in table.side for pair in side.kernels}
+    found = [
+        _operator(place, self_times, count, _with_kernel(_facts(known, place), kernels.get(self_times.name)), on_scale)
+        for place, self_times in spent.items()
+    ]
     return sorted(found, key=program_order)
+
+
+def _with_kernel(facts: OperatorFacts, kernel: str | None) -> OperatorFacts:
+    """Add the kernel that the trace names, where the program does not tell it."""
+    return facts if facts.kernel or not kernel else msgspec.structs.replace(facts, kernel=kernel)
 
 
 def known_operators(

@@ -79,7 +79,7 @@ class MethodPreflight(msgspec.Struct, frozen=True):
         inputs: tensors that the caller sets.
         outputs: tensors that the caller gets.
         dynamic: shapes can differ between calls; the figures are for the largest.
-        branches: it has branches or loops; the figures count every instruction once.
+        branches: it has branches or loops; unless ``loop_runs`` is known, the figures count every instruction once.
         partition: what is delegated.
         work: by category.
         matrix: multiply-accumulates by whether SME and SME2 can run them.
@@ -88,6 +88,8 @@ class MethodPreflight(msgspec.Struct, frozen=True):
         portable: operators outside of delegates, with the reason; most bytes first.
         forecast: what will take the time; null when the work is not known.
         findings: what holds it back, and what to do.
+        loop_runs: how often the graph of a loop ran in the inference that told the shapes, of several loops the most:
+            the figures count each of these runs; null where no inference was run, or it has no loop.
     """
 
     name: str
@@ -103,6 +105,7 @@ class MethodPreflight(msgspec.Struct, frozen=True):
     portable: list[PortableGroup]
     forecast: Forecast | None
     findings: list[Message]
+    loop_runs: int | None = None
 
 
 class Preflight(HashedFile, frozen=True, tag_field="schema", tag="opscope.preflight/2"):
@@ -152,6 +155,7 @@ def method_preflight(  # noqa: PLR0913 - facts of a method, most by name
     *,
     branches: bool,
     dynamic: bool = False,
+    loop_runs: int | None = None,
     partition: Partition,
     borders: DelegateBoundaries,
 ) -> MethodPreflight:
@@ -170,6 +174,7 @@ def method_preflight(  # noqa: PLR0913 - facts of a method, most by name
         portable=portable_groups(operators),
         forecast=None if partition.unread else forecast(operators, partition.calls),
         findings=[],
+        loop_runs=loop_runs,
     )
     return msgspec.structs.replace(found, findings=examine_plan(found))
 
@@ -370,9 +375,13 @@ def dynamic(method: MethodPreflight) -> list[Message]:
 
 @declare_rule(Severity.INFO)
 def branches(method: MethodPreflight) -> list[Message]:
-    """Branches and loops: figures count every instruction once."""
+    """Branches and loops: figures count every instruction once, those of a loop that ran once for each iteration."""
     step = "profile to see how often each one runs"
-    words = "the program has branches or loops", "every instruction counts once", step
+    title, evidence = "the program has branches or loops", "every instruction counts once"
+    if method.loop_runs is not None:
+        title = f"the longest loop ran {counted_text(method.loop_runs, 'iteration')} for these inputs; each is counted"
+        evidence = "how many there are may follow from the inputs"
+    words = title, evidence, step
     return [finding("branches", Severity.INFO, words)] if method.branches else []
 
 

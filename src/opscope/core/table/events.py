@@ -63,16 +63,29 @@ class DelegateValue(msgspec.Struct, frozen=True):
     unit: str  # `us`, `cycles`, `count`, `bytes`; `ns` for times of another clock, or that overlap others
 
 
+class NamedKernel(msgspec.Struct, frozen=True):
+    """The kernel that ran an event, as the trace names both."""
+
+    event: str
+    kernel: str
+
+
 class SideEvents(msgspec.Struct, frozen=True):
     """Everything of a trace that has no place in the tree of its events."""
 
     allocations: tuple[Allocation, ...] = ()
     logged: tuple[LoggedValue, ...] = ()
     values: tuple[DelegateValue, ...] = ()
+    kernels: tuple[NamedKernel, ...] = ()
 
     def plus(self, other: SideEvents) -> SideEvents:
         """Both together, in order."""
-        return SideEvents(self.allocations + other.allocations, self.logged + other.logged, self.values + other.values)
+        return SideEvents(
+            self.allocations + other.allocations,
+            self.logged + other.logged,
+            self.values + other.values,
+            self.kernels + other.kernels,
+        )
 
 
 class Clock(str, enum.Enum):

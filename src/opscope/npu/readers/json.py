@@ -47,6 +47,7 @@ _HEAD = re.compile(rb'(?:\xef\xbb\xbf)?\s*(?:\[\s*(?:\{\s*(?:"|\Z)|\]|\Z)|\{\s*(
 _TILE = re.compile(
     r"(core|mem|shim|shimtile|intfc|memtile)_trace for tile\s*\(?\s*(\d{1,4})\s*,\s*(\d{1,4})\s*\)?\s*\Z"
 )
+_NAMED_TILE = rb"_trace for tile"
 _UNITS = {"intfc": Unit.SHIM, "shimtile": Unit.SHIM} | {unit.value: unit for unit in Unit}
 _RECORDS = (b'"ph"', b"traceEvents", b"_trace for tile", b"process_name")
 _LARGEST = 1 << 62
@@ -82,6 +83,10 @@ class AieJsonReader:
     def confirms(self, start: bytes) -> bool:
         """Return whether JSON holds, as far as it is here, what records of a trace do."""
         return any(word in start for word in _RECORDS)
+
+    def holds_own(self, data: bytes | memoryview) -> bool:
+        """Return whether JSON names a tile, so that it is no trace of another tool."""
+        return re.search(_NAMED_TILE, data) is not None
 
     def read_tiles(self, data: memoryview, path: Path, slots: Slots | None) -> TileTraceSet:  # noqa: ARG002 - it has its own
         """The tiles of a trace; raises as :meth:`read` does."""

@@ -34,7 +34,7 @@ class Format(enum.Enum):
     LARGE = "large"
     """A count with three significant digits: ``1.81 G``."""
     MS = "ms"
-    """Nanoseconds, as milliseconds without a unit; empty where the decimals would be zeros."""
+    """Nanoseconds, as milliseconds without a unit; of a table of short times as :attr:`TIME`."""
     TIME = "time"
     """Nanoseconds with the unit that fits."""
     SHARE = "share"
@@ -123,6 +123,7 @@ class Fold(NamedTuple):
     elsewhere: str  # where all of it is
 
 
+_SHORT_NS = 10_000
 NOTEBOOK_ROWS = 10
 """Rows of a long table in a notebook; the data frame has all of them."""
 
@@ -187,14 +188,34 @@ def table(
     tree: bool = False,
     label: str = "",
 ) -> TableBlock:
-    """A table of what the rows are of; a column that is None is left out."""
+    """Return a table of what the rows are of; a column that is None is left out.
+
+    Where no time reaches 10 µs, columns of milliseconds have times with their units instead: ``300 ns``.
+    """
     kept = tuple(column for column in columns if column is not None)
     listed = [Row(tuple(_cell(column.of(row)) for column in kept)) for row in rows]
     below = [
         Row((TableCell(one.name), *(TableCell(one.values.get(column.head, "")) for column in kept[1:])), one.whole)
         for one in closing
     ]
-    return TableBlock(kept, listed, below, sortable, filterable, tree, label)
+    columns_shown = tuple(map(_in_own_units, kept)) if _are_times_short(kept, [*listed, *below]) else kept
+    return TableBlock(columns_shown, listed, below, sortable, filterable, tree, label)
+
+
+def _are_times_short(columns: Sequence[TableColumn], rows: Sequence[Row]) -> bool:
+    """Return whether a table has times in columns of milliseconds, none of which reaches 10 µs."""
+    numbers = [number for number, column in enumerate(columns) if column.format is Format.MS]
+    values = [row.cells[number].value for row in rows for number in numbers]
+    ends = [end for value in values for end in (value if isinstance(value, tuple) else (value,))]
+    times = [abs(end) for end in ends if isinstance(end, int | float)]
+    return 0 < max(times, default=0) < _SHORT_NS
+
+
+def _in_own_units(column: TableColumn) -> TableColumn:
+    if column.format is not Format.MS:
+        return column
+    head = column.head.removesuffix("ms").rstrip() or "time"
+    return column._replace(format=Format.TIME, head=head, total=False)  # pages sum milliseconds
 
 
 def facts(rows: Iterable[tuple[str, str]]) -> TableBlock:

@@ -127,8 +127,10 @@ def category_table(rows: Sequence[CategoryShift], closing: Iterable[Closing] = (
     )
 
 
-def operator_table(rows: Sequence[OperatorRow], closing: Iterable[Closing]) -> TableBlock:
+def operator_table(rows: Sequence[OperatorRow], closing: Iterable[Closing], *, kernels: bool = False) -> TableBlock:
     """The longest operators, the rest in a line, the framework's own time in another, and what leads to the sum.
+
+    ``kernels``: with the kernel of each, where any is known.
 
     The steps of a recurrence are one row; each operator has its own in the table of all operators.
     """
@@ -144,6 +146,7 @@ def operator_table(rows: Sequence[OperatorRow], closing: Iterable[Closing]) -> T
         work[:_TOP],
         column("operator", Format.NAME, lambda row: _named(row, several=several)),
         column("backend", Format.NAME, lambda row: row.operator.backend, spare=True),
+        column("kernel", Format.NAME, lambda row: row.operator.kernel, spare=True) if kernels else None,
         column("ms", Format.MS, lambda row: row.operator.time_ns),
         spread_column(rows),
         column("share", Format.SHARE, lambda row: row.operator.share),
@@ -172,7 +175,11 @@ def analysed_split(analysis: Analysis) -> list[Block]:
     return [
         categories,
         Sentence(_scaled(analysis), Tone.DIM, wide=True),
-        operator_table(rows, closing_rows_of(analysis, copies=True)),
+        operator_table(
+            rows,
+            closing_rows_of(analysis, copies=True),
+            kernels=analysis.variant is None and any(row.operator.kernel for row in rows),
+        ),
     ]
 
 

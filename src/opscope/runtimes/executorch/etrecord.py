@@ -404,15 +404,41 @@ def is_etrecord(head: bytes) -> bool:
 
 
 def read_etrecord(path: Path) -> EtRecord:
-    """Everything in an ETRecord except tensors. Nothing is unpickled and nothing is extracted to disk."""
+    """Read everything in an ETRecord except tensors. Nothing is unpickled and nothing is extracted to disk.
+
+    Raises:
+        TraceFormatError: it is damaged, or of a release whose records hold pickles.
+    """
     with Archive(path) as archive:
-        found = _by_method(_decoded(archive, _HANDLES, _HANDLE_MAP))
-        delegates = _by_method(_decoded(archive, _DELEGATES, _DELEGATE_MAP))
-        return EtRecord(
-            graphs=tuple(_graph(archive, name) for name in archive.names if _is_graph(name)),
-            instruction_handles={place: listed(handles) for place, handles in found.items()},
-            delegates={place: own.name for place, own in delegates.items()},
-        )
+        is_old = any(name.partition("/")[0] in _OLD_MEMBERS for name in archive.names)
+        try:
+            record = _read_members(archive)
+        except TraceFormatError as error:
+            if is_old:
+                raise TraceFormatError(_OLD, where=path, hint=_OLD_HINT) from error
+            raise
+    if is_old and not record.graphs:
+        raise TraceFormatError(_OLD, where=path, hint=_OLD_HINT)
+    return record
+
+
+_OLD_MEMBERS = ("program_buffer", "et_dialect_graph_module")
+"""Members that no release on PyPI writes by itself, the first of which is 0.2."""
+_OLD = "an ETRecord of ExecuTorch 0.1, from 2023: its graphs are pickles or have another layout"
+_OLD_HINT = (
+    "export the model again with executorch 0.2 or newer; sdk.etrecord.parse_etrecord of the sources that wrote it "
+    "reads it as it is"
+)
+
+
+def _read_members(archive: Archive) -> EtRecord:
+    found = _by_method(_decoded(archive, _HANDLES, _HANDLE_MAP))
+    delegates = _by_method(_decoded(archive, _DELEGATES, _DELEGATE_MAP))
+    return EtRecord(
+        graphs=tuple(_graph(archive, name) for name in archive.names if _is_graph(name)),
+        instruction_handles={place: listed(handles) for place, handles in found.items()},
+        delegates={place: own.name for place, own in delegates.items()},
+    )
 
 
 def is_read(name: str) -> bool:

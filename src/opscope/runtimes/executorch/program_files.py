@@ -42,7 +42,7 @@ from opscope.readers.flatbuffer import (
 from opscope.runtimes.executorch import FORWARD
 from opscope.runtimes.executorch.etrecord import slim_etrecord
 from opscope.runtimes.executorch.language import cache_places
-from opscope.runtimes.executorch.pte import read_executable
+from opscope.runtimes.executorch.pte import BUNDLED_HINT, program_bytes, read_executable
 from opscope.runtimes.executorch.xnnpack import BACKEND, read_xnn_graphs
 from opscope.runtimes.exports import EXPORT_LOG, RECORD, record_of_export, recorded_phases
 from opscope.runtimes.language import asked_calls
@@ -248,34 +248,25 @@ def _check_numbers(plan: MethodPlan) -> None:
             raise UsageError(problem, hint=hint)
 
 
-_BUNDLED_IDENTIFIER = b"BP"
-_SUITES, _PROGRAM = 1, 2
+_SUITES = 1
 _METHOD, _CASES = 0, 1
 _INPUTS = 0
 _TYPE, _SIZES, _DATA, _ORDER = 0, 1, 2, 3
 _TENSOR, _INT, _BOOL, _DOUBLE = 1, 2, 3, 4
-_BUNDLED_HINT = "the file is truncated, corrupted, or not a .bpte: copy it again from the source"
-
-
-def is_bundled(path: Path) -> bool:
-    """Whether a file is a bundled program, by its first bytes."""
-    return bytes(mapped_file(path)[4:6]) == _BUNDLED_IDENTIFIER
 
 
 def read_bundled(path: Path) -> tuple[bytes, dict[str, tuple[InputValue, ...]]]:
     """The .pte in a bundled program, byte for byte, and the inputs of each method's first test case, by its name."""
     data = mapped_file(path)
     root = FlatBuffer(data, str(path)).root()
-    first, count = root.vector(_PROGRAM, 1)
-    if not count[0]:
-        raise TraceFormatError("the bundle holds no program", where=path, hint=_BUNDLED_HINT)
+    program = bytes(program_bytes(path))
     suites = nested(root, _SUITES)[0]
     cases, suite_of = nested(suites, _CASES)
     values, case_of = nested(cases, _INPUTS)
     by_case = grouped(_values(values, path), case_of, len(cases))
     by_suite = grouped(by_case, suite_of, len(suites))
     inputs = {name: own[0] for name, own in zip(texts(suites, _METHOD), by_suite, strict=True) if own}
-    return bytes(data[int(first[0]) : int(first[0] + count[0])]), inputs
+    return program, inputs
 
 
 def _values(table: Tables, path: Path) -> list[InputValue]:
@@ -314,4 +305,4 @@ def _tensors(tables: Tables, path: Path) -> list[Array]:
             for dtype, sizes, order, first, count in zip(*columns, strict=True)
         ]
     except (RunError, ValueError, IndexError) as error:
-        raise TraceFormatError(f"a tensor of its inputs is damaged: {error}", where=path, hint=_BUNDLED_HINT) from error
+        raise TraceFormatError(f"a tensor of its inputs is damaged: {error}", where=path, hint=BUNDLED_HINT) from error

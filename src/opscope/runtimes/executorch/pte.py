@@ -280,6 +280,9 @@ def _check_references(values: tuple[Value, ...], references: list[int], plans: T
 
 
 _IDENTIFIER = b"ET"
+_BUNDLED, _BUNDLED_PROGRAM = b"BP", 2
+"""Identifier of bundled programs, and the slot of the program in them."""
+BUNDLED_HINT = "the file is truncated, corrupted, or not a .bpte: copy it again from the source"
 _IDENTIFIER_AT, _IDENTIFIER_END = 4, 8
 _EXTENDED = b"eh00"
 _EXTENDED_AT = 8
@@ -294,14 +297,39 @@ _INLINE_DATA = 0
 
 
 def is_program(head: bytes) -> bool:
-    """Whether a file that starts with these bytes (at least 8) is a program."""
+    """Return whether a file that starts with these bytes (at least 8) is a program, or one bundled with inputs."""
     identifier = head[_IDENTIFIER_AT:_IDENTIFIER_END]
-    return identifier[:2] == _IDENTIFIER and len(identifier) == _IDENTIFIER_END - _IDENTIFIER_AT
+    has_mark = identifier[:2] in {_IDENTIFIER, _BUNDLED}
+    return has_mark and len(identifier) == _IDENTIFIER_END - _IDENTIFIER_AT
+
+
+def is_bundled(path: Path) -> bool:
+    """Return whether a file is a bundled program, by its first bytes."""
+    return _has_bundle(mapped_file(path))
+
+
+def program_bytes(path: Path) -> memoryview:
+    """Return the bytes of a .pte, or of the one in a .bpte.
+
+    Raises:
+        TraceFormatError: a bundle holds no program.
+    """
+    data = mapped_file(path)
+    if not _has_bundle(data):
+        return data
+    first, count = FlatBuffer(data, str(path)).root().vector(_BUNDLED_PROGRAM, 1)
+    if not count[0]:
+        raise TraceFormatError("the bundle holds no program", where=path, hint=BUNDLED_HINT)
+    return data[int(first[0]) : int(first[0] + count[0])]
+
+
+def _has_bundle(data: memoryview) -> bool:
+    return bytes(data[_IDENTIFIER_AT : _IDENTIFIER_AT + len(_BUNDLED)]) == _BUNDLED
 
 
 def read_executable(path: Path) -> Executable:
     """Everything that a .pte says about a model except the bytes of weights and payloads."""
-    data = mapped_file(path)
+    data = program_bytes(path)
     if not is_program(bytes(data[:_IDENTIFIER_END])):
         raise not_recognised(path, hint=_HINT)
     return decode_executable(data, str(path))

@@ -106,8 +106,7 @@ class ExecuTorch(Runtime):
     def program(self, model: str, models: Path | None) -> Path | None:
         """A file that is no Python, unless it is damaged; else None for what can be exported."""
         from opscope.runtimes.executorch.export.sources import source_of
-        from opscope.runtimes.executorch.program_files import is_bundled
-        from opscope.runtimes.executorch.pte import read_executable
+        from opscope.runtimes.executorch.pte import is_bundled, read_executable
 
         path = Path(model)
         if path.is_file() and is_bundled(path):
@@ -127,7 +126,8 @@ class ExecuTorch(Runtime):
     def unpacked(self, program: Path, work: Path) -> tuple[Path, Mapping[str, Sequence[InputValue]]]:
         """The program of a .bpte, and the inputs of its first test cases."""
         from opscope.core.writing import write_atomically
-        from opscope.runtimes.executorch.program_files import is_bundled, read_bundled
+        from opscope.runtimes.executorch.program_files import read_bundled
+        from opscope.runtimes.executorch.pte import is_bundled
 
         if not is_bundled(program):
             return program, {}
@@ -228,7 +228,7 @@ class ExecuTorch(Runtime):
         """Whether a text that is no path of a measurement names a .bpte, or a model to export."""
         from opscope.core.errors import OpscopeError
         from opscope.runtimes.executorch.export.sources import source_of
-        from opscope.runtimes.executorch.program_files import is_bundled
+        from opscope.runtimes.executorch.pte import is_bundled
 
         path = Path(text)
         if path.is_file() and path.suffix != ".py":

@@ -24,7 +24,6 @@ from opscope.program.xnnpack.graph import (
     XnnNode,
     XnnValue,
 )
-from opscope.readers.compressed import mapped_file
 from opscope.readers.flatbuffer import (
     FLOAT32,
     INT32,
@@ -41,7 +40,7 @@ from opscope.readers.flatbuffer import (
     union,
     vectors,
 )
-from opscope.runtimes.executorch.pte import decode_executable
+from opscope.runtimes.executorch.pte import decode_executable, program_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -246,7 +245,7 @@ _OFFSET, _SIZE, _KEY = 0, 1, 2
 
 def read_xnn_graphs(path: Path) -> tuple[DelegateGraph, ...]:
     """The XNNPACK delegates of a .pte with their graphs, in the order of the file."""
-    data = mapped_file(path)
+    data = program_bytes(path)
     return delegate_graphs(data, str(path), decode_executable(data, str(path)))
 
 

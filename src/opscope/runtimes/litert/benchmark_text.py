@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 from opscope.core.errors import TraceFormatError
 from opscope.core.units import counted_text
+from opscope.readers.pasted_text import decode_text
 from opscope.runtimes.litert.benchmark import FORMAT, BenchmarkReport, BenchmarkRow, table_of
 
 if TYPE_CHECKING:
@@ -87,22 +88,13 @@ class BenchmarkTextReader:
 
     def finds(self, data: bytes | memoryview) -> bool:
         """Return whether a text has a report behind other lines, or in UTF-16 as PowerShell writes it."""
-        text = _decode_text(bytes(data[:_SEARCHED]))
+        text = decode_text(bytes(data[:_SEARCHED]))
         return any(mark in text for mark in (_RUN, _INIT, "= Run Order ="))
 
     def read(self, data: bytes, path: Path) -> EventTable:
         """The average inference."""
-        reports = _split_reports(list(_lines(_decode_text(data))))
+        reports = _split_reports(list(_lines(decode_text(data))))
         return table_of(_report(reports[-1], path)._replace(reports=len(reports)), path)
-
-
-def _decode_text(data: bytes) -> str:
-    """Return a text of UTF-8 or UTF-16, which begins with a mark of its order or has a zero in every second byte."""
-    if data[:2] in {b"\xff\xfe", b"\xfe\xff"}:
-        return data.decode("utf-16", "replace")
-    if data[:1] != b"\0" and data[1:2] == b"\0":
-        return data.decode("utf-16-le", "replace")
-    return data.decode("utf-8-sig", "replace")
 
 
 def _split_reports(lines: Sequence[str]) -> list[list[str]]:

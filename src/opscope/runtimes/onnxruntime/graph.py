@@ -8,7 +8,7 @@ import msgspec
 
 from opscope.core.errors import TraceFormatError
 from opscope.core.json import from_json
-from opscope.readers.compressed import file_view
+from opscope.readers.compressed import mapped_file
 from opscope.runtimes.onnxruntime.onnx_file import OnnxOperator
 
 if TYPE_CHECKING:
@@ -42,6 +42,7 @@ class SessionNode(OnnxOperator, frozen=True):
     activation: str | None = None  # that a convolution also computes; empty for none, None where that is not told
     # nodes of the graphs that it runs, by the name of the attribute
     graphs: dict[str, tuple[SessionNode, ...]] = msgspec.field(default_factory=dict)
+    runs: int = 1  # how often it ran in the last run of the model: the nodes of a loop's graph in every iteration
 
 
 class SessionCall(msgspec.Struct, frozen=True):
@@ -73,7 +74,7 @@ class SessionGraph(msgspec.Struct, frozen=True):
 def read_session_graph(path: Path) -> SessionGraph:
     """The graph of a file."""
     try:
-        graph = from_json(bytes(file_view(path)), SessionGraph)
+        graph = from_json(bytes(mapped_file(path)), SessionGraph)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise TraceFormatError(f"not a session graph: {error}", where=path) from error
     if graph.schema != SCHEMA:

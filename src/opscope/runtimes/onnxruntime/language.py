@@ -9,7 +9,7 @@ import msgspec
 
 from opscope.core.errors import TraceFormatError
 from opscope.core.json import from_json
-from opscope.readers.compressed import file_view
+from opscope.readers.compressed import mapped_file
 from opscope.runtimes.language import LanguageModel, is_cache, language_model
 from opscope.runtimes.onnxruntime.onnx_file import read_onnx
 from opscope.runtimes.onnxruntime.signatures import index_limits, signature_of
@@ -102,7 +102,7 @@ def _config(program: Path) -> GenerativeConfig | None:
     if not file.is_file():
         return None
     try:
-        return from_json(bytes(file_view(file)), GenerativeConfig)
+        return from_json(bytes(mapped_file(file)), GenerativeConfig)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         hint = "export the model again; or move this file away, to call the graph without it"
         raise TraceFormatError(f"not a configuration of a generative model: {error}", where=file, hint=hint) from error

@@ -23,7 +23,7 @@ from opscope.program.operators.taxonomy import classify
 from opscope.program.partition.verdicts import Eligibility, Form, SmeSupport
 from opscope.program.structure.exported import Signature, Tensor
 from opscope.runtimes.onnxruntime.attribution import node_facts
-from opscope.runtimes.onnxruntime.graph import GRAPH, METHOD, read_session_graph
+from opscope.runtimes.onnxruntime.graph import GRAPH, METHOD, every_node, read_session_graph
 from opscope.runtimes.onnxruntime.language import onnx_language_model
 from opscope.runtimes.onnxruntime.onnx_file import read_onnx
 from opscope.runtimes.onnxruntime.signatures import index_limits, signature_of
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from typing import TypeAlias
 
     from opscope.runtimes.onnxruntime.attribution import NodeFacts
+    from opscope.runtimes.onnxruntime.graph import SessionNode
     from opscope.runtimes.onnxruntime.onnx_file import OnnxNode
 
     _Rule: TypeAlias = "tuple[tuple[str, ...], str]"
@@ -105,6 +106,7 @@ _INTEGERS = frozenset({"QLinearConv", "ConvInteger", "QLinearMatMul", "MatMulInt
 _FACTORS = {"QLinearConv": (0, 3), "QLinearMatMul": (0, 3), "QGemm": (0, 3)}
 """Places of data and weights among the inputs, where they are not the first two."""
 _DYNAMIC = "DynamicQuantizeMatMul"
+_LOOPS = frozenset({"Loop", "Scan"})
 _CONVERTS = frozenset({"Cast", "QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear"})
 _LEAST_TAPS = 3
 _IMAGE = 4
@@ -128,7 +130,9 @@ def onnx_preflight(path: Path, *, installed: bool) -> Preflight:
         )
         ran = f"one unmeasured inference ran to get tensor shapes, with {words}"
         operators = [_planned(one) for one in node_facts(given, session) if one.node.written]
+        loop_runs = _loop_runs(session.nodes)
     else:
+        loop_runs = None
         ran = "nothing ran: install onnxruntime for work and shapes"
         operators = [Planned(node.op, 1, classify(f"{node.op}: ").category, None, None) for node in given.nodes]
     preflight = method_preflight(
@@ -137,10 +141,18 @@ def onnx_preflight(path: Path, *, installed: bool) -> Preflight:
         [Tensor(list(one.sizes), one.dtype.name) for one in signature.outputs],
         operators,
         branches=any(node.graphs for node in given.nodes),
+        loop_runs=loop_runs,
         partition=Partition(0, 0, len(operators), 0, 0, 0, []),
         borders=DelegateBoundaries(0, 0, 0, 0, 0),
     )
     return Preflight(str(path), sha256_of(path), TABLE, "", [preflight], ran)
+
+
+def _loop_runs(nodes: Sequence[SessionNode]) -> int | None:
+    """Return how often the graph of a loop ran, of several loops the most; None without a loop."""
+    loops = [node for node in every_node(nodes) if node.op in _LOOPS]
+    inner = (inner_node.runs for node in loops for graph in node.graphs.values() for inner_node in graph)
+    return max(inner, default=0) if loops else None
 
 
 def _planned(one: NodeFacts) -> Planned:
@@ -149,7 +161,7 @@ def _planned(one: NodeFacts) -> Planned:
     known = facts.operator_class or classify(f"{one.node.op}: ")
     return Planned(
         name=one.node.op,
-        calls=1,
+        calls=max(one.node.runs, 1),
         category=known.category,
         cost=facts.cost,
         bits=_BITS.get(facts.dtype or ""),

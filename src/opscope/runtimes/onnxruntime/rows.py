@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 
 from opscope.core.json import from_json
-from opscope.readers.compressed import file_view
+from opscope.readers.compressed import mapped_file
 from opscope.runtimes.onnxruntime.graph import SessionNode, SessionTensor, every_node
 from opscope.runtimes.onnxruntime.passes import CONTROL, family, names_before
 from opscope.runtimes.onnxruntime.profile import RUN, ProfileArguments, ProfileRow
@@ -62,7 +62,7 @@ def tensors_of(nodes: Sequence[SessionNode]) -> dict[str, SessionTensor]:
 
 def _rows(profile: Path) -> list[ProfileRow]:
     try:
-        return from_json(bytes(file_view(profile)), list[ProfileRow])
+        return from_json(bytes(mapped_file(profile)), list[ProfileRow])
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return []
 
@@ -114,8 +114,9 @@ def _session_nodes(
         before = next((makers[name] for name in node.outputs if name in makers), None)
         graphs = {}
         for name, body in node.graphs.items():
-            inner = _merged([own for one, own in seen.bodies if one is body])
-            graphs[name] = _session_nodes(body, inner, before.graphs.get(name) if before else None, stored)
+            iterations = [nodes_ran for graph_ran, nodes_ran in seen.bodies if graph_ran is body]
+            inner = _session_nodes(body, _merged(iterations), before.graphs.get(name) if before else None, stored)
+            graphs[name] = tuple(msgspec.structs.replace(inner_node, runs=len(iterations)) for inner_node in inner)
         nodes.append(_session_node(node, seen, stored, graphs))
     return tuple(nodes)
 

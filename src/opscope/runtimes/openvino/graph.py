@@ -8,7 +8,7 @@ import msgspec
 
 from opscope.core.errors import TraceFormatError
 from opscope.core.json import from_json
-from opscope.readers.compressed import file_view
+from opscope.readers.compressed import mapped_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -59,7 +59,7 @@ class OpenVinoGraph(msgspec.Struct, frozen=True):
 def read_graph(path: Path) -> OpenVinoGraph:
     """The graph of a file."""
     try:
-        graph = from_json(bytes(file_view(path)), OpenVinoGraph)
+        graph = from_json(bytes(mapped_file(path)), OpenVinoGraph)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise TraceFormatError(f"not a graph of OpenVINO: {error}", where=path) from error
     if graph.schema != SCHEMA:

@@ -25,6 +25,8 @@ METHOD = "main"
 """What the only function of a model is called."""
 _HEAD = 512
 _NET = re.compile(rb"^(?:\xef\xbb\xbf)?\s*(?:<\?xml[^>]*\?>)?\s*(?:<!--.*?-->\s*)*<net[\s>]", re.DOTALL)
+_RAN = b'execTimeMcs="'
+"""What nodes of execution graphs have, and of models do not."""
 _VERSIONS = {"10", "11"}
 _MOST_DIMENSIONS, _LARGEST = 64, 1 << 62
 _LAYER_DEPTH = 3
@@ -70,6 +72,9 @@ def decode_ir(data: bytes, path: Path) -> IrModel:
     """The model in these bytes; ``path`` is for messages."""
     if not _NET.match(data[:_HEAD]):
         raise TraceFormatError("it is not an OpenVINO IR: it has no <net>", where=path, hint="give the .xml of a model")
+    if _RAN in data:
+        hint = "opscope analyze FILE reads its times; to profile, give the model that was compiled"
+        raise TraceFormatError("it is the execution graph of a compiled model, without weights", where=path, hint=hint)
     layers = _Layers(path)
     parser = expat.ParserCreate()
     parser.StartElementHandler, parser.EndElementHandler = layers.start, layers.end

@@ -26,7 +26,10 @@ class OpenVino(Runtime):
     title = "OpenVINO"
     suffixes = (".xml",)
     takes = (".onnx", ".tflite")
-    readers: ClassVar = {"openvino-trace": ("opscope.runtimes.openvino.trace", "OpenVinoTraceReader")}
+    readers: ClassVar = {
+        "openvino-trace": ("opscope.runtimes.openvino.trace", "OpenVinoTraceReader"),
+        "openvino-counters": ("opscope.runtimes.openvino.counters", "OpenVinoCountersReader"),
+    }
     program_hint = "--program MODEL adds layers and shapes"
     importable = "openvino"
     has_options = True

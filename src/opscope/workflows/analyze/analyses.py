@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from opscope.core.errors import UsageError
 from opscope.core.files import head_of, sha256_of
+from opscope.core.table.ticks import OPTION
 from opscope.measurements.analyses import analysis_of, comparison_of
 from opscope.measurements.notebook import shown_as
 from opscope.workflows.analyze.sides import program_files, side_of
@@ -26,6 +27,7 @@ def analyze(
     warmup: Warmup = None,
     program: str | Path | None = None,
     etrecord: str | Path | None = None,
+    ticks: str | None = None,
 ) -> AnalysisResult:
     """Where the time goes in a trace, a directory of traces, or a variant of a bundle.
 
@@ -34,6 +36,7 @@ def analyze(
         warmup: inferences of each process to set aside; auto: where latencies settle; None: the bundle's plan, or auto.
         program: the .pte that was traced: operators then have shapes and costs. A bundle has its own.
         etrecord: of the same export: operators then have modules and source lines.
+        ticks: clock of the runner that wrote an ETDump, ``200MHz`` or ``us``; None: its times are nanoseconds.
 
     >>> import opscope
     >>> where = opscope.analyze("trace.etdump", warmup=0)
@@ -51,10 +54,12 @@ def analyze(
     """
     from opscope.measurements.results import AnalysisResult
 
-    return shown_as(AnalysisResult, analysis_of(side_of(path, warmup, program_files(program, etrecord))))
+    return shown_as(AnalysisResult, analysis_of(side_of(path, warmup, program_files(program, etrecord), ticks)))
 
 
-def compare(baseline: str | Path, candidate: str | Path, *, warmup: Warmup = None) -> ComparisonResult:
+def compare(
+    baseline: str | Path, candidate: str | Path, *, warmup: Warmup = None, ticks: str | None = None
+) -> ComparisonResult:
     """Is the candidate faster than the baseline, by how much, and which operators make the difference.
 
     Two variants of one bundle are compared round by round; other sides as independent groups of processes.
@@ -77,14 +82,14 @@ def compare(baseline: str | Path, candidate: str | Path, *, warmup: Warmup = Non
     """
     from opscope.measurements.results import ComparisonResult
 
-    found = compare_any(baseline, candidate, warmup=warmup)
+    found = compare_any(baseline, candidate, warmup=warmup, ticks=ticks)
     if not isinstance(found, ComparisonResult):
         raise of_tiles("compare", candidate)
     return found
 
 
 def compare_any(
-    baseline: str | Path, candidate: str | Path, *, warmup: Warmup = None
+    baseline: str | Path, candidate: str | Path, *, warmup: Warmup = None, ticks: str | None = None
 ) -> ComparisonResult | TilesComparisonResult:
     """What :func:`compare` or :func:`opscope.compare_tiles` gives, as the paths ask for; it raises the same."""
     from opscope.npu.workflows.sides import compare_tiles, is_tiles
@@ -92,10 +97,14 @@ def compare_any(
     for path in (baseline, candidate):
         _check_measured(path)
     if is_tiles(baseline) or is_tiles(candidate):
+        if ticks is not None:
+            raise UsageError("AI Engine traces are in cycles", where=OPTION, hint=f"leave out {OPTION}")
         return compare_tiles(baseline, candidate)
     from opscope.measurements.results import ComparisonResult
 
-    return shown_as(ComparisonResult, comparison_of(side_of(baseline, warmup), side_of(candidate, warmup)))
+    return shown_as(
+        ComparisonResult, comparison_of(*(side_of(path, warmup, ticks=ticks) for path in (baseline, candidate)))
+    )
 
 
 def _check_measured(path: str | Path) -> None:
@@ -120,6 +129,7 @@ def inspect(
     warmup: Warmup = None,
     program: str | Path | None = None,
     etrecord: str | Path | None = None,
+    ticks: str | None = None,
 ) -> Inspected:
     """The analysis of a trace, bundle or run, or a summary of a .pte, a .tflite, an .etrecord or an XNNPACK log.
 
@@ -128,6 +138,7 @@ def inspect(
         warmup: for traces, likewise.
         program: for traces, likewise.
         etrecord: for traces, likewise.
+        ticks: for traces, likewise.
 
     Raises:
         NotFoundError: there is no such file, directory or variant.
@@ -136,10 +147,10 @@ def inspect(
     place = Path(path)
     summary = _summary(place, head_of(place, _HEAD)) if place.is_file() else None
     if summary is None:
-        return analysis_of(side_of(path, warmup, program_files(program, etrecord)))
-    if program or etrecord:
-        problem = "a program applies only to traces, and this is not a trace"
-        raise UsageError(problem, where=place, hint="leave out --program and --etrecord")
+        return analysis_of(side_of(path, warmup, program_files(program, etrecord), ticks))
+    if program or etrecord or ticks:
+        problem = "a program and ticks apply only to traces, and this is not a trace"
+        raise UsageError(problem, where=place, hint="leave out --program, --etrecord and --ticks")
     return summary
 
 

@@ -6,10 +6,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from opscope.core.errors import NotFoundError, UsageError
+from opscope.core.table.ticks import OPTION, read_tick_length
 from opscope.measurements.trace_sides import trace_side
 from opscope.runtimes.side import ProgramFiles
 
 if TYPE_CHECKING:
+    from fractions import Fraction
+
     from opscope.measurements.results import EventsResult
     from opscope.runtimes.side import Side, Warmup
 
@@ -55,15 +58,17 @@ def program_files(program: str | Path | None, etrecord: str | Path | None) -> Pr
     return ProgramFiles(Path(program), Path(etrecord) if etrecord else None)
 
 
-def side_of(path: str | Path, warmup: Warmup, files: ProgramFiles | None = None) -> Side:
-    """The side that a path names; see :func:`read` for the paths and the warm-up."""
+def side_of(path: str | Path, warmup: Warmup, files: ProgramFiles | None = None, ticks: str | None = None) -> Side:
+    """Return the side that a path names; :func:`opscope.analyze` explains the arguments."""
     place, _, variant = str(path).partition("#")
     directory = Path(place)
+    tick_ns = read_tick_length(ticks) if ticks is not None else None
     if is_kit(directory):
+        _refuse_ticks(place, tick_ns)
         from opscope.kit.sides import kit_side
 
         return kit_side(directory, variant or None, warmup, files)
-    side = _side_of(directory, variant or None, warmup)
+    side = _side_of(directory, variant or None, warmup, tick_ns)
     if files is None:
         return side
     from opscope.measurements.attribution import with_program
@@ -71,17 +76,24 @@ def side_of(path: str | Path, warmup: Warmup, files: ProgramFiles | None = None)
     return with_program(side, *files)
 
 
-def _side_of(place: Path, variant: str | None, warmup: Warmup) -> Side:
+def _refuse_ticks(directory: str | Path, tick_ns: Fraction | None) -> None:
+    if tick_ns is not None:
+        hint = f"leave out {OPTION}: it is for traces; those of a bundle are in nanoseconds"
+        raise UsageError("a bundle, or a run of the Arm kit", where=directory, hint=hint)
+
+
+def _side_of(place: Path, variant: str | None, warmup: Warmup, tick_ns: Fraction | None) -> Side:
     """The side of a bundle, or of traces."""
     if place.is_dir():
         from opscope.bundle.bundle import Bundle, is_bundle
         from opscope.measurements.sides import bundle_side
 
         if is_bundle(place):
+            _refuse_ticks(place, tick_ns)
             return bundle_side(Bundle.open(place), variant, warmup)
     if variant:
         raise NotFoundError("neither a bundle nor a run of the Arm kit, so it has no variants", where=place)
-    return trace_side(place, warmup)
+    return trace_side(place, warmup, tick_ns)
 
 
 def is_kit(directory: Path) -> bool:

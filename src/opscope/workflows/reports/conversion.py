@@ -109,6 +109,7 @@ class ConvertOptions(NamedTuple):
     program: str | Path | None = None  # the .pte of a trace; a bundle has its own
     etrecord: str | Path | None = None  # of the same export
     by: str | None = None  # what flame graphs are built from, ``operator`` or ``module``; None: operators
+    ticks: str | None = None  # clock of the runner that wrote an ETDump, as in analyze
 
 
 class Request(NamedTuple):
@@ -486,9 +487,9 @@ def _report(request: Request) -> ReportContent:
     """What a report of a whole bundle shows."""
     from opscope.workflows.reports.reports import content
 
-    if request.warmup is not None or request.files is not None:
+    if request.warmup is not None or request.files is not None or request.options.ticks is not None:
         problem = "the report covers the whole bundle"
-        hint = "leave out --warmup, --program and --etrecord, or name one variant as BUNDLE#variant"
+        hint = "leave out --warmup, --program, --etrecord and --ticks, or name one variant as BUNDLE#variant"
         raise UsageError(problem, where=request.path, hint=hint)
     return content(request.path)
 
@@ -501,7 +502,7 @@ def _results(request: Request) -> list[tuple[str, Analysis]]:
 
 
 def _side(request: Request) -> Side:
-    return side_of(request.path, request.warmup, request.files)
+    return side_of(request.path, request.warmup, request.files, request.options.ticks)
 
 
 def _sides(request: Request) -> Sequence[Side]:
