@@ -166,3 +166,23 @@ def test_a_table_has_no_two_rows_alike(program: Path) -> None:
     assert rows_of_matrix_work(method) == ["depthwise convolution f32 no 4 100.0 %"]
     assert headline(method).endswith("can run with SME and SME2")
     assert headline(method, elsewhere=True).endswith("can run with SME and SME2, which this machine does not have")
+
+
+@pytest.mark.runtime
+def test_a_model_in_python_is_exported_first(command: Command, tmp_path: Path) -> None:
+    """By its file, and by the function in it; the work is that of the layer, and no export is left."""
+    (tmp_path / "net.py").write_text(
+        "import torch\n"
+        "class Net(torch.nn.Module):\n"
+        "    def __init__(self):\n"
+        "        super().__init__()\n"
+        "        self.layer = torch.nn.Linear(8, 4)\n"
+        "    def forward(self, x): return self.layer(x)\n"
+        "def build(): return Net(), (torch.ones(2, 8),)\n"
+    )
+    done = command("preflight", "net.py:build", "--json", "-", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    result = json.loads(done.stdout)
+    assert result["path"] == "net.py:build, exported in fp32"
+    assert sum(work["delegated"]["macs"] for work in result["methods"][0]["work"]) == 2 * 8 * 4
+    assert [path.name for path in tmp_path.iterdir() if path.name != "__pycache__"] == ["net.py"]

@@ -143,6 +143,7 @@ RUNS: dict[str, str] = {
     "profile": f"{_MODEL}; the program; and an executor_runner given to --target: {_RIGHTS}; a repetition ends "
     "after --timeout",
     "export": f"{_MODEL}, and the exported program: {_RIGHTS} and no time limit",
+    "preflight": f"{_MODEL}, to export it: {_RIGHTS} and no time limit. Of programs: nothing but an .onnx, once",
     "run": f"what `opscope profile` runs, for every experiment of the file, and the runners it names: {_RIGHTS}",
     "check": f"for programs and models, what `opscope profile` runs: {_RIGHTS}. For bundles and traces: nothing",
     "bisect": f"the model, in environments with wheels that pip installs, or by the runners it names: {_RIGHTS}",
@@ -153,7 +154,6 @@ RUNS: dict[str, str] = {
 }
 """Commands that run code of the user's, and what of it."""
 ASKS: dict[str, str] = {
-    "preflight": "it asks the installed runtime for the CPU's features, and runs an .onnx once",
     "doctor": "it starts the installed runtimes and tools to identify them, and runs MODEL once, if given",
 }
 """Commands that start installed programs, and nothing of the user's."""

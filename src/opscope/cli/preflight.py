@@ -11,7 +11,10 @@ from opscope.core.printable import shell_command
 
 
 def command(
-    program: Annotated[str, typer.Argument(metavar="MODEL", help="The program: a .pte, .tflite, .onnx or .xml.")],
+    model: Annotated[
+        str,
+        typer.Argument(help="A program (.pte, .bpte, .tflite, .onnx or .xml), or a model that can be exported."),
+    ],
     runtime: RuntimeOption = None,
     json: JsonOption = None,
     quiet: QuietOption = False,
@@ -20,19 +23,22 @@ def command(
 
     Example: opscope preflight model.pte
 
-    Measures nothing; needs no device, torch, executorch or LiteRT. Shows what XNNPACK takes and why the rest stays
-    portable, work and bytes by category, and the share that SME and SME2 kernels can run. Also shows layout changes,
-    delegate boundaries, and which part dominates at nominal rates. Runs an .onnx once, to get its shapes.
-    """
-    from opscope.api import preflight
+    Example: opscope preflight my_net.py:build
 
-    result = preflight(program, runtime=runtime)
+    Measures nothing; programs need no device, torch, executorch or LiteRT, and a model in Python is exported first.
+    Shows what XNNPACK takes and why the rest stays portable, work and bytes by category, and the share that SME and
+    SME2 kernels can run. Also shows layout changes, delegate boundaries, and which part dominates at nominal rates.
+    Runs an .onnx once, to get its shapes.
+    """
+    from opscope.workflows.analyze.preflight import preflight_model
+
+    result = preflight_model(model, runtime=runtime)
     write_json(result, json)
     if not quiet and json != "-":
         from opscope.reports.document.terminal import terminal_document
         from opscope.reports.preflight import preflight_document
 
-        show(terminal_document(preflight_document(result, _accelerated_here(program))))
+        show(terminal_document(preflight_document(result, _accelerated_here(model))))
 
 
 def _accelerated_here(program: str) -> str | None:

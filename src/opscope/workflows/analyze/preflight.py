@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import re
+import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+import msgspec
 
 from opscope.core.errors import NotFoundError, OpscopeError
 
@@ -45,6 +48,24 @@ def preflight(path: str | Path, etrecord: str | Path | None = None, *, runtime: 
     asked = _runtime(place, runtime)
     asked.check(place)
     return shown_as(PreflightResult, asked.preflight(place, None if etrecord is None else Path(etrecord)))
+
+
+def preflight_model(model: str, *, runtime: str | None = None) -> PreflightResult:
+    """Say of a program what :func:`preflight` does; a model in Python is exported first, in fp32, which runs its code.
+
+    Raises the errors of :func:`preflight` and of :func:`opscope.workflows.exporting.export`.
+    """
+    from opscope.runtimes.registry import EXPORTER
+    from opscope.workflows.exporting import export
+
+    is_program = Path(model).exists() and Path(model).suffix != ".py"
+    if is_program or EXPORTER.program(model, None) is not None:
+        return preflight(model, runtime=runtime)
+    with tempfile.TemporaryDirectory(prefix="opscope-") as work:
+        exported = export(model, out=Path(work) / "export")
+        program = exported.path / exported.record.program.name
+        result = preflight(program, record_beside(program), runtime=runtime)
+    return msgspec.structs.replace(result, path=f"{model}, exported in {exported.record.dtype}")
 
 
 def record_beside(program: Path) -> Path | None:
