@@ -565,6 +565,18 @@ def _openvino_traces() -> list[bytes]:
     return [(DATA / "openvino" / "cnn.openvino.json").read_bytes()]
 
 
+def _read_openvino_counters(data: bytes) -> object:
+    from opscope.runtimes.openvino.counters import OpenVinoCountersReader
+
+    reader = OpenVinoCountersReader()
+    return reader.read(data, WHERE) if reader.sniff(data[:64]) or reader.finds(data) else None
+
+
+def _openvino_reports() -> list[bytes]:
+    files = sorted((DATA / "openvino" / "reports").iterdir())
+    return [file.read_bytes() for file in files if file.suffix in {".csv", ".json", ".log", ".xml"}]
+
+
 def _read_openvino_ir(data: bytes) -> object:
     from opscope.runtimes.openvino.program_files import decode_ir
 
@@ -625,6 +637,13 @@ TARGETS = (
         (b"\t", b"[start]", b"%", b"Delegate internal:", b"Subgraph (index: 1, name: x) profile:", b"count="),
     ),
     Target("openvino-trace", "opscope.runtimes.openvino.trace", _read_openvino_trace, _openvino_traces, _JSON),
+    Target(
+        "openvino-counters",
+        "opscope.runtimes.openvino.counters",
+        _read_openvino_counters,
+        _openvino_reports,
+        (b"Total;", b"EXECUTED", b"realTime (ms):", b'execTimeMcs="', b'"real_time":'),
+    ),
     Target("openvino-ir", "opscope.runtimes.openvino.program_files", _read_openvino_ir, _irs, (b"<layer", b'"', b"?,")),
     Target("litert-trace", "opscope.runtimes.litert.trace", _read_litert_trace, _litert_traces, _JSON),
     Target("inputs", "opscope.experiment.inputs", _read_inputs, _arrays, (b"PK\1\2", b"\x93NUMPY", b"'shape': ")),

@@ -37,11 +37,13 @@ _RAN, _STORED = "EXECUTED", "Const"
 _CSV_HEADS = (b"layerName;execStatus;", b"layerName,execStatus,")
 _JSON_HEAD = re.compile(rb'\{\s*"report_type":')
 _FIELDS = 6
+_TIME = re.compile(r"[0-9]{1,9}\.[0-9]{1,3}")
 _LOG_MARK, _NODE_MARK = "Performance counts", "layerType:"
 _LOG_BLOCK = re.compile(rf"{_LOG_MARK}(?: sorted)? for (?P<number>\d+)-th infer request")
+# Blanks are bounded: lines of nothing else must not take long.
 _LOG_ROW = re.compile(
-    r"(?P<name>\S.*?)\s+(?:Status\.)?(?P<status>NOT_RUN|EXECUTED|OPTIMIZED_OUT)\s+layerType:\s*(?P<type>\S+)\s+"
-    r"execType:\s*(?P<kernel>\S*)\s+realTime \(ms\):\s*(?P<time>\d+\.\d+)\s+cpuTime \(ms\):"
+    r"(?:Status\.)?(?P<status>NOT_RUN|EXECUTED|OPTIMIZED_OUT)\s{1,99}layerType:\s{0,99}(?P<type>\S+)\s{1,99}"
+    r"execType:\s{0,99}(?P<kernel>\S*)\s{1,99}realTime \(ms\):\s{0,99}(?P<time>\d+\.\d+)\s{1,99}cpuTime \(ms\):"
 )
 _LOG_TOTAL = re.compile(r"Total time:\s+(?P<time>\d+\.\d+) milliseconds")
 _LOG_DEVICE = re.compile(r"Execution Devices:\s*\['(?P<device>[A-Z]+)")
@@ -128,21 +130,33 @@ def _read_csv(text: str, path: Path) -> CounterReport:
     """Read the report of ``-report_type``, whose names may hold its separator, or of ``-pcsort``, which are quoted."""
     separated = text.startswith("layerName;")
     lines = text.splitlines()
-    rows = [line.removesuffix(";").rsplit(";", _FIELDS - 1) for line in lines] if separated else list(csv.reader(lines))
+    try:
+        rows = (
+            [line.removesuffix(";").rsplit(";", _FIELDS - 1) for line in lines] if separated else [*csv.reader(lines)]
+        )
+    except csv.Error as error:
+        raise TraceFormatError(f"not a table: {error}", where=path, hint=_DAMAGED) from None
     blocks: list[list[NodeCounter]] = []
     totals: list[int] = []
     for number, row in enumerate(rows, 1):
         if row[:1] == ["layerName"]:
             blocks.append([])
-        elif row[:1] == ["Total"] and len(row) == _FIELDS:
+        elif row[:1] == ["Total"] and len(row) == _FIELDS and _TIME.fullmatch(row[4]):
             totals.append(_to_microseconds(row[4]))
         elif row and (total := _LOG_TOTAL.match(row[0])):
             totals.append(_to_microseconds(total["time"]))
         elif len(row) >= _FIELDS and blocks:
-            if not re.fullmatch(r"\d{1,9}\.\d{1,3}", row[4]):
+            if not _TIME.fullmatch(row[4]):
                 raise TraceFormatError(f"line {number} has no time", where=path, hint=_DAMAGED)
             blocks[-1].append(NodeCounter(row[0], row[2], row[3], _has_run(row[1]), _to_microseconds(row[4])))
+    if not blocks:
+        raise TraceFormatError("the table has no heads", where=path, hint=_DAMAGED)
     return CounterReport(blocks[0], totals[0] if totals else None, len(blocks))
+
+
+def _split_line(line: str) -> list[str]:
+    """Return the fields of a line, whose first one may hold the separator."""
+    return line.removesuffix(";").rsplit(";", _FIELDS - 1)
 
 
 class _JsonNode(msgspec.Struct):
@@ -187,7 +201,8 @@ def _read_log(text: str) -> CounterReport:
             requests += 1
         elif row and requests <= 1:
             time_us = _to_microseconds(row["time"])
-            nodes.append(NodeCounter(row["name"], row["type"], row["kernel"], _has_run(row["status"]), time_us))
+            name = line[: row.start()].strip()
+            nodes.append(NodeCounter(name, row["type"], row["kernel"], _has_run(row["status"]), time_us))
         elif (found_total := _LOG_TOTAL.search(line)) and total is None:
             total = _to_microseconds(found_total["time"])
         elif found_device := _LOG_DEVICE.search(line):
