@@ -24,7 +24,10 @@ OTHERWISE = {
     ),
     **dict.fromkeys(("outputs_agree", "acceleration_unused", "acceleration_effect", "thread_count"), MEASURING),
     **dict.fromkeys(("unhelped_operators", "slowed_operators", "below_expectation"), MEASURING),
-    **dict.fromkeys(("unread", "other_backend", "dynamic", "branches", "unknown_work"), MEASURING),
+    **dict.fromkeys(
+        ("single_row", "single_row_products", "unread", "other_backend", "dynamic", "branches", "unknown_work"),
+        MEASURING,
+    ),
 }
 """Rules on models without a recipe, and what their next step is instead."""
 ON_MODELS = list(AREAS.values())[:4]

@@ -14,7 +14,7 @@ from opscope.npu.analysis import recommendations as tile_rules
 MACHINE_CHECKS = (*quality_machine.CHECKS, quality_machine.not_throttled, quality_machine.one_run)
 
 AREAS: dict[str, tuple[Rule, ...]] = {
-    "One variant": tuple(map(rule_of, rules.RULES)),
+    "One variant": tuple(map(rule_of, (*rules.RULES, *rules.PACKED_RULES))),
     "A pair of variants": tuple(map(rule_of, rules.COMPARISON_RULES)),
     "A whole experiment": tuple(map(rule_of, rules.EXPERIMENT_RULES)),
     "A program before it runs": tuple(map(rule_of, preflight.RULES)),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, NamedTuple
 
 from opscope.program.cost.cost import GraphCosts, step_cost
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from opscope.program.xnnpack.attribution import PredictedEvent
     from opscope.program.xnnpack.graph import XnnGraph, XnnNode
 
-_CONVERT = "Convert"
+_CONVERT, _LINEAR = "Convert", "FullyConnected"
 
 
 _LARGEST = 1 << 60  # no operator computes or moves so much; sizes that lead there are damaged
@@ -42,6 +43,7 @@ class Planned(NamedTuple):
     reason: PortableReason | None = None  # why it is portable; None when it is delegated
     kernel: str | None = None  # that this machine's CPU gets for it, where the runtime chooses by the CPU alone
     line: str | None = None  # `file:line` of the model's code that caused it; None without an export record
+    rows: int | None = None  # of a product of a delegate; None for others, and where they are not known
 
     @property
     def delegated(self) -> bool:
@@ -139,7 +141,12 @@ class _Graph:
             converts=node.kind == _CONVERT,
             at_border=border is not None and not (border.before and border.after),
             line=self._line(node),
+            rows=self._count_rows(node),
         )
+
+    def _count_rows(self, node: XnnNode) -> int | None:
+        made = self._values.get(node.outputs[0]) if node.kind == _LINEAR and node.outputs else None
+        return math.prod(made.dims[:-1]) if made else None
 
     def _line(self, node: XnnNode) -> str | None:
         if self._origins is None:

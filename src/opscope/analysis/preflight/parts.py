@@ -56,6 +56,7 @@ class MatrixGroup(Eligibility, msgspec.Struct, frozen=True, kw_only=True):
         share: of all multiply-accumulates.
         kernel: instructions of the kernel that this machine's CPU gets; null where that is not known before a run.
         lines: of the model's code that caused them, as ``file:line``; empty without an export record.
+        single_row_macs: of those whose product has one row.
     """
 
     operators: int
@@ -63,6 +64,7 @@ class MatrixGroup(Eligibility, msgspec.Struct, frozen=True, kw_only=True):
     share: float
     kernel: str | None = None
     lines: list[str] = []
+    single_row_macs: int = 0
 
 
 class MatrixWork(msgspec.Struct, frozen=True):
@@ -205,6 +207,7 @@ def _matrix_group(operators: Sequence[Planned], total: int) -> MatrixGroup:
         share=work.macs / total if total else 0.0,
         kernel=operators[0].kernel,
         lines=_lines(operators),
+        single_row_macs=sum(operator.macs or 0 for operator in operators if operator.rows == 1),
     )
 
 

@@ -298,6 +298,24 @@ def _not_eligible(group: MatrixGroup) -> Message:
     return finding("not_eligible", severity, (title, evidence, step)).about(lines=group.lines)
 
 
+@declare_rule(Severity.MEDIUM, MATRIX_SHARE=MATRIX_SHARE)
+def single_row(method: MethodPreflight) -> list[Message]:
+    """Products of one row, which XNNPACK's packed kernels for SME2 may run slower than NEON does."""
+    groups = [group for group in method.matrix.groups if group.verdict is SmeSupport.ELIGIBLE and group.single_row_macs]
+    macs = sum(group.single_row_macs for group in groups)
+    share = macs / method.matrix.macs if method.matrix.macs else 0.0
+    if share < MATRIX_SHARE:
+        return []
+    title = f"{share_text(share)} of the multiply-accumulates are products of one row: SME2 may slow these down"
+    types = "; ".join(group.types for group in groups)
+    evidence = (
+        f"{macs_text(macs)} ({types}): XNNPACK packs the data whatever the number of rows; on a phone with SME2 that "
+        "took 1.4 to 3 times as long as NEON (google/XNNPACK#10719)"
+    )
+    step = "measure both on the device: opscope profile --ablate sme; more rows in a call do not have the problem"
+    return [finding("single_row", Severity.MEDIUM, (title, evidence, step))]
+
+
 @declare_rule(
     Severity.HIGH,
     Severity.MEDIUM,
@@ -400,6 +418,7 @@ RULES: tuple[Callable[[MethodPreflight], list[Message]], ...] = (
     other_backend,
     not_loadable,
     not_eligible,
+    single_row,
     portable,
     cut_up,
     layout_changes,

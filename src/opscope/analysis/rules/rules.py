@@ -56,6 +56,8 @@ from opscope.analysis.rules.runtime import (
     costly_activations,
     device_wait,
     framework_time,
+    packed_products,
+    single_row_products,
     slow_first_inference,
     slow_loading,
     tracer_cost,
@@ -203,6 +205,7 @@ def sme_number_types(experiment: ExperimentEvidence) -> Message:
 __all__ = [
     "COMPARISON_RULES",
     "EXPERIMENT_RULES",
+    "PACKED_RULES",
     "RULES",
     "Evidence",
     "ExperimentEvidence",
@@ -239,6 +242,8 @@ RULES: Final[tuple[Callable[[Evidence], Message], ...]] = (
     unresolved_operators,
 )
 """Of one variant, in the order in which they are told where nothing else orders them."""
+PACKED_RULES: Final[tuple[Callable[[Evidence], Message], ...]] = (single_row_products,)
+"""Of one variant, asked where kernels of XNNPACK ran that need SME or SME2."""
 COMPARISON_RULES: Final[tuple[Callable[[PairEvidence], Message], ...]] = (
     outputs_agree,
     acceleration_unused,
@@ -280,6 +285,8 @@ def examine(evidence: Evidence) -> tuple[list[Message], list[Message]]:
     Of times that other processes disturbed only rules on structure are asked.
     """
     rules = RULES if evidence.split else LATENCY_RULES
+    if packed_products(evidence):
+        rules = (*rules, *PACKED_RULES)
     others = of_plug_ins(evidence) if evidence.split else []
     findings, ruled_out = examined([*_messages(rules, evidence, evidence.disturbed), *others])
     kept, repeated = with_overlaps(findings, [], place_times(evidence.operators))

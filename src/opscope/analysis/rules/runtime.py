@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from itertools import pairwise
 from statistics import median
@@ -196,6 +197,40 @@ def costly_activations(evidence: Evidence) -> Message:
     text = f"{count(members)}, {milliseconds(time_of(members))} ms; longest: {longest(members)}"
     step = "try ReLU or ReLU6, which fuse at no cost; the model must be retrained"
     return finding(rule, Severity.INFO, (title, text, step), evidence.limit(members), places(members))
+
+
+@declare_rule(Severity.MEDIUM, LEAST_SHARE=LEAST_SHARE)
+def single_row_products(evidence: Evidence) -> Message:
+    """Products of one row that XNNPACK's packed kernels for SME and SME2 ran, above 5 % of the latency."""
+    rule = "single_row_products"
+    members = [operator for operator in packed_products(evidence) if operator.shape and _count_rows(operator) == 1]
+    share = evidence.share(members)
+    if share <= LEAST_SHARE:
+        return passed(rule, f"products of one row with packed kernels take {share_text(share)} ({count(members)})")
+    title = f"Products of one row take {share_text(share)} of the latency with packed SME kernels"
+    text = (
+        f"{count(members)}, {milliseconds(time_of(members))} ms; longest: {longest(members)}. XNNPACK packs whatever "
+        "the number of rows; on a phone with SME2 that took 1.4 to 3 times as long as NEON (google/XNNPACK#10719)"
+    )
+    step = "measure without it: opscope profile --ablate sme; if that is faster, compute more rows in a call"
+    saving = no_saving("how long these products take without SME was not measured")
+    return finding(rule, Severity.MEDIUM, (title, text, step), saving, places(members))
+
+
+_PACKED = re.compile(r"\b(?:PF32|PF16|PQS8)\b")
+"""Number types in the names of XNNPACK's operators that only SME and SME2 have kernels for."""
+
+
+def packed_products(evidence: Evidence) -> list[Operator]:
+    """Return the products that ran in XNNPACK's packed kernels for SME and SME2, by their names."""
+    return evidence.where(lambda operator: operator.kind in _ROWS and _PACKED.search(operator.name) is not None)
+
+
+_ROWS = ("linear", "matmul")
+
+
+def _count_rows(operator: Operator) -> int:
+    return math.prod(operator.shape[:-1]) if operator.shape else 0
 
 
 @declare_rule(Severity.INFO, SLOW_FIRST=SLOW_FIRST)
