@@ -11,7 +11,7 @@ import pytest
 from fakes import FakeClock, FakeTarget
 from opscope.api import Settings, profile
 from opscope.bundle.bundle import Bundle
-from opscope.bundle.inventory import inventory, leftovers, path_problems
+from opscope.bundle.inventory import leftovers, path_problems, read_inventory
 from opscope.bundle.manifest import Manifest, Status
 from programs import write_tiny_program
 
@@ -30,13 +30,13 @@ def bundle(tmp_path: Path) -> Bundle:
 
 def left(bundle: Bundle, manifest: Manifest | None = None, homes: str = "accelerated baseline") -> list[str]:
     """Paths that no run that ended well leaves."""
-    found = inventory(bundle.path)
+    found = read_inventory(bundle.path)
     return [problem.file for problem in leftovers(manifest or bundle.manifest, found, homes.split())]
 
 
 def test_all_of_a_finished_bundle_is_known(bundle: Bundle) -> None:
     """Nothing is left over, and no path is at fault."""
-    found = inventory(bundle.path)
+    found = read_inventory(bundle.path)
     assert (left(bundle), list(path_problems(bundle.manifest, found)), found.unusable) == ([], [], {})
     assert found.fault("manifest.json") is None
     assert found.sizes["manifest.json"] == (bundle.path / "manifest.json").stat().st_size
@@ -53,7 +53,7 @@ def test_a_directory_that_cannot_be_read_hides_its_files(bundle: Bundle, monkeyp
         return scandir(path)
 
     monkeypatch.setattr(os, "scandir", refused)  # root may read everything
-    found = inventory(bundle.path)
+    found = read_inventory(bundle.path)
     assert list(found.unusable) == [f"{OWN}/round-01"]
     assert "Permission denied" in str(found.fault(f"{OWN}/round-01"))
     assert "Permission denied" in str(found.fault(f"{OWN}/round-01/trace.etdump.zst"))
@@ -67,7 +67,7 @@ def test_only_regular_files_within_the_bundle_are_usable(bundle: Bundle, tmp_pat
     for name, to in {"in": "manifest.json", "out": str(tmp_path / "outside"), "broken": "nothing"}.items():
         (bundle.path / name).symlink_to(to)
     os.mkfifo(bundle.path / "pipe")
-    found = inventory(bundle.path)
+    found = read_inventory(bundle.path)
     assert sorted(found.unusable) == ["broken", "out", "pipe"]
     assert "in" in found.sizes
     assert len(set(found.unusable.values())) == 3
@@ -137,3 +137,12 @@ def test_directories_and_traces_of_nobody(bundle: Bundle) -> None:
     (bundle.path / "trace.etdump").write_bytes(b"")  # not in a repetition's directory, so it is none of one
     assert left(bundle) == [f"{OWN}/round-01/second.etdump"]
     assert "variants/baseline" in left(bundle, homes="accelerated")
+
+
+@pytest.mark.parametrize("name", [".native", ".switch"])
+@pytest.mark.parametrize(("status", "is_left"), [(Status.COMPLETE, True), (Status.INCOMPLETE, False)])
+def test_scratch_is_left_over_in_a_complete_bundle(name: str, status: Status, *, is_left: bool, bundle: Bundle) -> None:
+    """An incomplete run still has that of the process that was killed, which --resume removes."""
+    (bundle.path / OWN / "round-01" / name).mkdir()
+    found = left(bundle, msgspec.structs.replace(bundle.manifest, status=status))
+    assert found == ([f"{OWN}/round-01/{name}"] if is_left else [])

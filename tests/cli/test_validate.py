@@ -40,8 +40,8 @@ def test_a_good_bundle_exits_with_0(command: Command, sound: Path, tmp_path: Pat
     done = command("validate", sound, "--like", sound, "--json", tmp_path / "found.json")
     assert (done.returncode, done.stderr) == (0, "")
     lines = done.stdout.splitlines()
-    assert "valid: 23 checks passed" in lines
-    assert sum(line.startswith("passed ") for line in lines) == 23
+    assert "valid: 14 checks passed" in lines
+    assert sum(line.startswith("passed ") for line in lines) == 14
     assert max(map(len, on_terminal("validate", sound).lines)) <= 80
     assert json.loads((tmp_path / "found.json").read_text())["valid"] is True
 
@@ -52,15 +52,18 @@ def test_what_failed_comes_first_and_the_code_is_15(command: Command, damaged: P
     assert done.returncode == 15
     text = " ".join(done.stdout.split())
     for words in (
-        "not valid: 2 of 21 checks failed: files, analyses",
+        "not valid: 2 of 12 checks failed: analyses, reports",
         "report.md: is missing; every run that succeeds writes it",
-        "failed files 1 problem in 1 file",
+        "failed reports 1 problem in 1 file",
         f"{ANALYSIS} at latency.samples_ns[1]: states 5, it is",
     ):
         assert words in text
-    assert text.count("Next: ") == 2
+    assert text.count("Next: ") == 1
     assert text.index("failed analyses") < text.index("passed manifest")
-    assert "not valid: 2 of 21 checks failed: files, analyses (report.md: is missing" in done.stderr
+    assert (
+        "not valid: 2 of 12 checks failed: analyses, reports (analysis.json at latency.samples_ns[1]: states 5"
+        in done.stderr
+    )
     assert "\nhint:  " in done.stderr
     assert "\x1b" not in done.stdout + done.stderr
 
@@ -69,12 +72,12 @@ def test_results_for_programs_and_pull_requests(command: Command, damaged: Path,
     """Print JSON alone on standard output; Markdown has a table of checks, then what failed with what to do."""
     done = command("validate", damaged, "--markdown", tmp_path / "found.md", "--json", "-")
     failed = [check["name"] for check in json.loads(done.stdout)["checks"] if check["status"] == "failed"]
-    assert (done.returncode, failed) == (15, ["files", "analyses"])
+    assert (done.returncode, failed) == (15, ["analyses", "reports"])
     text = (tmp_path / "found.md").read_text()
     assert text.startswith("## Bundle ")
     assert "| failed | analyses | 1 problem in 1 file |" in text
     assert "### analyses\n\n- analysis.json at latency.samples\\_ns\\[1\\]: states 5" in text
-    assert "\nNext: restore the file from a copy of the bundle, or measure again" in text
+    assert "\nNext: recompute the files from the traces with" in text
 
 
 @pytest.mark.parametrize(

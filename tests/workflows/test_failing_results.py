@@ -197,9 +197,8 @@ def test_where_nothing_is_left_to_report_the_error_names_the_bundle_and_what_to_
 @pytest.mark.parametrize(
     ("function", "named"),
     [
-        ("model_problems", "manifest"),
+        ("absent_facts", "manifest"),
         ("plan_problems", "plan"),
-        ("record_problems", "records"),
         ("completeness_problems", "complete"),
         ("path_problems", "paths"),
     ],

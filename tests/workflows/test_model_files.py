@@ -146,5 +146,5 @@ def test_validation_notices_another_record(bundle: Path, exported_toy: Path, tmp
     assert opscope.validate(other).valid
     record = exported_toy.with_suffix(".etrecord")
     shutil.copyfile(record, other / "model" / record.name)
-    problems = opscope.validate(other).check("program").problems
-    assert [(problem.file, problem.at) for problem in problems] == [("manifest.json", "model.etrecord_sha256")]
+    problems = opscope.validate(other).check("hashes").problems
+    assert [problem.file for problem in problems] == [f"model/{record.name}"]

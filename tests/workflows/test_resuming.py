@@ -13,7 +13,7 @@ import pytest
 from fakes import FakeClock, FakeTarget
 from opscope import api
 from opscope.api import Profiled, Settings, profile
-from opscope.bundle.bundle import SCRATCH, Bundle
+from opscope.bundle.bundle import SCRATCH, SWITCH_SCRATCH, Bundle
 from opscope.bundle.manifest import Status, Target
 from opscope.core.errors import UsageError
 from opscope.workflows.measure.experiments import Means
@@ -148,7 +148,7 @@ def test_only_options_that_were_given_are_compared(tmp_path: Path, run: Callable
 
 
 def test_what_a_killed_run_left_is_removed_at_the_end(tmp_path: Path) -> None:
-    """Its runner's scratch directory, in a place that was run again and in one of its own; files of others stay."""
+    """Scratch of its runner and its switch, what a process was asked, half-written files; files of others stay."""
     bundle = begun(tmp_path)
     manifest = bundle.manifest
     lost = manifest.repetitions[-1]
@@ -158,6 +158,9 @@ def test_what_a_killed_run_left_is_removed_at_the_end(tmp_path: Path) -> None:
     for directory in (killed, foreign):
         (directory / SCRATCH).mkdir(parents=True)
         (directory / SCRATCH / "answer.json").write_text("{}")
+        (directory / SWITCH_SCRATCH).mkdir()
+        (directory / "request.json").write_text("{}")
+    (bundle.path / ".manifest.json.1f3a5b7c.tmp").write_text("{")
     (foreign / "notes.txt").write_text("mine")
     elsewhere = tmp_path / "elsewhere"
     (elsewhere / SCRATCH).mkdir(parents=True)
@@ -169,6 +172,6 @@ def test_what_a_killed_run_left_is_removed_at_the_end(tmp_path: Path) -> None:
     assert (elsewhere / SCRATCH).is_dir()
     assert own_directory.is_dir()
     link.unlink()
-    assert not list(bundle.path.rglob(SCRATCH))
+    assert not [path for name in (SCRATCH, SWITCH_SCRATCH, "request.json", "*.tmp") for path in bundle.path.rglob(name)]
     assert not killed.exists()
     assert (foreign / "notes.txt").read_text() == "mine"

@@ -162,11 +162,10 @@ def trapped(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize(
     ("change", "problem"),
     [
-        (lambda mask, _: mask.update(mechanism="cpuinfo"), "is cpuinfo, baseline is switched by trap"),
-        (lambda mask, _: mask.update(masked=0), "is 0 where 2 fields are off"),
+        (lambda mask, _: mask.update(mechanism="cpuinfo"), "was changed after it was measured"),
         (lambda _, variant: variant.update(switch="trap"), "is control, which must run without a switch"),
     ],
-    ids=["another mechanism", "nothing masked", "a switched control"],
+    ids=["another mechanism", "a switched control"],
 )
 def test_a_proof_that_does_not_fit_its_variant_is_not_valid(
     change: Callable[[Any, Any], object], problem: str, trapped: Path, tmp_path: Path

@@ -48,8 +48,12 @@ MODEL = "model"
 LOCK = ".lock"
 # Space held back while a run writes, given up when the disk is full, so that the last repetition is still recorded.
 _RESERVE = ".reserve"
-SCRATCH = ".native"
-"""Directory of a native runner within that of its repetition; it is there while the runner runs."""
+SCRATCH, SWITCH_SCRATCH = ".native", ".switch"
+"""Directories of a native runner and of a switch within that of their repetition, while its process runs."""
+EXCHANGED_FILES = {"request.json", "answer.json", "ended.json"}
+"""Files by which a process is asked and answers while it runs."""
+TEMPORARY = re.compile(r"\..+\.[0-9a-f]+\.tmp\Z")
+"""Names of files that are being written."""
 _RESERVED = 1 << 18
 
 
@@ -136,12 +140,21 @@ class Bundle:
                     return directory, attempt
         raise AssertionError("unreachable: attempts are unlimited")
 
-    def discard_scratch(self) -> None:
-        """Remove the scratch directories of runs that were killed, and the directories of repetitions that had no more.
+    def temporary_files(self) -> list[Path]:
+        """Return the files in the bundle that are half written, of runs and reports that were killed or go on now."""
+        return [path for path in self.path.rglob(".*.tmp") if TEMPORARY.match(path.name) and path.is_file()]
 
-        For the end of a run, when every repetition has its record: what was killed has long ended. Directories that a
-        link leads to, and names that no repetition has, are left as they are.
+    def discard_scratch(self, half_written: Sequence[Path] = ()) -> None:
+        """Remove what runs that were killed left: scratch, half-written files, and directories of repetitions.
+
+        Call it at the end of a run, when every repetition has its record: then processes of killed runs have ended.
+        Directories that a link leads to or that hold results of a process, and names that no repetition has, stay.
+
+        Args:
+            half_written: what :meth:`temporary_files` gave when the run began.
         """
+        for file in half_written:
+            file.unlink(missing_ok=True)
         root = self.path.resolve()
         recorded = {self.path / repetition.directory for repetition in self.manifest.repetitions}
         for variant in self.manifest.variants:
@@ -149,9 +162,12 @@ class Bundle:
             for directory in sorted(path for arm in ("round", "timed") for path in home.glob(f"{arm}-[0-9]*")):
                 if directory.resolve() != root / directory.relative_to(self.path):
                     continue
-                shutil.rmtree(directory / SCRATCH, ignore_errors=True)
+                for name in (SCRATCH, SWITCH_SCRATCH):
+                    shutil.rmtree(directory / name, ignore_errors=True)
                 if directory not in recorded:
-                    with contextlib.suppress(OSError):  # it holds more than a runner leaves
+                    for name in EXCHANGED_FILES:
+                        (directory / name).unlink(missing_ok=True)
+                    with contextlib.suppress(OSError):  # it holds results
                         directory.rmdir()
 
     def save_ceilings(self, variant: str, ceilings: Ceilings | NoCeilings) -> None:

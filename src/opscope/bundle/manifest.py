@@ -746,10 +746,6 @@ class Manifest(msgspec.Struct, frozen=True, tag_field="schema", tag="opscope.bun
         repetitions = [one for one in self.repetitions if one.variant == repetition.variant and one.ok]
         return [one for one in repetitions if stated is not None and one.output_sha256 == stated]
 
-    def has_common_round(self, one: str, other: str) -> bool:
-        """Whether a round counts on both of two variants, so that they can be compared."""
-        return bool({rep.round for rep in self.completed(one)} & {rep.round for rep in self.completed(other)})
-
     def planned(self) -> list[PlanSlot]:
         """Every repetition in the order of the plan: in each round the timed ones, then the traced ones."""
         timed = [*self.plan.timed_order, *([[]] * (len(self.plan.order) - len(self.plan.timed_order)))]

@@ -11,11 +11,13 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
+from opscope.core.units import counted_text
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
 
-MOST_PROBLEMS = 20
+MAX_PROBLEMS = 20
 """Problems that a check lists; it counts them all."""
 
 
@@ -114,24 +116,18 @@ class Question(NamedTuple):
     action: str  # what to do when it fails
 
     def answered(self, problems: Iterable[Problem], passed: str, failed: str = "") -> BundleCheck:
-        """Failed with these problems, or passed when there are none."""
-        found = list(dict.fromkeys(problems))
-        if not found:
+        """Return a failed check with these problems, or a passed one if there are none."""
+        unique = list(dict.fromkeys(problems))
+        if not unique:
             return BundleCheck(self.name, self.area, CheckStatus.PASSED, passed)
-        files = len({problem.file for problem in found})
-        count = f"{len(found)} problem{'s' * (len(found) > 1)} in {files} file{'s' * (files > 1)}"
+        files = len({problem.file for problem in unique})
+        count = f"{counted_text(len(unique), 'problem')} in {counted_text(files, 'file')}"
         return BundleCheck(
-            self.name,
-            self.area,
-            CheckStatus.FAILED,
-            failed or count,
-            self.action,
-            found[:MOST_PROBLEMS],
-            len(found),
+            self.name, self.area, CheckStatus.FAILED, failed or count, self.action, unique[:MAX_PROBLEMS], len(unique)
         )
 
     def skipped(self, reason: str) -> BundleCheck:
-        """Not asked."""
+        """Return a check that was not made."""
         return BundleCheck(self.name, self.area, CheckStatus.SKIPPED, reason)
 
 
@@ -141,7 +137,6 @@ _REWRITE = (
 )
 _RESTORE = "restore the file from a copy of the bundle, or measure again with `opscope profile` into a new directory"
 _NOT_TRUSTED = "do not use the bundle until you know what changed it; measure again into a new directory"
-_RESUME = "finish the run: repeat its command with --resume"
 
 MANIFEST = Question(
     "manifest",
@@ -149,37 +144,15 @@ MANIFEST = Question(
     "restore manifest.json from a copy of the bundle; if an opscope newer than {checked} wrote it, upgrade opscope",
 )
 PLAN = Question("plan", Area.MANIFEST, _NOT_TRUSTED)
-RECORDS = Question("records", Area.MANIFEST, _NOT_TRUSTED)
-COMPLETE = Question("complete", Area.MANIFEST, _RESUME)
+COMPLETE = Question("complete", Area.MANIFEST, "finish the run: repeat its command with --resume")
 PATHS = Question("paths", Area.MANIFEST, "do not open the reports of this bundle; replace links with the linked files")
 
-FILES = Question("files", Area.FILES, f"{_RESTORE}; `opscope report {{bundle}}` rewrites a missing report")
+FILES = Question("files", Area.FILES, _RESTORE)
 HASHES = Question("hashes", Area.FILES, _RESTORE)
 PROGRAM = Question("program", Area.FILES, _RESTORE)
-DOCUMENTS = Question(
-    "documents",
-    Area.FILES,
-    "`opscope report {bundle}` rewrites analysis.json and comparison.json (opscope {written} wrote the bundle, this "
-    "is {checked}); for ceilings.json delete the file and measure again with --resume",
-)
-CEILINGS = Question(
-    "ceilings",
-    Area.FILES,
-    "do not trust the ceilings; measure them again with --resume --ceilings",
-)
 LEFTOVERS = Question("leftovers", Area.FILES, "delete them once no run is using the bundle")
 
 TRACES = Question("traces", Area.TRACES, _RESTORE)
-NESTING = Question("nesting", Area.TRACES, _RESTORE)
-SELF_TIMES = Question("self_times", Area.TRACES, _RESTORE)
-CALLS = Question("calls", Area.TRACES, _NOT_TRUSTED)
-THREADS = Question("threads", Area.TRACES, _NOT_TRUSTED)
-MASK = Question("mask", Area.TRACES, "do not use this variant as one without the features; measure again")
-OUTPUTS = Question(
-    "outputs",
-    Area.TRACES,
-    "find out why the same program gives different outputs on the same inputs, then measure again",
-)
 
 ANALYSES = Question("analyses", Area.FIGURES, _REWRITE)
 COMPARISONS = Question(
@@ -197,14 +170,7 @@ LIKE_FIELDS = Question(
     "is {checked})",
 )
 
-OF_TRACES = (TRACES, NESTING, SELF_TIMES, CALLS)
-"""What every trace is asked."""
-FIGURES = (ANALYSES, COMPARISONS, REPORTS)
-"""What is derived from the traces."""
-BEHIND_MANIFEST = (
-    *(PLAN, RECORDS, COMPLETE, PATHS),
-    *(FILES, HASHES, PROGRAM, DOCUMENTS, CEILINGS, LEFTOVERS),
-    *(*OF_TRACES, THREADS, MASK, OUTPUTS),
-    *FIGURES,
-)
-"""What can be asked only of a bundle whose manifest can be read, in the order of the answers."""
+DERIVED = (ANALYSES, COMPARISONS, REPORTS)
+"""Checks of what is derived from the traces and the plan."""
+BEHIND_MANIFEST = (PLAN, COMPLETE, PATHS, FILES, HASHES, PROGRAM, TRACES, LEFTOVERS, *DERIVED)
+"""Checks that need a manifest that can be read, in the order of the answers."""

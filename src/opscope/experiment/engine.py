@@ -9,7 +9,7 @@ from __future__ import annotations
 import random
 from typing import TYPE_CHECKING, Protocol
 
-from opscope.bundle.inventory import TALK
+from opscope.bundle.bundle import EXCHANGED_FILES
 from opscope.bundle.manifest import Conditions, Failure, FailureKind, Measurement, Repetition, Status, TracingMode
 from opscope.core.errors import BundleError, DeviceError, RunError, StorageError, TraceFormatError
 from opscope.core.files import sha256_of
@@ -70,6 +70,7 @@ def run_experiment(
     the disk is full, or a device is lost for good, the bundle says that it is incomplete; what was finished stays.
     """
     pending, begun = bundle.manifest.pending(), len(bundle.manifest.repetitions)
+    half_written = bundle.temporary_files()
     bundle.set_status(Status.RUNNING)
     progress(0, len(pending), None)
     status, lost = Status.INCOMPLETE, 0
@@ -91,7 +92,7 @@ def run_experiment(
                 raise DeviceError(repetition.failure.message, where=bundle.path, hint=_FINISH)
             if not keep_going and _fails_alike(bundle.manifest, begun):
                 break
-        bundle.discard_scratch()
+        bundle.discard_scratch(half_written)
         status = Status.INCOMPLETE if bundle.manifest.failures() else Status.COMPLETE
     finally:
         bundle.set_status(status)
@@ -194,7 +195,7 @@ def _keep_outputs_once(bundle: Bundle, repetition: Repetition) -> None:
 
 def _left(directory: Path, trace: Path) -> dict[str, str]:
     """Hashes of what a process left beside its trace; of its outputs, the values are hashed."""
-    apart = {trace.name, OUTPUTS, *TALK}
+    apart = {trace.name, OUTPUTS, *EXCHANGED_FILES}
     files = (path for path in sorted(directory.iterdir()) if path.name not in apart)
     return {path.name: sha256_of(path) for path in files if path.is_file() and not path.is_symlink()}
 

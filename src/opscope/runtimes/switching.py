@@ -6,6 +6,7 @@ import hashlib
 import shutil
 from typing import TYPE_CHECKING, NamedTuple
 
+from opscope.bundle.bundle import SWITCH_SCRATCH
 from opscope.bundle.manifest import Mechanism
 from opscope.core.errors import FeatureError
 from opscope.core.files import sha256_of
@@ -64,7 +65,7 @@ class LibrarySwitch(NamedTuple):
         wrong = set(clear) & set(self._fixed()) if mechanism is Mechanism.HWCAP else ()
         if wrong:
             raise stays_on(sorted(wrong))
-        place = directory / _FOLDER
+        place = directory / SWITCH_SCRATCH
         place.mkdir(exist_ok=True)
         if self.foreign is not None:
             send = (lambda files: self.host.provide("switch", files)) if self.host.remote else None
@@ -74,9 +75,6 @@ class LibrarySwitch(NamedTuple):
     def _fixed(self) -> Sequence[str]:
         """Fields that libraries set whatever they are answered."""
         return self.foreign().fixed if self.foreign else fixed_fields(read_processor())
-
-
-_FOLDER = ".switch"
 
 
 def nothing_to_clear(library: Path) -> FeatureError:
@@ -107,4 +105,4 @@ def record_of(switch: PreparedSwitch | None) -> str | None:
 
 def cleared_away(directory: Path) -> None:
     """Remove what :meth:`LibrarySwitch.prepared` left in a directory."""
-    shutil.rmtree(directory / _FOLDER, ignore_errors=True)
+    shutil.rmtree(directory / SWITCH_SCRATCH, ignore_errors=True)

@@ -1,27 +1,30 @@
-"""Checks of a bundle's derived files: all are rewritten as `opscope report` does, and laid beside those there.
+"""Checks of derived files: all are written anew, as `opscope report` does, and compared with those of the bundle.
 
-JSON that is not the same byte by byte is compared by its figures: the order of additions differs between machines, and
-another opscope may estimate otherwise.
+They are equal byte by byte if the same opscope wrote them on such a machine. Else JSON is compared by its figures,
+since the order of additions differs between machines, and another opscope may estimate and judge otherwise.
 """
 
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
-from opscope.bundle import validation
-from opscope.bundle.bundle import Bundle
-from opscope.bundle.documents import differences, unlike
+from opscope.analysis.analysis import Analysis
+from opscope.analysis.compare.compare import Comparison
+from opscope.bundle import validation as questions
+from opscope.bundle.bundle import VARIANTS
+from opscope.bundle.documents import difference_text, find_differences, read_document
+from opscope.bundle.inventory import MISSING
 from opscope.bundle.validation import CheckStatus, Problem
 from opscope.core.errors import OpscopeError
 from opscope.core.json import to_json
-from opscope.core.parts import explained, failures_heard
+from opscope.core.parts import failures_heard
 from opscope.core.units import counted_text
 from opscope.core.version import __version__
 from opscope.measurements.analyses import comparison_of, comparison_within
-from opscope.measurements.sides import bundle_side, compared_pairs
+from opscope.measurements.sides import bundle_side
 from opscope.reports.document.template import NOT_DRAWN, drawn_by, writer_of
 from opscope.workflows.reports.combined import COMBINED
 from opscope.workflows.reports.reports import (
@@ -30,330 +33,200 @@ from opscope.workflows.reports.reports import (
     COMPARISONS,
     HTML,
     MARKDOWN,
-    REPORT_FORMATS,
-    analysis_file,
-    comparison_files,
     content_of,
-    foreground_variant,
     report_files,
 )
-from opscope.workflows.validate.repetitions import traced_variants
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
+    from opscope.bundle.bundle import Bundle
     from opscope.bundle.inventory import Inventory
-    from opscope.bundle.manifest import Manifest
     from opscope.bundle.validation import BundleCheck, Question
 
-    Json: TypeAlias = Any
-    """A decoded document of any shape."""
-
-
-_OTHERWISE = re.compile(
+_ESTIMATES = re.compile(
     r"(end_to_end|methods|quality|notes|findings|ruled_out|tracing|shift\.(limit|remaining))\b"
     r"|.*\.(speedup|limit|verdict)$"
     r"|(trace|baseline|candidate)\.path$|program\.(path|etrecord)$"
 )
-"""Parts of a document that another opscope may estimate, judge or name otherwise."""
+"""Places of a document that another opscope may estimate, judge or name otherwise."""
+_PLUG_IN = re.compile(r'"(?:rule|kind)": ?"([^":]+):')
+"""Rules and kinds of other packages have the name of the package before a colon."""
+_PICTURE = re.compile(rf'<svg [^>]*class="marks".*?</svg>|{NOT_DRAWN}[^\n]*</p>', re.DOTALL)
+_SECTION = re.compile(r'<section [^>]*id="([\w-]{1,40})"')
+_TITLE_LINES = {HTML: ("<title>", "<h1>"), MARKDOWN: ("# ",)}
+"""Beginnings of the lines that hold the title of a report, which the user may choose."""
 
 
-class Inconsistencies(NamedTuple):
-    """What is known to be damaged, so that files that rest on it cannot be rewritten."""
+class ComparedFile(NamedTuple):
+    """What a derived file of a bundle is beside the one that was written anew."""
 
-    variants: Mapping[str, str]  # reason by name; their traces or records cannot be used
-    all: str = ""  # nothing can be rewritten; empty when it can
-    unfinished: bool = False  # the run is not at its end, so files may be of fewer repetitions than there are now
-
-    @property
-    def of_some(self) -> str:
-        """Why what rests on all variants cannot be compared; empty when it can."""
-        early = "the run is not finished, see complete" if self.unfinished else ""
-        return early or "; ".join(sorted(set(self.variants.values())))
+    path: str
+    problems: list[Problem]
+    note: str = ""  # why it, or a part of it, was not compared
+    is_compared: bool = True
+    is_identical: bool = False
 
 
-class _Rewriting(NamedTuple):
-    """A bundle, and what its traces give now."""
-
-    bundle: Bundle
-    found: Inventory
-    documents: Mapping[str, Json]  # the JSON that is there and can be compared, by file
-    doubts: Inconsistencies
-    files: Mapping[str, bytes]  # every derived file as it should be
-    shown: str | None  # the variant that the reports are about; None when none has a result
+def document_kind(path: str) -> str:
+    """Return the name of the first document of a path's kind, of analyses or comparisons; "" for other files."""
+    home, _, name = path.rpartition("/")
+    if path == COMPARISON or (home == COMPARISONS and name.endswith(".json")):
+        return COMPARISON
+    return ANALYSIS if name == ANALYSIS and (not home or home.startswith(f"{VARIANTS}/")) else ""
 
 
-class _Stated(NamedTuple):
-    """A document that is there, and what it should be."""
-
-    file: str
-    document: Json
-    rewritten: bytes | None  # None when that is not known
-    reason: str = ""  # why not; empty when it is
-
-
-def derived_files(manifest: Manifest) -> list[str]:
-    """Files that every finished run derives."""
-    traced = traced_variants(manifest)
-    if not traced:
-        return []
-    others = [analysis_file(name) for name in traced if name != foreground_variant(manifest)]
-    compared = [] if manifest.target.emulated else compared_pairs(manifest)
-    pairs = [pair for pair in compared if set(pair) <= set(traced) and manifest.has_common_round(*pair)]
-    return [ANALYSIS, MARKDOWN, HTML, *others, *comparison_files(pairs)]
-
-
-def derived_checks(
-    bundle: Bundle, inventory: Inventory, documents: Mapping[str, Json], doubts: Inconsistencies
-) -> list[BundleCheck]:
-    """The answers to analyses, comparisons and reports."""
-    texts = page_texts(inventory)
-    if doubts.all:
-        return _skipped(doubts.all, texts, inventory)
+def derived_checks(bundle: Bundle, inventory: Inventory) -> list[BundleCheck]:
+    """Return the checks of analyses, comparisons and reports, each skipped with the reason if none can be written."""
+    stated = {
+        path: inventory.content(path) for path in inventory.sizes if document_kind(path) or path in {MARKDOWN, HTML}
+    }
     with failures_heard() as failures:
         try:
-            kept = [one for one in bundle.manifest.repetitions if one.variant not in doubts.variants]
-            manifest = msgspec.structs.replace(bundle.manifest, repetitions=kept)
-            content = content_of(Bundle(bundle.path, manifest, hashes_checked=bundle.hashes_checked))
-            files = report_files(content, ["json"] if doubts.of_some else REPORT_FORMATS)
+            rewritten = report_files(content_of(bundle))
         except OpscopeError as error:
-            return _skipped(bundle.without_place(str(error)), texts, inventory)
-        if other := _other_plug_ins(documents, files):
-            return _skipped(other, texts, inventory)
-        shown = content.shown.variant if content.shown else None
-        now = _Rewriting(bundle, inventory, documents, doubts, files, shown)
-        another = _another(bundle.manifest, texts)
-        checks = [
-            _answer(now, validation.ANALYSES, _analyses(now), another),
-            _answer(now, validation.COMPARISONS, _comparisons(now), another),
-            page_check(texts, inventory, files, doubts.of_some),
-        ]
+            return _skip_all(bundle.without_place(str(error)))
+        if reason := _describe_plug_ins(stated, rewritten):
+            return _skip_all(reason)
+        writers = {writer_of(stated[path].decode(errors="replace")) for path in (MARKDOWN, HTML) if path in stated}
+        is_same_writer = bundle.manifest.opscope == __version__ or writers == {__version__}
+        writer = "" if is_same_writer else bundle.manifest.opscope
+        files = [_compare_file(path, stated.get(path), content, writer) for path, content in rewritten.items()]
+        files += [_compare_extra(path, stated[path], bundle, writer) for path in stated if path not in rewritten]
+    combined = [f"{COMBINED}.{ending}" for ending in ("html", "md", "json")]
+    notes = [f"{path} not recomputed: it covers other bundles too" for path in combined if path in inventory.sizes]
+    checks = [
+        _answer(questions.ANALYSES, [file for file in files if document_kind(file.path) == ANALYSIS]),
+        _answer(questions.COMPARISONS, [file for file in files if document_kind(file.path) == COMPARISON]),
+        _answer(questions.REPORTS, [file for file in files if not document_kind(file.path)], notes),
+    ]
+    bugs = f"could not be checked: {'; '.join(failure.sentence for failure in failures)}"
+    # A difference may be what a bug of opscope left out.
     return [
-        question.skipped(f"could not be checked: {'; '.join(failure.sentence for failure in failures)}")
-        if failures and check.status is CheckStatus.FAILED  # the difference may be what a bug of ours left out
+        msgspec.structs.replace(check, status=CheckStatus.SKIPPED, message=bugs, action=None, problems=[], total=0)
+        if failures and check.status is CheckStatus.FAILED
         else check
-        for question, check in zip(validation.FIGURES, checks, strict=True)
+        for check in checks
     ]
 
 
-_OF_PLUG_IN = re.compile(r'"(?:rule|kind)": ?"([^":]+):')
-"""Rules and kinds of other packages have the name of the package before a colon."""
+def _skip_all(reason: str) -> list[BundleCheck]:
+    return [question.skipped(reason) for question in questions.DERIVED]
 
 
-def _other_plug_ins(documents: Mapping[str, Json], files: Mapping[str, bytes]) -> str:
-    """Why files cannot be rewritten here as they were there: other plug-ins are installed; empty where none are."""
-    there = {
-        name for text in map(msgspec.json.encode, documents.values()) for name in _OF_PLUG_IN.findall(text.decode())
-    }
-    here = {
-        name for file, text in files.items() if file.endswith(".json") for name in _OF_PLUG_IN.findall(text.decode())
-    }
-    lacking, new = sorted(there - here), sorted(here - there)
-    texts = [f"written with plug-ins that are not used here: {', '.join(lacking)}"] if lacking else []
-    texts += [f"written without plug-ins that are used here: {', '.join(new)}"] if new else []
+def _describe_plug_ins(stated: Mapping[str, bytes], rewritten: Mapping[str, bytes]) -> str:
+    """Return which plug-ins wrote the files of the bundle and are not used here, or the reverse; "" if none."""
+    there, here = (
+        {name for path, text in files.items() if document_kind(path) for name in _PLUG_IN.findall(text.decode())}
+        for files in (stated, rewritten)
+    )
+    texts = [f"written with plug-ins that are not used here: {', '.join(sorted(there - here))}"] if there - here else []
+    texts += [f"written without plug-ins that are used here: {', '.join(sorted(here - there))}"] if here - there else []
     return "; ".join(texts)
 
 
-def _skipped(reason: str, texts: Mapping[str, str], inventory: Inventory) -> list[BundleCheck]:
-    """The same where nothing can be rewritten; that a page is cut off shows without."""
-    return [
-        validation.ANALYSES.skipped(reason),
-        validation.COMPARISONS.skipped(reason),
-        page_check(texts, inventory, {}, reason),
-    ]
+def _compare_file(path: str, stated: bytes | None, rewritten: bytes, writer: str) -> ComparedFile:
+    """Compare a file with the one written anew.
 
-
-def _another(manifest: Manifest, texts: Mapping[str, str]) -> str:
-    """The opscope that derived the files, where it is another one than this; empty when it is this one."""
-    writers = {writer_of(text) for text in texts.values()}
-    return "" if __version__ == manifest.opscope or writers == {__version__} else manifest.opscope
-
-
-def _analyses(now: _Rewriting) -> Iterator[_Stated]:
-    names = {analysis_file(variant.name): variant.name for variant in now.bundle.manifest.variants}
-    for file, document in now.documents.items():
-        if file == ANALYSIS:
-            # Without what is damaged the reports would be about another variant.
-            name = _text(document, "variant") if now.doubts.variants else now.shown or ""
-        elif file in names:
-            name = names[file]
-        else:
-            continue
-        rewritten = now.files.get(ANALYSIS if name == now.shown else analysis_file(name))
-        if name in now.doubts.variants:
-            yield _Stated(file, document, None, now.doubts.variants[name])
-        elif rewritten is None:
-            yield _Stated(file, document, None, f"nothing can be derived of {name or 'any variant'}")
-        elif now.doubts.unfinished and _made_of(document) != _made_of(msgspec.json.decode(rewritten)):
-            yield _Stated(file, document, None, "it is based on other repetitions, see complete")
-        else:
-            yield _Stated(file, document, rewritten)
-
-
-def _made_of(document: Json) -> tuple[list[str], int]:
-    """The traces that an analysis is of, and the number of untraced processes."""
-    files = _at(document, "trace", "files")
-    processes = _at(document, "latency", "processes") if _at(document, "latency", "source") == "untraced" else None
-    paths = [_text(row, "path") for row in files] if isinstance(files, list) else []
-    return paths, len(processes) if isinstance(processes, list) else 0
-
-
-def _comparisons(now: _Rewriting) -> Iterator[_Stated]:
-    for file, document in now.documents.items():
-        if file != COMPARISON and not file.startswith(f"{COMPARISONS}/"):
-            continue
-        if now.doubts.of_some:
-            yield _Stated(file, document, None, now.doubts.of_some)
-        elif file in now.files:
-            yield _Stated(file, document, now.files[file])
-        else:
-            yield _asked_for(now.bundle, _Stated(file, document, None))
-
-
-def _asked_for(bundle: Bundle, stated: _Stated) -> _Stated:
-    """A comparison of two variants that a config asked for."""
-    sides = [stated.document.get(name) for name in ("baseline", "candidate")]
-    labels = [_text(side, "label") for side in sides]
-    if len({_text(side, "path").removesuffix(label) for side, label in zip(sides, labels, strict=True)}) > 1:
-        return stated._replace(reason="its other side is another bundle")
-    if not all(map(bundle.manifest.variant, labels)):
-        return stated._replace(reason="it has a variant that this bundle lacks")
-
-    def compared() -> _Stated:
-        baseline, candidate = (bundle_side(bundle, label, None) for label in labels)
-        return stated._replace(rewritten=to_json(comparison_within(bundle, comparison_of(baseline, candidate))))
-
-    try:
-        named = f"the comparison of {labels[1]} with {labels[0]}"
-        return explained(named, compared, lambda failure: stated._replace(reason=failure.because))
-    except OpscopeError as error:
-        return stated._replace(reason=bundle.without_place(str(error)))
-
-
-def _answer(now: _Rewriting, question: Question, stated: Iterable[_Stated], another: str) -> BundleCheck:
-    """Every document beside what it should be; first by its bytes, then by its figures."""
-    problems: list[Problem] = []
-    aside: list[str] = []
-    same = by_figures = 0
-    for one in stated:
-        if one.rewritten is None:
-            aside.append(f"{one.file} not checked: {one.reason}")
-        elif now.found.content(one.file) == one.rewritten:
-            same += 1
-        else:
-            by_figures += 1
-            found = list(differences(one.document, msgspec.json.decode(one.rewritten)))
-            kept = [(at, message) for at, message in found if not (another and _OTHERWISE.match(at))]
-            problems += [Problem(one.file, *own) for own in kept]
-            if len(kept) < len(found):
-                aside.append(f"estimates in {one.file} not recomputed, computed by opscope {another}")
-    if not same and not by_figures:
-        return question.skipped("; ".join(aside) or "none can be read")
-    said = f"{counted_text(same + by_figures, 'file')} {'matches' if same + by_figures == 1 else 'match'} the traces"
-    passed = f"{said}: {same} byte by byte, {by_figures} in figures" if by_figures else f"{said}, byte by byte"
-    return question.answered(problems, "; ".join([passed, *aside]))
-
-
-def _at(document: Json, *path: str) -> Json:
-    """What stands at a place of a document; None when there is no such place."""
-    for name in path:
-        document = document.get(name) if isinstance(document, dict) else None
-    return document
-
-
-def _text(document: Json, name: str) -> str:
-    value = _at(document, name)
-    return value if isinstance(value, str) else ""
-
-
-_COMBINED = tuple(f"{COMBINED}.{ending}" for ending in ("html", "md", "json"))
-_PICTURE = re.compile(rf'<svg [^>]*class="marks".*?</svg>|{NOT_DRAWN}[^\n]*</p>', re.DOTALL)
-_SECTION = re.compile(r'<section [^>]*id="([\w-]{1,40})"')
-_NAMES_TITLE = {HTML: ("<title>", "<h1>"), MARKDOWN: ("# ",)}
-"""Beginnings of the lines that hold the title of a report, which the user may give."""
-
-
-def page_texts(inventory: Inventory) -> dict[str, str]:
-    """What the reports of a bundle say, by file; those that are not there or must not be opened are left out."""
-    return {
-        name: inventory.content(name).decode(errors="replace") for name in (MARKDOWN, HTML) if not inventory.fault(name)
-    }
-
-
-def page_check(
-    texts: Mapping[str, str], inventory: Inventory, rewritten: Mapping[str, bytes], doubt: str
-) -> BundleCheck:
-    """Reports that are cut off, or do not match the traces."""
-    question = validation.REPORTS
-    if not texts.get(HTML, "</html>").rstrip().endswith("</html>"):
-        return question.answered([Problem(HTML, "", "is truncated")], "")
-    if not texts or doubt:
-        return question.skipped(doubt or "no report can be read")
-    from opscope.reports.pictures.pictures import undrawable
-
-    undrawn = undrawable()
-    names = [name for name in texts if not (name == HTML and undrawn)]
-    compared = [_compared(name, texts[name], rewritten[name].decode()) for name in names]
-    notes = [note for _, _, note in compared if note]
-    if HTML in texts and undrawn:
-        notes.append(f"{HTML} not recomputed: {undrawn}")
-    notes += [f"{name} not recomputed: it covers other bundles too" for name in _COMBINED if not inventory.fault(name)]
-    problems = [problem for _, own, _ in compared for problem in own]
-    same = [file for file, _, note in compared if not note.startswith(file)]
-    if not same and not problems:
-        return question.skipped("; ".join(notes))
-    said = f"{' and '.join(same)} {'match' if len(same) > 1 else 'matches'} the traces"
-    return question.answered(problems, "; ".join([said, *notes]))
-
-
-def _compared(file: str, stated: str, true: str) -> tuple[str, list[Problem], str]:
-    """The file of a report, where it says something else than it should, and why it was not recomputed.
-
-    The reason is of all of it or of a part, and empty when it was.
-
-    What another opscope wrote may differ without a fault; what is the same all the same was not touched.
+    Args:
+        path: of both, within the bundle.
+        stated: content in the bundle; None if the file is missing.
+        rewritten: content that the traces and the plan give.
+        writer: version of the opscope that wrote the documents; "" if it is this one.
     """
-    problems = list(_unlike_lines(file, stated, true))
+    if stated is None:
+        return ComparedFile(path, [Problem(path, "", f"{MISSING}; every run that succeeds writes it")])
+    if stated == rewritten:
+        return ComparedFile(path, [], is_identical=True)
+    if document_kind(path):
+        return _compare_document(path, stated, rewritten, writer)
+    return _compare_page(path, stated.decode(errors="replace"), rewritten.decode())
+
+
+def _compare_extra(path: str, stated: bytes, bundle: Bundle, writer: str) -> ComparedFile:
+    """Compare a file that not every run writes: a comparison of two variants that a configuration asked for."""
+    document = read_document(stated, Comparison).value
+    sides = [document.get(name) for name in ("baseline", "candidate")] if isinstance(document, dict) else []
+    labels = [side["label"] for side in sides if isinstance(side, dict) and bundle.manifest.variant(side["label"])]
+    homes = {side["path"].removesuffix(side["label"]) for side in sides if isinstance(side, dict)}
+    reason = "the traces give no such file"
+    if len(homes) > 1:
+        reason = "its other side is another bundle"
+    elif len(labels) == len(sides) == 2:  # noqa: PLR2004 - a baseline and a candidate
+        try:
+            baseline, candidate = (bundle_side(bundle, label, None) for label in labels)
+            rewritten = to_json(comparison_within(bundle, comparison_of(baseline, candidate)))
+            return _compare_file(path, stated, rewritten, writer)
+        except OpscopeError as error:
+            reason = bundle.without_place(str(error))
+    return ComparedFile(path, [], f"{path} not checked: {reason}", is_compared=False)
+
+
+def _compare_document(path: str, stated: bytes, rewritten: bytes, writer: str) -> ComparedFile:
+    document = read_document(stated, Analysis if document_kind(path) == ANALYSIS else Comparison)
+    faults = list(document.faults)
+    if document.typed is not None:
+        faults += find_differences(document.value, msgspec.json.decode(rewritten))
+    certain = [fault for fault in faults if not (writer and _ESTIMATES.match(fault[0]))]
+    note = f"estimates in {path} not recomputed, computed by opscope {writer}" if len(certain) < len(faults) else ""
+    return ComparedFile(path, [Problem(path, *fault) for fault in certain], note)
+
+
+def _compare_page(path: str, stated: str, rewritten: str) -> ComparedFile:
+    """Compare a report line by line: without pictures if another library drew them, not at all if another opscope."""
+    problems = list(_find_unlike_lines(path, stated, rewritten))
     if not problems:
-        return file, [], ""
+        return ComparedFile(path, [])
     writer = writer_of(stated)
     if writer != __version__:
         named = f"opscope {writer}" if writer else "an earlier opscope version"
-        return file, [], f"{file} not recomputed, written by {named}"
-    drawer = drawn_by(stated)
-    if NOT_DRAWN in stated:
-        note = f"pictures of {file} were not drawn when it was written"
-    elif drawer != drawn_by(true):
-        note = f"pictures of {file} not recomputed, drawn by {drawer or 'an unnamed version'}"
-        true = true.replace(drawn_by(true) or "", drawer or "", 1)
+        return ComparedFile(path, [], f"{path} not recomputed, written by {named}", is_compared=False)
+    drawer, drawer_here = drawn_by(stated), drawn_by(rewritten)
+    if NOT_DRAWN not in stated + rewritten and drawer == drawer_here:
+        return ComparedFile(path, problems)
+    pages = [_PICTURE.sub("", page) for page in (stated, rewritten.replace(drawer_here or "", drawer or "", 1))]
+    if NOT_DRAWN in stated + rewritten:
+        note = f"pictures of {path} not recomputed: they were not drawn {'here' if NOT_DRAWN in rewritten else 'there'}"
     else:
-        return file, problems, ""
-    return file, list(_unlike_lines(file, _without_pictures(stated), _without_pictures(true))), note
+        note = f"pictures of {path} not recomputed, drawn by {drawer or 'an unnamed version'}"
+    return ComparedFile(path, list(_find_unlike_lines(path, *pages)), note)
 
 
-def _without_pictures(page: str) -> str:
-    """A page without the pictures that a library drew, with as many lines; one that could not be drawn is none."""
-    return _PICTURE.sub(lambda match: "\n" * match[0].count("\n"), page)
+def _find_unlike_lines(path: str, stated: str, rewritten: str) -> Iterator[Problem]:
+    """Yield every line that differs; if lines are missing or added, the first one and the numbers of lines."""
+    lines, true_lines = stated.splitlines(), rewritten.splitlines()
+    section, has_all_lines = "", len(lines) == len(true_lines)
+    for number, (line, true_line) in enumerate(zip(lines, true_lines, strict=False), 1):
+        if begin := _SECTION.search(true_line):
+            section = f"section {begin[1]}, "
+        if line != true_line and not _differs_in_title(path, line, true_line):
+            yield Problem(path, f"{section}line {number}", difference_text(line, true_line))
+            if not has_all_lines:
+                break
+    if not has_all_lines:
+        message = f"has {counted_text(len(lines), 'line')}, the traces give {len(true_lines)}"
+        yield Problem(path, "", message)
 
 
-def _unlike_lines(file: str, stated: str, true: str) -> Iterator[Problem]:
-    """Every line that differs; where lines are missing or added, the first."""
-    lines, others = stated.splitlines(), true.splitlines()
-    section, same_length = "", len(lines) == len(others)
-    for number, (one, other) in enumerate(zip(lines, others, strict=False), 1):
-        begins = _SECTION.search(other)
-        section = f"section {begins[1]}, " if begins else section
-        if one != other and not _other_title(file, one, other):
-            yield Problem(file, f"{section}line {number}", unlike(one, other))
-            if not same_length:
-                return
-    if not same_length:
-        yield Problem(file, "", f"has {counted_text(len(lines), 'line')}, the traces give {len(others)}")
-
-
-def _other_title(file: str, stated: str, true: str) -> bool:
-    """Whether two lines differ only in the title that the user gave."""
-    for begin in _NAMES_TITLE[file]:
-        if stated.startswith(begin) and true.startswith(begin):
-            return begin != "<h1>" or stated.endswith(f" · {true[len(begin) :]}")
+def _differs_in_title(path: str, line: str, true_line: str) -> bool:
+    for begin in _TITLE_LINES[path]:
+        if line.startswith(begin) and true_line.startswith(begin):
+            return begin != "<h1>" or line.endswith(f" · {true_line[len(begin) :]}")
     return False
+
+
+def _answer(question: Question, files: Sequence[ComparedFile], notes: Sequence[str] = ()) -> BundleCheck:
+    compared = [file for file in files if file.is_compared]
+    asides = [*(file.note for file in files if file.note), *notes]
+    if not compared:
+        return question.skipped("; ".join(asides) or "the traces give none")
+    identical = sum(file.is_identical for file in compared)
+    verb = "matches" if len(compared) == 1 else "match"
+    passed = f"{counted_text(len(compared), 'file')} {verb} the traces"
+    how = (
+        "byte by byte"
+        if identical == len(compared)
+        else f"{identical} byte by byte, {len(compared) - identical} in figures"
+    )
+    problems = [problem for file in files for problem in file.problems]
+    return question.answered(problems, "; ".join([f"{passed}: {how}", *asides]))
