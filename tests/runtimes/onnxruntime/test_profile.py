@@ -15,6 +15,7 @@ from opscope.core.errors import EmptyTraceError, TraceFormatError
 from opscope.core.table import EventTable
 from opscope.program.operators.taxonomy import classify
 from opscope.readers.registry import read_trace, reader_for
+from opscope.runtimes.onnxruntime import profile
 from opscope.runtimes.onnxruntime.profile import OnnxRuntimeProfileReader
 from opscope.workflows.analyze.analyses import analyze
 
@@ -220,3 +221,18 @@ def test_it_is_recognised_before_other_json() -> None:
 def test_nodes_are_classified_by_their_type(name: str, kind: str) -> None:
     """Never by what a node is called."""
     assert classify(name).kind == kind
+
+
+def test_a_profile_is_decoded_in_parts_and_rows_of_a_node_share_what_they_have_in_common(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Of any size of the parts, and where another program laid the rows out on several lines or on one."""
+    content = (DATA / "cnn-1.31.json").read_bytes()
+    whole = OnnxRuntimeProfileReader().read(content, tmp_path)
+    layouts = [content, json.dumps(json.loads(content)).encode(), json.dumps(json.loads(content), indent=1).encode()]
+    for part in (1, 1_000, 5_000, len(content)):
+        monkeypatch.setattr(profile, "_PART", part)
+        for layout in layouts:
+            table = OnnxRuntimeProfileReader().read(memoryview(layout), tmp_path)
+            assert table.frame.equals(whole.frame)
+            assert [warning.code for warning in table.warnings] == [warning.code for warning in whole.warnings]

@@ -132,6 +132,7 @@ class OnnxRuntimeProfileReader:
     """Reads profiles of ONNX Runtime. An inference is a ``model_run``: what ``InferenceSession.run`` takes."""
 
     name: ClassVar[str] = "onnxruntime-json"
+    takes_views: ClassVar[bool] = True
 
     def sniff(self, head: bytes) -> bool:
         """Whether a file starts with a row of a session."""
@@ -141,7 +142,7 @@ class OnnxRuntimeProfileReader:
         """Return whether a text has rows of a session behind other lines, as a log of both streams does."""
         return _ROW.search(bytes(data[:_SEARCHED])) is not None
 
-    def read(self, data: bytes, path: Path) -> EventTable:
+    def read(self, data: bytes | memoryview, path: Path) -> EventTable:
         """The runs with their nodes, and loading."""
         rows, unreadable = _rows(data, path)
         tree = _with_device_kernels(_tree(rows), [row for row in rows if row.on_device])
@@ -165,13 +166,13 @@ class _Unreadable(NamedTuple):
     is_cut: bool = False  # whether the file ends within a row or without its last bracket
 
 
-def _rows(data: bytes, path: Path) -> tuple[list[ProfileRow], _Unreadable | None]:
+def _rows(data: bytes | memoryview, path: Path) -> tuple[list[ProfileRow], _Unreadable | None]:
     """Return all rows, and what is lost in a file that is no JSON as a whole and is read line by line; else None."""
     unreadable: _Unreadable | None
     try:
-        rows, unreadable = from_json(data, list[ProfileRow]), None
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        rows, unreadable = _lines(data)
+        rows, unreadable = _decode_rows(data), None
+    except _DAMAGE:
+        rows, unreadable = _lines(bytes(data))
     if not rows:
         raise TraceFormatError("not an ONNX Runtime profile: no readable row", where=path, hint=_HINT)
     for number, row in enumerate(rows):
@@ -179,6 +180,62 @@ def _rows(data: bytes, path: Path) -> tuple[list[ProfileRow], _Unreadable | None
             problem = f"row {number:,} ({row.name[:40]!r}) has an impossible time: ts {row.ts}, dur {row.dur}"
             raise TraceFormatError(problem, where=path, hint=_HINT)
     return rows, unreadable
+
+
+_DAMAGE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
+_PART = 1 << 23
+"""Bytes that are decoded at once: each row takes as much memory as it has bytes until what repeats is kept once."""
+
+
+def _decode_rows(data: bytes | memoryview) -> list[ProfileRow]:
+    """Return the rows of a JSON list, decoded part by part where each row ends a line, as ONNX Runtime writes it.
+
+    Raises one of ``_DAMAGE`` if the file is no such list.
+    """
+    known = _KnownValues()
+    rows: list[ProfileRow] = []
+    try:
+        for part in _split_rows(data):
+            rows += map(known.share, from_json(part, list[ProfileRow]))
+    except _DAMAGE:
+        if len(data) <= _PART:
+            raise
+        rows = from_json(bytes(data), list[ProfileRow])  # JSON that another program laid out anew
+    return rows
+
+
+def _split_rows(data: bytes | memoryview) -> Iterator[bytes]:
+    """Yield parts of a list of rows, each of them a list; they end where lines end."""
+    start, size = 0, len(data)
+    while start < size:
+        end = min(start + _PART, size)
+        while end < size and data[end - 1] != _LINE_END:
+            end += 1
+        part = bytes(data[start:end]).strip()
+        is_last = end == size
+        yield b"".join((b"[" * bool(start), part if is_last else part.removesuffix(b","), b"]" * (not is_last)))
+        start = end
+
+
+_LINE_END = ord("\n")
+
+
+class _KnownValues:
+    """Texts and arguments of rows that were read, so that rows of one node share them."""
+
+    def __init__(self) -> None:
+        self._texts: dict[str, str] = {}
+        self._arguments: dict[tuple[str, str, str], ProfileArguments] = {}
+
+    def share(self, row: ProfileRow) -> ProfileRow:
+        """Replace what a row has in common with an earlier one of its node; return the row."""
+        name = self._texts.setdefault(row.name, row.name)
+        arguments = self._arguments.setdefault((name, row.args.provider, row.args.parent), row.args)
+        msgspec.structs.force_setattr(row, "name", name)
+        msgspec.structs.force_setattr(row, "cat", self._texts.setdefault(row.cat, row.cat))
+        if arguments == row.args:
+            msgspec.structs.force_setattr(row, "args", arguments)
+        return row
 
 
 _TRAILING_COMMA = re.compile(rb",\s*(?=[\]}])")
@@ -206,7 +263,7 @@ def _read_row(text: bytes) -> ProfileRow | None:
     """Return the row that a line holds; None for one that cannot be read."""
     try:
         return from_json(text, ProfileRow)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+    except _DAMAGE:
         return None
 
 
