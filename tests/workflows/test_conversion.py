@@ -307,6 +307,10 @@ def test_columns_of_times_need_a_clock_in_nanoseconds(form: str, tmp_path: Path)
     assert convert(tmp_path / "cycles.csv", "speedscope")
 
 
+DESCRIBED = "timestamp_ms parent_id op_type backend".split()
+"""Columns of the kit's documents that its scripts do not write."""
+
+
 def test_the_kit_files_have_the_kits_columns() -> None:
     """Name the kit's columns in its order, and state times as exact decimals.
 
@@ -314,7 +318,10 @@ def test_the_kit_files_have_the_kits_columns() -> None:
     three files adds up to 100.
     """
     content = kit_csv(table(TRACE, repeat=3), "model")
-    assert [text.decode().splitlines()[0].split(",") for text in content] == [TIMELINE, TIMELINE, STATISTICS]
+    assert [text.decode().splitlines()[0].split(",") for text in content] == [
+        *[[*TIMELINE, *DESCRIBED]] * 2,
+        STATISTICS,
+    ]
     for text in content:
         assert sum(float(row["pct_total"]) for row in rows(text)) == pytest.approx(100)
     found, first, _ = map(rows, content)

@@ -1,8 +1,8 @@
 """The files of a run directory of the Arm kit, so that scripts made for them run on any trace and any profile.
 
 Names and fields are the kit's: ``manifest.json``, ``metrics.json``, ``MODEL_pipeline_summary.json`` and ``.md``,
-``analysis_summary.json``, and in the directory of each experiment its ``_robust_stats.json`` and the operator tables.
-What they mean:
+``analysis_summary.json``, ``operator_analysis.json``, and in the directory of each experiment its
+``_robust_stats.json`` and the operator tables. What they mean:
 
 - Latencies are those of Method::execute in traced inferences, without warm-up, in ms.
 - Times of operators and categories are self times, so that they never exceed the latency. ``total_ms`` of an operator
@@ -22,6 +22,10 @@ same figures in these files as in its own:
   inference, ``avg_ms`` of one. Warm-up is left out; loading is per process.
 - Times of events are exact decimals of the trace's nanoseconds, times per inference are cut off behind the picosecond.
 
+Behind the kit's columns stand those that its documents describe: ``timestamp_ms`` since the first event of the
+inference, ``parent_id`` (the ``node_id`` of the event around it; empty for none), ``op_type`` (its category) and
+``backend``.
+
 Two columns say more than the kit's. Where that writes ``delegated`` for lack of a record, the name of the delegate
 stands; and ``pct_total`` is a share of self time, so that it adds up to 100: the kit counts nested time again.
 """
@@ -40,6 +44,7 @@ import polars as pl
 from opscope.core.errors import UsageError
 from opscope.core.table import Clock, Scope
 from opscope.program.operators.kinds import Category
+from opscope.program.operators.taxonomy import classify
 from opscope.readers.lifecycle import PORTABLE
 from opscope.reports.document.text import csv_cell, decimal
 from opscope.reports.formats.event_files import guarded
@@ -76,7 +81,8 @@ def _with_places(frame: pl.DataFrame) -> pl.DataFrame:
     """Every event with its place in its inference, in the order of the trace, behind those of loading."""
     loads = pl.col("inference").is_null()
     first = pl.when(loads).then(0).otherwise(loads.sum().over("process"))
-    return frame.with_columns(place=pl.int_range(pl.len()).over(_INFERENCE) + first)
+    placed = frame.with_columns(place=pl.int_range(pl.len()).over(_INFERENCE) + first)
+    return placed.with_columns(parent_place=pl.col("place").gather(pl.col("parent")))
 
 
 def _with_run_index(frame: pl.DataFrame) -> pl.DataFrame:
@@ -88,6 +94,11 @@ def _with_run_index(frame: pl.DataFrame) -> pl.DataFrame:
 
 def _timeline(rows: pl.DataFrame, model: str) -> bytes:
     start, duration = pl.col("start"), pl.col("duration")
+    since_run = start - start.min().over(_INFERENCE)
+    categories = {name: classify(name).category.value for name in rows["name"].unique().cast(pl.String)}
+    rows = rows.with_columns(
+        since_run=since_run, op_type=pl.col("name").cast(pl.String).replace_strict(categories, return_dtype=pl.String)
+    )
     columns = [
         *_identity(model, "name"),
         decimal(start, _TO_US).alias("start_us"),
@@ -97,6 +108,10 @@ def _timeline(rows: pl.DataFrame, model: str) -> bytes:
         pl.col("place").alias("node_id"),
         pl.col("run_index"),
         guarded(pl.col("block").cast(pl.String)).alias("block"),
+        decimal(pl.col("since_run"), _TO_MS).alias("timestamp_ms"),
+        pl.col("parent_place").alias("parent_id"),
+        pl.col("op_type"),
+        guarded(_backend()).alias("backend"),
     ]
     text = io.BytesIO()
     rows.clear().select(columns).write_csv(text)
@@ -211,6 +226,7 @@ def run_files(
         "manifest.json": _json(manifest),
         "metrics.json": _json({"results": results}),
         "analysis_summary.json": _json(_analysis_summary(program, experiments)),
+        "operator_analysis.json": _json(_operator_analysis(program, experiments)),
         f"{stem}_pipeline_summary.json": _json(summary),
         f"{stem}_pipeline_summary.md": _markdown(stem, created, experiments).encode(),
     }
@@ -316,11 +332,15 @@ def _operators(output: KitOutput) -> list[Operator]:
 
 
 def _categories(output: KitOutput) -> dict[Category, float]:
-    """Milliseconds of operators in an inference."""
-    found: dict[Category, float] = defaultdict(float)
+    """Return the milliseconds of an inference by category, longest first; Other is what the named ones leave of it."""
+    times: dict[Category, float] = defaultdict(float)
     for operator in _operators(output):
-        found[operator.category] += operator.traced_ns / 1e6
-    return dict(sorted(found.items(), key=lambda item: -item[1]))
+        times[operator.category] += operator.traced_ns / 1e6
+    times.pop(Category.OTHER, None)
+    rest = output.latency.mean_ns / 1e6 - sum(times.values())
+    if rest > 0:
+        times[Category.OTHER] = rest
+    return dict(sorted(times.items(), key=lambda item: -item[1]))
 
 
 def _operator_tables(output: KitOutput) -> dict[str, bytes]:
@@ -407,6 +427,12 @@ def _analysis_summary(program: str, experiments: Sequence[KitOutput]) -> Json:
         "csv_files": [output.file(end) for output in experiments for end in (TIMELINE, STATS)],
         "operator_details": _details(experiments[0]) if experiments else [],
     }
+
+
+def _operator_analysis(program: str, experiments: Sequence[KitOutput]) -> Json:
+    """Return the operators of every experiment by type, the longest first, as in the summary's ``operator_details``."""
+    analyses = [{"experiment": output.key.text, "operators": _details(output)} for output in experiments]
+    return {"model": program, "per_etdump": analyses}
 
 
 def _per_etdump(output: KitOutput) -> Json:
