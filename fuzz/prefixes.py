@@ -27,6 +27,7 @@ TARGETS = {
     "OnnxRuntimeProfileReader": "onnxruntime-profile",
     "LitertTraceReader": "litert-trace",
     "OpenVinoTraceReader": "openvino-trace",
+    "OpenVinoCountersReader": "openvino-counters",
     "BenchmarkTextReader": "benchmark-text",
     "AieJsonReader": "aie-json",
     "AieWordsReader": "aie-words",

@@ -565,6 +565,16 @@ def _openvino_traces() -> list[bytes]:
     return [(DATA / "openvino" / "cnn.openvino.json").read_bytes()]
 
 
+def _read_openvino_counters(data: bytes) -> object:
+    from opscope.runtimes.openvino.counters import OpenVinoCountersReader
+
+    return OpenVinoCountersReader().read(data, WHERE)
+
+
+def _openvino_reports() -> list[bytes]:
+    return [path.read_bytes() for path in sorted((DATA / "openvino" / "reports").glob("*_*.*"))]
+
+
 def _read_openvino_ir(data: bytes) -> object:
     from opscope.runtimes.openvino.program_files import decode_ir
 
@@ -623,6 +633,9 @@ TARGETS = (
         _read_benchmark_text,
         lambda: [*_benchmark_reports("*.txt"), *_benchmark_reports("*.csv")],
         (b"\t", b"[start]", b"%", b"Delegate internal:", b"Subgraph (index: 1, name: x) profile:", b"count="),
+    ),
+    Target(
+        "openvino-counters", "opscope.runtimes.openvino.counters", _read_openvino_counters, _openvino_reports, _JSON
     ),
     Target("openvino-trace", "opscope.runtimes.openvino.trace", _read_openvino_trace, _openvino_traces, _JSON),
     Target("openvino-ir", "opscope.runtimes.openvino.program_files", _read_openvino_ir, _irs, (b"<layer", b'"', b"?,")),
