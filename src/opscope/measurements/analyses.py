@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from opscope.analysis.analysis import Analysis
     from opscope.analysis.compare.compare import Comparison
+    from opscope.analysis.compare.number_types import NumberTypeCause
     from opscope.analysis.compare.outputs import OutputAgreement
     from opscope.analysis.latency.latency import Floats
     from opscope.analysis.operators.headline import TracedCallers
@@ -376,6 +377,8 @@ def _comparison_of(baseline: Side, candidate: Side, *, across_machines: bool) ->
         ),
     )
     quality = explained("the quality", lambda: quality_of_sides(baseline, candidate, compared), unjudged)
+    nothing: list[NumberTypeCause] = []
+    causes = part("number types", lambda: _number_type_causes(baseline, candidate, compared), nothing)
     return msgspec.structs.replace(
         compared,
         end_to_end=msgspec.structs.replace(compared.end_to_end, grade=quality.grade),
@@ -386,7 +389,32 @@ def _comparison_of(baseline: Side, candidate: Side, *, across_machines: bool) ->
         notes=[*compared.notes, *_differences(baseline, candidate)],
         quality=quality,
         accuracy=explained("accuracy", lambda: accuracy_of(baseline, candidate), _accuracy_unknown),
+        number_types=causes,
     )
+
+
+def _number_type_causes(baseline: Side, candidate: Side, compared: Comparison) -> list[NumberTypeCause]:
+    """Find why a candidate of lower precision is not faster; empty for one program, and where it is faster."""
+    from opscope.analysis.compare.number_types import find_number_type_causes
+    from opscope.analysis.operators.headline import headline_scale
+    from opscope.analysis.operators.operators import known_operators
+    from opscope.core.stats.effect import Verdict
+
+    if compared.end_to_end.verdict is Verdict.FASTER or _runs_one_program(baseline, candidate):
+        return []
+    rows = (
+        known_operators(
+            side.table, side.known.attributions.operators if side.known else None, headline_scale(side.table)
+        )
+        for side in (baseline, candidate)
+    )
+    return find_number_type_causes(*rows)
+
+
+def _runs_one_program(baseline: Side, candidate: Side) -> bool:
+    """Return whether both sides are known to have run one program."""
+    hashes = [side.model.sha256 for side in (baseline, candidate) if side.model]
+    return len(hashes) > 1 and len(set(hashes)) == 1
 
 
 def _accuracy_unknown(failure: PartFailure) -> Accuracy:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from opscope.analysis.compare.number_types import CauseKind
 from opscope.analysis.findings.message import note
 from opscope.core.stats.effect import Verdict
-from opscope.core.units import interval_text, ratio_text, share_text, time_text
+from opscope.core.units import counted_text, interval_text, ratio_text, share_text, time_text
 from opscope.reports.content.content import (
     NOT_BETWEEN,
     change_text,
@@ -47,9 +48,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from opscope.analysis.compare.compare import ComparedSide, Comparison, EndToEnd
+    from opscope.analysis.compare.number_types import NumberTypeCause
     from opscope.reports.document.blocks import Block
 
-_LINE = 200
+_LINE, _NAME = 200, 60
 _DECIDED = {Verdict.FASTER, Verdict.SLOWER}
 
 
@@ -131,8 +133,35 @@ def _first(comparison: Comparison) -> Iterator[Block]:
     else:
         yield changes_table(comparison)
         yield Bullets(shift_sentences(comparison) if comparison.operators else [])
+    if comparison.number_types:
+        yield Sentence("The candidate has a lower precision. What keeps it from being faster:")
+        yield Bullets([number_type_text(cause) for cause in comparison.number_types])
     if comparison.notes:
         yield Messages([note(one) for one in comparison.notes])
+
+
+_NUMBER_TYPE_STEPS = {
+    CauseKind.CONVERSIONS: "quantise the operators between them, too, or leave these layers in float",
+    CauseKind.COMPUTED_WEIGHTS: "store the weights as the kernel of the product reads them, constant and of its type",
+    CauseKind.LEFT_DELEGATE: "replace them with operators that the delegate has in this type, or leave them in float",
+    CauseKind.WIDE_KERNELS: "quantise their data, weights and results, in types that the runtime has kernels for",
+    CauseKind.SLOW_KERNELS: "this CPU gains nothing from the type: check with preflight which kernels it gets",
+}
+
+
+def number_type_text(cause: NumberTypeCause) -> str:
+    """Return a cause as a sentence with its operators, and what to do about it."""
+    operators = counted_text(cause.operators, "operator")
+    texts = {
+        CauseKind.CONVERSIONS: f"{counted_text(cause.operators, 'conversion')} between number types stayed",
+        CauseKind.COMPUTED_WEIGHTS: f"{counted_text(cause.operators, 'stored weight')} converted in every call",
+        CauseKind.LEFT_DELEGATE: f"{operators} left the delegate that ran such operators in float",
+        CauseKind.WIDE_KERNELS: f"{operators} still computed in float",
+        CauseKind.SLOW_KERNELS: f"{operators} computed in the lower precision in {ratio_text(cause.ratio or 1.0)} "
+        "the time of float",
+    }
+    names = ", ".join(plain(name, _NAME) for name in cause.names)
+    return f"{texts[cause.kind]}: {share_text(cause.share)} of the call ({names}); {_NUMBER_TYPE_STEPS[cause.kind]}"
 
 
 def not_split(comparison: Comparison) -> Sentence:

@@ -17,6 +17,7 @@ from opscope.analysis.compare.matching import (
     process_copies,
     process_times,
 )
+from opscope.analysis.compare.number_types import NumberTypeCause
 from opscope.analysis.compare.outputs import Accuracy, OutputAgreement, identical
 from opscope.analysis.compare.shift import Shift, shift
 from opscope.analysis.findings.message import Grade, Quality
@@ -317,6 +318,7 @@ class Comparison(msgspec.Struct, frozen=True, tag_field="schema", tag=COMPARISON
         accuracy: how far the outputs differ on the same inputs, or why that is not known; null for variants of one
             program, whose outputs have to agree, and for sides without a bundle.
         networks: why the sides look like different networks, as a sentence; null where they do not.
+        number_types: why a candidate of lower precision is not faster than floats; empty where it is, or has none.
     """
 
     baseline: ComparedSide
@@ -332,6 +334,7 @@ class Comparison(msgspec.Struct, frozen=True, tag_field="schema", tag=COMPARISON
     methods: list[MethodChange] = []
     accuracy: Accuracy | None = None
     networks: str | None = None
+    number_types: list[NumberTypeCause] = []
 
     @property
     def verdicts(self) -> dict[str, EndToEnd]:

@@ -43,11 +43,12 @@ _LOG_BLOCK = re.compile(rf"{_LOG_MARK}(?: sorted)? for (?P<number>\d+)-th infer 
 # Blanks are bounded: lines of nothing else must not take long.
 _LOG_ROW = re.compile(
     r"(?:Status\.)?(?P<status>NOT_RUN|EXECUTED|OPTIMIZED_OUT)\s{1,99}layerType:\s{0,99}(?P<type>\S+)\s{1,99}"
-    r"execType:\s{0,99}(?P<kernel>\S*)\s{1,99}realTime \(ms\):\s{0,99}(?P<time>\d+\.\d+)\s{1,99}cpuTime \(ms\):"
+    r"execType:\s{0,99}(?P<kernel>\S*)\s{1,99}realTime \(ms\):\s{0,99}(?P<time>\d{1,12}\.\d{1,9})\s{1,99}"
+    r"cpuTime \(ms\):"
 )
-_LOG_TOTAL = re.compile(r"Total time:\s+(?P<time>\d+\.\d+) milliseconds")
+_LOG_TOTAL = re.compile(r"Total time:\s+(?P<time>\d{1,12}\.\d{1,9}) milliseconds")
 _LOG_DEVICE = re.compile(r"Execution Devices:\s*\['(?P<device>[A-Z]+)")
-_LOG_LATENCY = re.compile(r"(?P<name>Median|Average):\s+(?P<time>\d+\.\d+) (?P<unit>us|ms)\b")
+_LOG_LATENCY = re.compile(r"(?P<name>Median|Average):\s+(?P<time>\d{1,12}\.\d{1,9}) (?P<unit>us|ms)\b")
 _XML_MARK = b'execTimeMcs="'
 _SEARCHED = 1 << 22
 _LONGEST_LINE = 1 << 12
@@ -104,7 +105,7 @@ class OpenVinoCountersReader:
         if not any(node.time_us for node in report.nodes):
             hint = "run benchmark_app with -pc, or compile the model with PERF_COUNT=YES and run it"
             raise EmptyTraceError("no node has a time", where=path, hint=hint)
-        if len(report.nodes) > _MOST_NODES or any(node.time_us > _LONGEST_US for node in report.nodes):
+        if len(report.nodes) > _MOST_NODES or any(not 0 <= node.time_us <= _LONGEST_US for node in report.nodes):
             raise TraceFormatError("the report has an impossible time", where=path, hint=_DAMAGED)
         return _table_of(report)
 
@@ -131,26 +132,26 @@ def _read_csv(text: str, path: Path) -> CounterReport:
     separated = text.startswith("layerName;")
     lines = text.splitlines()
     try:
-        rows = (
-            [line.removesuffix(";").rsplit(";", _FIELDS - 1) for line in lines] if separated else [*csv.reader(lines)]
-        )
+        rows = [_split_line(line) for line in lines] if separated else list(csv.reader(lines))
     except csv.Error as error:
-        raise TraceFormatError(f"not a table: {error}", where=path, hint=_DAMAGED) from None
+        raise TraceFormatError(f"not CSV: {error}", where=path, hint=_DAMAGED) from error
     blocks: list[list[NodeCounter]] = []
     totals: list[int] = []
     for number, row in enumerate(rows, 1):
         if row[:1] == ["layerName"]:
             blocks.append([])
-        elif row[:1] == ["Total"] and len(row) == _FIELDS and _TIME.fullmatch(row[4]):
-            totals.append(_to_microseconds(row[4]))
         elif row and (total := _LOG_TOTAL.match(row[0])):
             totals.append(_to_microseconds(total["time"]))
         elif len(row) >= _FIELDS and blocks:
             if not _TIME.fullmatch(row[4]):
                 raise TraceFormatError(f"line {number} has no time", where=path, hint=_DAMAGED)
-            blocks[-1].append(NodeCounter(row[0], row[2], row[3], _has_run(row[1]), _to_microseconds(row[4])))
+            time_us = _to_microseconds(row[4])
+            if row[0] == "Total" and not row[1]:
+                totals.append(time_us)
+            else:
+                blocks[-1].append(NodeCounter(row[0], row[2], row[3], _has_run(row[1]), time_us))
     if not blocks:
-        raise TraceFormatError("the table has no heads", where=path, hint=_DAMAGED)
+        raise TraceFormatError("its first line is not the heading of counters", where=path, hint=_DAMAGED)
     return CounterReport(blocks[0], totals[0] if totals else None, len(blocks))
 
 
