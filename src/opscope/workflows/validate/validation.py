@@ -1,4 +1,4 @@
-"""Validation of a bundle: its manifest, files and traces are checked, and its derived files are written anew."""
+"""Validation of a bundle: its manifest, files and traces are checked, and its derived files are rewritten."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class OpenBundle(NamedTuple):
 def validate(path: str | Path, *, like: str | Path | None = None) -> ValidationResult:
     """Check whether a bundle is complete and true. Nothing in it is changed, and nothing outside of it is read.
 
-    All checks are made, whatever fails. Derived files are written anew from the traces and the plan, and compared with
+    All checks are made, whatever fails. Derived files are rewritten from the traces and the plan, and compared with
     those of the bundle. A run of the Arm kit states no hashes and no plan, so fewer checks are made of it; its program
     is read where it lies.
 
