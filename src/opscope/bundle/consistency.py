@@ -53,7 +53,7 @@ class Content(enum.Enum):
 class StatedFile(NamedTuple):
     """A file that a manifest names."""
 
-    place: str  # in the manifest, as a JSON path
+    json_path: str  # of its place in the manifest
     path: str
     sha256: str | None  # None if the manifest states no hash
     content: Content = Content.BYTES
@@ -86,7 +86,7 @@ def stated_paths(manifest: Manifest) -> Iterator[tuple[str, str]]:
         yield f"variants[{number}].name", variant.name
     for number, repetition in enumerate(manifest.repetitions):
         yield f"repetitions[{number}].directory", repetition.directory
-    yield from ((file.place, file.path) for file in stated_files(manifest))
+    yield from ((file.json_path, file.path) for file in stated_files(manifest))
 
 
 def unusable(manifest: Manifest) -> Iterator[str]:
@@ -157,12 +157,12 @@ class RecordHash(NamedTuple):
 
     @property
     def changed(self) -> bool:
-        """Whether the record differs from the one that was written, or has no hash to tell."""
+        """Whether the record is not the written one, or has no hash to tell."""
         return self.stated != self.true
 
     @property
     def fault(self) -> str:
-        """What is wrong with a changed record, as the end of a sentence that begins with its name."""
+        """What is wrong with a changed record, without its subject: ``was changed after ...``."""
         if self.stated is None:
             return f"has no {FIELD}: it cannot be told whether it was changed after it was measured"
         return f"was changed after it was measured: its SHA-256 is {self.true:.12}…, {FIELD} states {self.stated:.12}…"

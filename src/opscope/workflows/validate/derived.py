@@ -101,9 +101,9 @@ def derived_checks(bundle: Bundle, inventory: Inventory) -> list[BundleCheck]:
     combined = [f"{COMBINED}.{ending}" for ending in ("html", "md", "json")]
     notes = [f"{path} not recomputed: it covers other bundles too" for path in combined if path in inventory.sizes]
     checks = [
-        _answer(questions.ANALYSES, [file for file in files if document_kind(file.path) == ANALYSIS]),
-        _answer(questions.COMPARISONS, [file for file in files if document_kind(file.path) == COMPARISON]),
-        _answer(questions.REPORTS, [file for file in files if not document_kind(file.path)], notes),
+        _answer_question(questions.ANALYSES, [file for file in files if document_kind(file.path) == ANALYSIS]),
+        _answer_question(questions.COMPARISONS, [file for file in files if document_kind(file.path) == COMPARISON]),
+        _answer_question(questions.REPORTS, [file for file in files if not document_kind(file.path)], notes),
     ]
     bugs = f"could not be checked: {'; '.join(failure.sentence for failure in failures)}"
     # A difference may be what a bug of opscope left out.
@@ -121,12 +121,20 @@ def _skip_all(reason: str) -> list[BundleCheck]:
 
 def _describe_plug_ins(stated: Mapping[str, bytes], rewritten: Mapping[str, bytes]) -> str:
     """Return which plug-ins wrote the files of the bundle and are not used here, or the reverse; "" if none."""
-    there, here = (
+    stated_names, names_here = (
         {name for path, text in files.items() if document_kind(path) for name in _PLUG_IN.findall(text.decode())}
         for files in (stated, rewritten)
     )
-    texts = [f"written with plug-ins that are not used here: {', '.join(sorted(there - here))}"] if there - here else []
-    texts += [f"written without plug-ins that are used here: {', '.join(sorted(here - there))}"] if here - there else []
+    texts = (
+        [f"written with plug-ins that are not used here: {', '.join(sorted(stated_names - names_here))}"]
+        if stated_names - names_here
+        else []
+    )
+    texts += (
+        [f"written without plug-ins that are used here: {', '.join(sorted(names_here - stated_names))}"]
+        if names_here - stated_names
+        else []
+    )
     return "; ".join(texts)
 
 
@@ -180,8 +188,8 @@ def _compare_page(path: str, stated: str, rewritten: str) -> ComparedFile:
         return ComparedFile(path, [])
     writer = writer_of(stated)
     if writer != __version__:
-        named = f"opscope {writer}" if writer else "an earlier opscope version"
-        return ComparedFile(path, [], f"{path} not recomputed, written by {named}", is_compared=False)
+        version = f"opscope {writer}" if writer else "an earlier opscope version"
+        return ComparedFile(path, [], f"{path} not recomputed, written by {version}", is_compared=False)
     drawer, drawer_here = drawn_by(stated), drawn_by(rewritten)
     if NOT_DRAWN not in stated + rewritten and drawer == drawer_here:
         return ComparedFile(path, problems)
@@ -216,7 +224,7 @@ def _differs_in_title(path: str, line: str, true_line: str) -> bool:
     return False
 
 
-def _answer(question: Question, files: Sequence[ComparedFile], notes: Sequence[str] = ()) -> BundleCheck:
+def _answer_question(question: Question, files: Sequence[ComparedFile], notes: Sequence[str] = ()) -> BundleCheck:
     compared = [file for file in files if file.is_compared]
     asides = [*(file.note for file in files if file.note), *notes]
     if not compared:
@@ -224,8 +232,8 @@ def _answer(question: Question, files: Sequence[ComparedFile], notes: Sequence[s
     identical = sum(file.is_identical for file in compared)
     how = "byte by byte"
     if identical < len(compared):
-        others = "line by line" if question is questions.REPORTS else "in figures"
-        how = f"{identical} byte by byte, {len(compared) - identical} {others}"
+        way = "line by line" if question is questions.REPORTS else "in figures"
+        how = f"{identical} byte by byte, {len(compared) - identical} {way}"
     verb = "matches" if len(compared) == 1 else "match"
     passed = f"{counted_text(len(compared), 'file')} {verb} the traces: {how}"
     problems = [problem for file in files for problem in file.problems]
