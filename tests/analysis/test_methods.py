@@ -17,8 +17,6 @@ from opscope.analysis.gate.gate import Thresholds, gate
 from opscope.analysis.latency.latency import CallTimes
 from opscope.analysis.latency.methods import durations_by_method
 from opscope.api import Settings, check, content, profile
-from opscope.bundle.consistency import plan_problems
-from opscope.bundle.manifest import Environment, Manifest, Model, Plan, Role, Status, Target, Variant
 from opscope.core.errors import MismatchError, UsageError
 from opscope.core.stats.effect import Verdict
 from opscope.core.table import Clock, EventTable
@@ -252,19 +250,6 @@ def test_sides_that_call_other_methods_are_not_comparable(tmp_path: Path) -> Non
         check(f"{one}#accelerated", f"{both}#accelerated")
     forced = check(f"{one}#accelerated", f"{both}#accelerated", force=True)
     assert [criterion.method for criterion in forced.criteria] == ["decode"]
-
-
-def test_an_order_of_calls_that_cannot_be_is_a_problem_of_the_bundle() -> None:
-    """Methods that the program does not have, and numbers that are no whole rounds."""
-    model = Model("m", "m.pte", None, "model/m.pte", None, "0" * 64, 1, ["decode", "prefill"], [])
-    plan = Plan(1, 7, 4, 0, [["a"]], 1.0, calls=["prefill", "decod"])
-    where = Environment("Linux", "x86_64", None, None, 1, 1, None, None, None, [], {})
-    variants = [Variant("a", Role.ACCELERATED, [], [], 1)]
-    manifest = Manifest("0", "now", Status.COMPLETE, model, plan, variants, Target("local", ""), where, [])
-    assert [(problem.at, problem.message) for problem in plan_problems(manifest)] == [
-        ("plan.calls", "names 'decod', which the program does not have"),
-        ("plan.runs", "is 7, no multiple of the 2 calls of a round"),
-    ]
 
 
 def program(directory: Path) -> Path:

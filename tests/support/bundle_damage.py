@@ -304,8 +304,8 @@ DAMAGES: Sequence[Damage] = (
     Damage(
         "another inference count",
         record("baseline", 1, "inferences", 4),
-        "plan hashes traces",
-        "the plan asks for 3",
+        "hashes traces",
+        CHANGED,
     ),
     Damage("a call lost", record("baseline", 1, "measurement.wall_ns", [1, 2]), "hashes", CHANGED),
     Damage(
@@ -329,13 +329,13 @@ DAMAGES: Sequence[Damage] = (
     Damage(
         "another directory",
         record("baseline", 1, "directory", f"{ACCELERATED}/round-01"),
-        "plan hashes leftovers",
-        "is not in",
+        "hashes leftovers",
+        CHANGED,
     ),
     Damage(
         "a trace outside",
         record("baseline", 1, "trace", "../../../etc/passwd"),
-        "plan paths hashes leftovers",
+        "paths hashes leftovers",
         "points outside",
     ),
     Damage("the program outside", manifest("model.program", "/etc/passwd"), "paths", "is not a path within"),

@@ -114,7 +114,7 @@ def test_a_title_of_the_user_is_no_fault(bundle: Path, tmp_path: Path) -> None:
     opscope.report(bundle, title="Release <2.0> · candidate")
     combined_report([bundle, shutil.copytree(bundle, tmp_path / "other")], bundle, ["html"])
     (told,) = reports(bundle, "passed")
-    assert told.startswith("report.md and report.html match the traces")
+    assert told.startswith("2 files match the traces: 0 byte by byte, 2 line by line; ")
     assert "combined.html not recomputed: it covers other bundles too" in told
 
 
@@ -122,7 +122,7 @@ def test_a_report_of_another_version_is_a_note(bundle: Path) -> None:
     """Say which version wrote it, as its words and rules may be others; reports once named no writer."""
     text = (bundle / "report.html").read_text()
     by_another(bundle, "report.html")
-    expected = "report.md matches the traces; report.html not recomputed, written by opscope 0.0.9"
+    expected = "1 file matches the traces: byte by byte; report.html not recomputed, written by opscope 0.0.9"
     assert reports(bundle, "passed") == [expected]
     (bundle / "report.html").write_text(re.sub(r'<meta name="generator"[^>]*>\n', "", text))
     assert "report.html not recomputed, written by an earlier opscope version" in reports(bundle, "passed")[0]
@@ -135,7 +135,7 @@ def test_pictures_of_other_libraries_are_a_note(bundle: Path) -> None:
     page = bundle / "report.html"
     other = re.sub(r"altair [^,]*", "altair 0.1", page.read_text())
     page.write_text(changed(other, r"<text[^>]*>", 'class="marks"'))
-    drawn = "pictures of report.html not recomputed, drawn by altair 0.1, vl-convert"
+    drawn = "pictures of report.html not recomputed: drawn by altair 0.1, vl-convert"
     assert drawn in reports(bundle, "passed")[0]
     page.write_text(changed(page.read_text(), _HEADLINE))
     reports(bundle, "failed")
@@ -148,8 +148,10 @@ def test_few_addresses_cost_the_pictures_and_not_the_report(bundle: Path) -> Non
         limited = f"ulimit -v 2097152; exec {sys.executable} -m opscope {command} {bundle}"
         done = subprocess.run(["sh", "-c", limited], capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stderr
-    assert "report.html not recomputed: pictures need 66 GiB of address space" in done.stdout
+    assert "2 files match the traces: byte by byte" in done.stdout
     page = (bundle / "report.html").read_text()
     assert page.count("<p>not drawn: pictures need 66 GiB of address space") == 4
     assert '<svg class="bars"' in page  # the split needs no library
-    assert reports(bundle, "passed")[0].endswith("; pictures of report.html were not drawn when it was written")
+    assert reports(bundle, "passed")[0].endswith(
+        "; pictures of report.html not recomputed: they were not drawn when it was written"
+    )

@@ -405,7 +405,7 @@ def test_a_bundle_is_like_one_of_another_size(bundle: Path, sound: Path) -> None
         (
             put("comparison.json", "schema", 1),
             "like_fields",
-            "schema: is opscope.comparison/2; the good bundle has none",
+            "schema: is opscope.comparison/2; in the good bundle integer",
         ),
         (put("comparison.json", "end_to_end", 1), "like_fields", "end_to_end: is object; in the good bundle integer"),
         (manifest("environment.memory_bytes", None), "", "match"),

@@ -9,12 +9,11 @@ import enum
 import hashlib
 import re
 from collections import Counter
-from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import msgspec
 
-from opscope.bundle.manifest import Manifest, Role, Status, TracingMode
+from opscope.bundle.manifest import Manifest, Role, Status
 from opscope.bundle.validation import Problem
 from opscope.core.json import to_json
 
@@ -54,7 +53,7 @@ class Content(enum.Enum):
 class StatedFile(NamedTuple):
     """A file that a manifest names."""
 
-    place: str  # in the manifest, as a JSON path
+    json_path: str  # of its place in the manifest
     path: str
     sha256: str | None  # None if the manifest states no hash
     content: Content = Content.BYTES
@@ -87,7 +86,7 @@ def stated_paths(manifest: Manifest) -> Iterator[tuple[str, str]]:
         yield f"variants[{number}].name", variant.name
     for number, repetition in enumerate(manifest.repetitions):
         yield f"repetitions[{number}].directory", repetition.directory
-    yield from ((file.place, file.path) for file in stated_files(manifest))
+    yield from ((file.json_path, file.path) for file in stated_files(manifest))
 
 
 def unusable(manifest: Manifest) -> Iterator[str]:
@@ -116,7 +115,7 @@ def absent_facts(manifest: Manifest) -> Iterator[Problem]:
 
 
 def plan_problems(manifest: Manifest) -> Iterator[Problem]:
-    """Yield contradictions between variants, plan and records of repetitions."""
+    """Yield contradictions between variants, plan and repetitions. Hashes tell whether a record was changed."""
     for name, count in Counter(variant.name for variant in manifest.variants).items():
         if count > 1:
             yield Problem(FILE, "variants", f"{count} are called {name}")
@@ -124,32 +123,13 @@ def plan_problems(manifest: Manifest) -> Iterator[Problem]:
         if variant.role is Role.CONTROL and (variant.cleared or variant.switch):
             yield Problem(FILE, f"variants[{number}].role", "is control, which must run without a switch")
     planned = set(manifest.planned())
-    directories = Counter(repetition.directory for repetition in manifest.repetitions)
     successes = Counter(repetition.place for repetition in manifest.repetitions if repetition.ok)
     for number, repetition in enumerate(manifest.repetitions):
         at, slot = f"repetitions[{number}]", repetition.place
         if slot not in planned:
             yield Problem(FILE, at, f"{_describe_slot(slot)} is not in the plan")
-        if directories[repetition.directory] > 1:
-            yield Problem(FILE, f"{at}.directory", f"{repetition.directory} belongs to another repetition too")
         if repetition.ok and successes[slot] > 1:
             yield Problem(FILE, at, f"{_describe_slot(slot)} succeeded {successes[slot]} times")
-        yield from (Problem(FILE, f"{at}.{place}", message) for place, message in _record_faults(repetition, manifest))
-
-
-def _record_faults(repetition: Repetition, manifest: Manifest) -> Iterator[tuple[str, str]]:
-    directory, home = PurePosixPath(repetition.directory), PurePosixPath("variants", repetition.variant)
-    asked = (manifest.plan.warmup or 0) + (manifest.plan.runs or 0)
-    if directory.parent != home:
-        yield "directory", f"{directory} is not in {home}"
-    if repetition.trace is not None and PurePosixPath(repetition.trace).parent != directory:
-        yield "trace", f"{repetition.trace} is not in {directory}"
-    if repetition.ok and (repetition.trace is not None) != (repetition.arm is TracingMode.TRACED):
-        yield "trace", f"is {repetition.trace or 'null'} of a {repetition.arm.value} repetition"
-    if repetition.ok and repetition.inferences != asked:
-        yield "inferences", f"is {repetition.inferences:,}, the plan asks for {asked:,}"
-    if repetition.ok and repetition.measurement is None:
-        yield "measurement", "is null, but no failure is recorded"
 
 
 def completeness_problems(manifest: Manifest) -> Iterator[Problem]:
@@ -177,12 +157,12 @@ class RecordHash(NamedTuple):
 
     @property
     def changed(self) -> bool:
-        """Whether the record differs from the one that was written, or has no hash to tell."""
+        """Whether the record is not the written one, or has no hash to tell."""
         return self.stated != self.true
 
     @property
     def fault(self) -> str:
-        """What is wrong with a changed record, as the end of a sentence that begins with its name."""
+        """What is wrong with a changed record, without its subject: ``was changed after ...``."""
         if self.stated is None:
             return f"has no {FIELD}: it cannot be told whether it was changed after it was measured"
         return f"was changed after it was measured: its SHA-256 is {self.true:.12}…, {FIELD} states {self.stated:.12}…"

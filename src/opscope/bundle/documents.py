@@ -86,11 +86,11 @@ def _find_extra_fields(value: Json, known: Json, at: str = "") -> Iterator[str]:
     """Yield the places of fields that the first document has and the second one lacks."""
     if isinstance(value, dict) and isinstance(known, dict):
         for name, field in value.items():
-            place = f"{at}.{name}" if at else name
+            field_path = f"{at}.{name}" if at else name
             if name in known:
-                yield from _find_extra_fields(field, known[name], place)
+                yield from _find_extra_fields(field, known[name], field_path)
             else:
-                yield place
+                yield field_path
     elif isinstance(value, list) and isinstance(known, list):
         for number, (entry, known_entry) in enumerate(zip(value, known, strict=False)):
             yield from _find_extra_fields(entry, known_entry, f"{at}[{number}]")
@@ -128,7 +128,10 @@ def difference_text(stated: Json, computed: Json) -> str:
     """Return two values in a sentence; of long texts the part where they begin to differ."""
     if isinstance(stated, str) and isinstance(computed, str) and len(stated) + len(computed) > _MAX_SHOWN:
         pairs = enumerate(zip(stated, computed, strict=False))
-        first = next((at for at, (left, right) in pairs if left != right), min(len(stated), len(computed)))
+        first = next(
+            (at for at, (character, computed_character) in pairs if character != computed_character),
+            min(len(stated), len(computed)),
+        )
         begin = max(0, first - _MAX_SHOWN // 3)
         dots = "…" if begin else ""
         return f"states {dots}{value_text(stated[begin:])!r}, it is {dots}{value_text(computed[begin:])!r}"
@@ -162,8 +165,8 @@ def _add_field_types(value: Json, at: str, types: dict[str, set[str]]) -> None:
     if isinstance(value, dict):
         is_mapping = at.rpartition(".")[2] in _MAPPINGS
         for key, field in value.items():
-            place = "*" if is_mapping else key
-            _add_field_types(field, f"{at}.{place}" if at else place, types)
+            key_name = "*" if is_mapping else key
+            _add_field_types(field, f"{at}.{key_name}" if at else key_name, types)
     elif isinstance(value, list):
         for entry in value:
             _add_field_types(entry, f"{at}[]", types)

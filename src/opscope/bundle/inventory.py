@@ -142,4 +142,4 @@ def _is_attempt(manifest: Manifest, variant: str, name: str) -> bool:
     slot = PlanSlot(int(match["round"]), variant, _ARMS[match["arm"]])
     attempt = int(match["attempt"] or 1)
     recorded = [repetition.attempt for repetition in manifest.repetitions if repetition.place == slot]
-    return any(other > attempt for other in recorded) or (not recorded and slot in manifest.planned())
+    return max(recorded, default=0) > attempt or (not recorded and slot in manifest.planned())

@@ -1,4 +1,4 @@
-"""Checks of derived files: all are written anew, as `opscope report` does, and compared with those of the bundle.
+"""Checks of derived files: all are rewritten, as `opscope report` does, and compared with those of the bundle.
 
 They are equal byte by byte if the same opscope wrote them on such a machine. Else JSON is compared by its figures,
 since the order of additions differs between machines, and another opscope may estimate and judge otherwise.
@@ -33,6 +33,7 @@ from opscope.workflows.reports.reports import (
     COMPARISONS,
     HTML,
     MARKDOWN,
+    analysis_file,
     content_of,
     report_files,
 )
@@ -58,8 +59,11 @@ _TITLE_LINES = {HTML: ("<title>", "<h1>"), MARKDOWN: ("# ",)}
 """Beginnings of the lines that hold the title of a report, which the user may choose."""
 
 
+_KINDS: dict[str, type[Analysis | Comparison]] = {ANALYSIS: Analysis, COMPARISON: Comparison}
+
+
 class ComparedFile(NamedTuple):
-    """What a derived file of a bundle is beside the one that was written anew."""
+    """What a derived file of a bundle is beside the rewritten one."""
 
     path: str
     problems: list[Problem]
@@ -78,17 +82,18 @@ def document_kind(path: str) -> str:
 
 def derived_checks(bundle: Bundle, inventory: Inventory) -> list[BundleCheck]:
     """Return the checks of analyses, comparisons and reports, each skipped with the reason if none can be written."""
-    stated = {
-        path: inventory.content(path) for path in inventory.sizes if document_kind(path) or path in {MARKDOWN, HTML}
-    }
+    stated = {path: inventory.content(path) for path in inventory.sizes if document_kind(path) or path in _TITLE_LINES}
     with failures_heard() as failures:
         try:
-            rewritten = report_files(content_of(bundle))
+            content = content_of(bundle)
+            rewritten = report_files(content)
         except OpscopeError as error:
             return _skip_all(bundle.without_place(str(error)))
+        if content.shown and (path := analysis_file(content.shown.variant or "")) in stated:
+            rewritten.setdefault(path, rewritten[ANALYSIS])  # earlier versions wrote it there, too
         if reason := _describe_plug_ins(stated, rewritten):
             return _skip_all(reason)
-        writers = {writer_of(stated[path].decode(errors="replace")) for path in (MARKDOWN, HTML) if path in stated}
+        writers = {writer_of(stated[path].decode(errors="replace")) for path in _TITLE_LINES if path in stated}
         is_same_writer = bundle.manifest.opscope == __version__ or writers == {__version__}
         writer = "" if is_same_writer else bundle.manifest.opscope
         files = [_compare_file(path, stated.get(path), content, writer) for path, content in rewritten.items()]
@@ -96,9 +101,9 @@ def derived_checks(bundle: Bundle, inventory: Inventory) -> list[BundleCheck]:
     combined = [f"{COMBINED}.{ending}" for ending in ("html", "md", "json")]
     notes = [f"{path} not recomputed: it covers other bundles too" for path in combined if path in inventory.sizes]
     checks = [
-        _answer(questions.ANALYSES, [file for file in files if document_kind(file.path) == ANALYSIS]),
-        _answer(questions.COMPARISONS, [file for file in files if document_kind(file.path) == COMPARISON]),
-        _answer(questions.REPORTS, [file for file in files if not document_kind(file.path)], notes),
+        _answer_question(questions.ANALYSES, [file for file in files if document_kind(file.path) == ANALYSIS]),
+        _answer_question(questions.COMPARISONS, [file for file in files if document_kind(file.path) == COMPARISON]),
+        _answer_question(questions.REPORTS, [file for file in files if not document_kind(file.path)], notes),
     ]
     bugs = f"could not be checked: {'; '.join(failure.sentence for failure in failures)}"
     # A difference may be what a bug of opscope left out.
@@ -116,17 +121,25 @@ def _skip_all(reason: str) -> list[BundleCheck]:
 
 def _describe_plug_ins(stated: Mapping[str, bytes], rewritten: Mapping[str, bytes]) -> str:
     """Return which plug-ins wrote the files of the bundle and are not used here, or the reverse; "" if none."""
-    there, here = (
+    stated_names, names_here = (
         {name for path, text in files.items() if document_kind(path) for name in _PLUG_IN.findall(text.decode())}
         for files in (stated, rewritten)
     )
-    texts = [f"written with plug-ins that are not used here: {', '.join(sorted(there - here))}"] if there - here else []
-    texts += [f"written without plug-ins that are used here: {', '.join(sorted(here - there))}"] if here - there else []
+    texts = (
+        [f"written with plug-ins that are not used here: {', '.join(sorted(stated_names - names_here))}"]
+        if stated_names - names_here
+        else []
+    )
+    texts += (
+        [f"written without plug-ins that are used here: {', '.join(sorted(names_here - stated_names))}"]
+        if names_here - stated_names
+        else []
+    )
     return "; ".join(texts)
 
 
 def _compare_file(path: str, stated: bytes | None, rewritten: bytes, writer: str) -> ComparedFile:
-    """Compare a file with the one written anew.
+    """Compare a file with the rewritten one.
 
     Args:
         path: of both, within the bundle.
@@ -138,38 +151,34 @@ def _compare_file(path: str, stated: bytes | None, rewritten: bytes, writer: str
         return ComparedFile(path, [Problem(path, "", f"{MISSING}; every run that succeeds writes it")])
     if stated == rewritten:
         return ComparedFile(path, [], is_identical=True)
-    if document_kind(path):
-        return _compare_document(path, stated, rewritten, writer)
-    return _compare_page(path, stated.decode(errors="replace"), rewritten.decode())
-
-
-def _compare_extra(path: str, stated: bytes, bundle: Bundle, writer: str) -> ComparedFile:
-    """Compare a file that not every run writes: a comparison of two variants that a configuration asked for."""
-    document = read_document(stated, Comparison).value
-    sides = [document.get(name) for name in ("baseline", "candidate")] if isinstance(document, dict) else []
-    labels = [side["label"] for side in sides if isinstance(side, dict) and bundle.manifest.variant(side["label"])]
-    homes = {side["path"].removesuffix(side["label"]) for side in sides if isinstance(side, dict)}
-    reason = "the traces give no such file"
-    if len(homes) > 1:
-        reason = "its other side is another bundle"
-    elif len(labels) == len(sides) == 2:  # noqa: PLR2004 - a baseline and a candidate
-        try:
-            baseline, candidate = (bundle_side(bundle, label, None) for label in labels)
-            rewritten = to_json(comparison_within(bundle, comparison_of(baseline, candidate)))
-            return _compare_file(path, stated, rewritten, writer)
-        except OpscopeError as error:
-            reason = bundle.without_place(str(error))
-    return ComparedFile(path, [], f"{path} not checked: {reason}", is_compared=False)
-
-
-def _compare_document(path: str, stated: bytes, rewritten: bytes, writer: str) -> ComparedFile:
-    document = read_document(stated, Analysis if document_kind(path) == ANALYSIS else Comparison)
+    if path in _TITLE_LINES:
+        return _compare_page(path, stated.decode(errors="replace"), rewritten.decode())
+    document = read_document(stated, _KINDS[document_kind(path)])
     faults = list(document.faults)
     if document.typed is not None:
         faults += find_differences(document.value, msgspec.json.decode(rewritten))
     certain = [fault for fault in faults if not (writer and _ESTIMATES.match(fault[0]))]
     note = f"estimates in {path} not recomputed, computed by opscope {writer}" if len(certain) < len(faults) else ""
     return ComparedFile(path, [Problem(path, *fault) for fault in certain], note)
+
+
+def _compare_extra(path: str, stated: bytes, bundle: Bundle, writer: str) -> ComparedFile:
+    """Compare a document that not every run writes: a comparison of two variants that a configuration asked for."""
+    document = read_document(stated, _KINDS[document_kind(path)])
+    if document.typed is None:
+        return ComparedFile(path, [Problem(path, *fault) for fault in document.faults])
+    reason = "the traces give no such file"
+    if isinstance(document.typed, Comparison):
+        sides = (document.typed.baseline, document.typed.candidate)
+        reason = "its other side is another bundle"
+        if len({side.path.removesuffix(side.label) for side in sides}) == 1:
+            try:
+                baseline, candidate = (bundle_side(bundle, side.label, None) for side in sides)
+                rewritten = to_json(comparison_within(bundle, comparison_of(baseline, candidate)))
+                return _compare_file(path, stated, rewritten, writer)
+            except OpscopeError as error:
+                reason = bundle.without_place(str(error))
+    return ComparedFile(path, [], f"{path} not checked: {reason}", is_compared=False)
 
 
 def _compare_page(path: str, stated: str, rewritten: str) -> ComparedFile:
@@ -179,16 +188,16 @@ def _compare_page(path: str, stated: str, rewritten: str) -> ComparedFile:
         return ComparedFile(path, [])
     writer = writer_of(stated)
     if writer != __version__:
-        named = f"opscope {writer}" if writer else "an earlier opscope version"
-        return ComparedFile(path, [], f"{path} not recomputed, written by {named}", is_compared=False)
+        version = f"opscope {writer}" if writer else "an earlier opscope version"
+        return ComparedFile(path, [], f"{path} not recomputed, written by {version}", is_compared=False)
     drawer, drawer_here = drawn_by(stated), drawn_by(rewritten)
     if NOT_DRAWN not in stated + rewritten and drawer == drawer_here:
         return ComparedFile(path, problems)
     pages = [_PICTURE.sub("", page) for page in (stated, rewritten.replace(drawer_here or "", drawer or "", 1))]
+    reason = f"drawn by {drawer or 'an unnamed version'}"
     if NOT_DRAWN in stated + rewritten:
-        note = f"pictures of {path} not recomputed: they were not drawn {'here' if NOT_DRAWN in rewritten else 'there'}"
-    else:
-        note = f"pictures of {path} not recomputed, drawn by {drawer or 'an unnamed version'}"
+        reason = "they cannot be drawn here" if NOT_DRAWN in rewritten else "they were not drawn when it was written"
+    note = f"pictures of {path} not recomputed: {reason}"
     return ComparedFile(path, list(_find_unlike_lines(path, *pages)), note)
 
 
@@ -215,18 +224,17 @@ def _differs_in_title(path: str, line: str, true_line: str) -> bool:
     return False
 
 
-def _answer(question: Question, files: Sequence[ComparedFile], notes: Sequence[str] = ()) -> BundleCheck:
+def _answer_question(question: Question, files: Sequence[ComparedFile], notes: Sequence[str] = ()) -> BundleCheck:
     compared = [file for file in files if file.is_compared]
     asides = [*(file.note for file in files if file.note), *notes]
     if not compared:
         return question.skipped("; ".join(asides) or "the traces give none")
     identical = sum(file.is_identical for file in compared)
+    how = "byte by byte"
+    if identical < len(compared):
+        way = "line by line" if question is questions.REPORTS else "in figures"
+        how = f"{identical} byte by byte, {len(compared) - identical} {way}"
     verb = "matches" if len(compared) == 1 else "match"
-    passed = f"{counted_text(len(compared), 'file')} {verb} the traces"
-    how = (
-        "byte by byte"
-        if identical == len(compared)
-        else f"{identical} byte by byte, {len(compared) - identical} in figures"
-    )
+    passed = f"{counted_text(len(compared), 'file')} {verb} the traces: {how}"
     problems = [problem for file in files for problem in file.problems]
-    return question.answered(problems, "; ".join([f"{passed}: {how}", *asides]))
+    return question.answered(problems, "; ".join([passed, *asides]))

@@ -1,4 +1,4 @@
-"""Validation of a bundle: its manifest, files and traces are checked, and its derived files are written anew."""
+"""Validation of a bundle: its manifest, files and traces are checked, and its derived files are rewritten."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class OpenBundle(NamedTuple):
 def validate(path: str | Path, *, like: str | Path | None = None) -> ValidationResult:
     """Check whether a bundle is complete and true. Nothing in it is changed, and nothing outside of it is read.
 
-    All checks are made, whatever fails. Derived files are written anew from the traces and the plan, and compared with
+    All checks are made, whatever fails. Derived files are rewritten from the traces and the plan, and compared with
     those of the bundle. A run of the Arm kit states no hashes and no plan, so fewer checks are made of it; its program
     is read where it lies.
 
@@ -92,8 +92,8 @@ def validate(path: str | Path, *, like: str | Path | None = None) -> ValidationR
     good = None if like is None else open_bundle(Path(like))
     checks = _make_checks(bundle)
     if good is not None:
-        asked = [questions.LIKE_FILES, questions.LIKE_FIELDS]
-        checks += _make_related_checks(asked, partial(_structure_checks, bundle, good))
+        like_questions = [questions.LIKE_FILES, questions.LIKE_FIELDS]
+        checks += _make_related_checks(like_questions, partial(_structure_checks, bundle, good))
     document = bundle.document.value
     written_by = document.get("opscope") if isinstance(document, dict) else None
     return _make_result(path, written_by if isinstance(written_by, str) else None, like, checks)
@@ -141,10 +141,12 @@ def _make_checks(bundle: OpenBundle) -> list[BundleCheck]:
     manifest, inventory = bundle.manifest, bundle.inventory
     if manifest is None:
         return [*checks, *(question.skipped(_UNREADABLE) for question in questions.BEHIND_MANIFEST)]
+    as_planned = f"{counted_text(len(manifest.repetitions), 'repetition')} as planned"
+    in_bundle = "all listed paths and all files are in the bundle"
     checks += [
-        _make_check(questions.PLAN, partial(_check_plan, manifest)),
+        _make_check(questions.PLAN, lambda: questions.PLAN.answered(plan_problems(manifest), as_planned)),
         _make_check(questions.COMPLETE, partial(_check_completeness, manifest, inventory)),
-        _make_check(questions.PATHS, partial(_check_paths, manifest, inventory)),
+        _make_check(questions.PATHS, lambda: questions.PATHS.answered(path_problems(manifest, inventory), in_bundle)),
         _make_check(questions.FILES, partial(_check_files, manifest, inventory)),
         _make_check(questions.HASHES, partial(_check_hashes, bundle, manifest)),
         _make_check(questions.PROGRAM, partial(_check_programs, manifest, inventory)),
@@ -164,13 +166,13 @@ def _make_check(question: Question, find: Callable[[], BundleCheck]) -> BundleCh
     return check
 
 
-def _make_related_checks(asked: Sequence[Question], find: Callable[[], list[BundleCheck]]) -> list[BundleCheck]:
+def _make_related_checks(related: Sequence[Question], find: Callable[[], list[BundleCheck]]) -> list[BundleCheck]:
     """Make checks that are made together. They are skipped with the reason if a bug of opscope prevents them."""
-    names = " to ".join(dict.fromkeys((asked[0].name, asked[-1].name)))
+    names = " to ".join(dict.fromkeys((related[0].name, related[-1].name)))
     return explained(
-        f"the check{'s' * (len(asked) > 1)} {names}",
+        f"the check{'s' * (len(related) > 1)} {names}",
         find,
-        lambda failure: [question.skipped(f"could not be checked: {failure.sentence}") for question in asked],
+        lambda failure: [question.skipped(f"could not be checked: {failure.sentence}") for question in related],
     )
 
 
@@ -185,15 +187,9 @@ def _check_manifest(bundle: OpenBundle) -> BundleCheck:
     return questions.MANIFEST.answered(problems, passed)
 
 
-def _check_plan(manifest: Manifest) -> BundleCheck:
-    passed = f"{counted_text(len(manifest.repetitions), 'repetition')} as planned"
-    return questions.PLAN.answered(plan_problems(manifest), passed)
-
-
 def _check_completeness(manifest: Manifest, inventory: Inventory) -> BundleCheck:
-    planned = manifest.planned()
-    done = len(set(planned).intersection(repetition.place for repetition in manifest.repetitions if repetition.ok))
-    succeeded = f"{done} of {counted_text(len(planned), 'planned repetition')} succeeded"
+    planned = counted_text(len(manifest.planned()), "planned repetition")
+    succeeded = f"{len(manifest.planned()) - len(manifest.pending())} of {planned} succeeded"
     action = "wait until the current run finishes writing"
     if not is_held(inventory.root):
         action = _resume_command(manifest, inventory)
@@ -211,14 +207,9 @@ def _resume_command(manifest: Manifest, inventory: Inventory) -> str:
     return f"finish it with `opscope {shell_command(words)} --out {{bundle}} --resume`"
 
 
-def _check_paths(manifest: Manifest, inventory: Inventory) -> BundleCheck:
-    passed = "all listed paths and all files are in the bundle"
-    return questions.PATHS.answered(path_problems(manifest, inventory), passed)
-
-
 def _check_files(manifest: Manifest, inventory: Inventory) -> BundleCheck:
     """Find files that are gone: those that the manifest names, and the outputs that a variant's first process saves."""
-    reasons = {file.path: f"{MANIFEST} names it at {file.place}" for file in stated_files(manifest)}
+    reasons = {file.path: f"{MANIFEST} names it at {file.json_path}" for file in stated_files(manifest)}
     first_outputs: dict[tuple[str, str], str] = {}
     for repetition in [] if manifest.environment.runs_build else manifest.repetitions:  # foreign runners may save none
         if repetition.ok and repetition.output_sha256 is not None:
@@ -234,16 +225,18 @@ def _check_hashes(bundle: OpenBundle, manifest: Manifest) -> BundleCheck:
     """Find files that figures rest on, and records of repetitions, that are not those whose hashes are stated."""
     inventory = bundle.inventory
     records = list(record_hashes(bundle.document.value))
-    problems = [Problem(MANIFEST, f"repetitions[{one.number}]", one.fault) for one in records if one.changed]
+    problems = [
+        Problem(MANIFEST, f"repetitions[{record.number}]", record.fault) for record in records if record.changed
+    ]
     files = [*stated_files(manifest), *_find_hashed_files(manifest)]
-    there = [file for file in files if not inventory.fault(file.path)]
+    readable = [file for file in files if not inventory.fault(file.path)]
     faults = {
-        file.path: _find_hash_fault(file, inventory.root / file.path) for file in there if file.sha256 is not None
+        file.path: _find_hash_fault(file, inventory.root / file.path) for file in readable if file.sha256 is not None
     }
     problems += [Problem(path, "", fault) for path, fault in faults.items() if fault]
     problems += _find_added_files(manifest, inventory)
-    unhashed = [file.path for file in there if file.sha256 is None]
-    counts = f"{counted_text(len(there) - len(unhashed), 'file')} and {counted_text(len(records), 'record')}"
+    unhashed = [file.path for file in readable if file.sha256 is None]
+    counts = f"{counted_text(len(readable) - len(unhashed), 'file')} and {counted_text(len(records), 'record')}"
     aside = f"; the manifest has no hash for {', '.join(unhashed)}" if unhashed else ""
     return questions.HASHES.answered(problems, f"{counts} match the recorded SHA-256{aside}")
 
