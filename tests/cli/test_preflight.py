@@ -14,6 +14,7 @@ from flat import flat, i32, u8
 from opscope.analysis.preflight.parts import MatrixGroup, MatrixWork
 from opscope.analysis.preflight.preflight import MethodPreflight, Preflight
 from opscope.api import features, preflight
+from opscope.core.errors import ExportError
 from opscope.program.partition.verdicts import Form, SmeSupport
 from opscope.reports.document.terminal import terminal_document
 from opscope.reports.preflight import headline, preflight_document
@@ -186,3 +187,19 @@ def test_a_model_in_python_is_exported_first(command: Command, tmp_path: Path) -
     assert result["path"] == "net.py:build, exported in fp32"
     assert sum(work["delegated"]["macs"] for work in result["methods"][0]["work"]) == 2 * 8 * 4
     assert [path.name for path in tmp_path.iterdir() if path.name != "__pycache__"] == ["net.py"]
+
+
+@pytest.mark.runtime
+def test_the_log_of_an_export_that_fails_is_kept(command: Command, tmp_path: Path) -> None:
+    """Where the message says, in the current directory."""
+    (tmp_path / "net.py").write_text(
+        "import torch\n"
+        "class Net(torch.nn.Module):\n"
+        "    def forward(self, x): return x if x.sum() > 0 else -x\n"
+        "def build(): return Net(), (torch.ones(2),)\n"
+    )
+    done = command("preflight", "net.py", cwd=tmp_path)
+    assert done.returncode == ExportError.exit_code
+    (log,) = tmp_path.glob("*-export.log")
+    assert log.name in done.stderr
+    assert log.read_text()

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from opscope.core.errors import NotFoundError, OpscopeError
+from opscope.core.errors import ExportError, NotFoundError, OpscopeError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -53,19 +53,26 @@ def preflight(path: str | Path, etrecord: str | Path | None = None, *, runtime: 
 def preflight_model(model: str, *, runtime: str | None = None) -> PreflightResult:
     """Say of a program what :func:`preflight` does; a model in Python is exported first, in fp32, which runs its code.
 
-    Raises the errors of :func:`preflight` and of :func:`opscope.workflows.exporting.export`.
+    Raises the errors of :func:`preflight` and of :func:`opscope.workflows.exporting.export`. The log of an export that
+    fails is kept in the current directory.
     """
+    from opscope.runtimes.exports import Choice
     from opscope.runtimes.registry import EXPORTER
-    from opscope.workflows.exporting import export
+    from opscope.workflows.exporting import with_kept_log
 
     is_program = Path(model).exists() and Path(model).suffix != ".py"
     if is_program or EXPORTER.program(model, None) is not None:
         return preflight(model, runtime=runtime)
-    with tempfile.TemporaryDirectory(prefix="opscope-") as work:
-        exported = export(model, out=Path(work) / "export")
-        program = exported.path / exported.record.program.name
+    choice = Choice("fp32")
+    with tempfile.TemporaryDirectory(prefix="opscope-") as directory:
+        work = Path(directory)
+        try:
+            record = EXPORTER.export(model, choice, work, None, None, lambda _: None)
+        except ExportError as error:
+            raise with_kept_log(error, work, Path(EXPORTER.export_stem(model, choice, None))) from error
+        program = work / record.program.name
         result = preflight(program, record_beside(program), runtime=runtime)
-    return msgspec.structs.replace(result, path=f"{model}, exported in {exported.record.dtype}")
+    return msgspec.structs.replace(result, path=f"{model}, exported in {choice.dtype}")
 
 
 def record_beside(program: Path) -> Path | None:
