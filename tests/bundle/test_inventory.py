@@ -117,16 +117,16 @@ def test_a_killed_attempt_is_explained_by_a_place_that_is_still_open(bundle: Bun
 @pytest.mark.parametrize(
     ("status", "found"),
     [
-        (Status.COMPLETE, [".manifest.json.1.tmp", ".reserve", "request.json"]),
-        (Status.INCOMPLETE, [".manifest.json.1.tmp", "request.json"]),
-        (Status.RUNNING, [".manifest.json.1.tmp"]),
+        (Status.COMPLETE, [".manifest.json.1f3a5b7c.tmp", ".reserve", "request.json"]),
+        (Status.INCOMPLETE, [".manifest.json.1f3a5b7c.tmp", "request.json"]),
+        (Status.RUNNING, [".manifest.json.1f3a5b7c.tmp"]),
     ],
 )
 def test_what_passes_while_a_run_goes_on_is_left_over_when_it_has_ended(
     bundle: Bundle, status: Status, found: list[str]
 ) -> None:
     """A half-written file is always."""
-    for name in (".manifest.json.1.tmp", ".reserve", "request.json"):
+    for name in (".manifest.json.1f3a5b7c.tmp", ".reserve", "request.json"):
         (bundle.path / name).write_text("")
     assert left(bundle, msgspec.structs.replace(bundle.manifest, status=status)) == found
 

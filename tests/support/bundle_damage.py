@@ -370,7 +370,7 @@ DAMAGES: Sequence[Damage] = (
         "hashes",
         "ceilings.json : its SHA-256 is",
     ),
-    Damage("a temporary file", write(".analysis.json.4711.tmp"), "leftovers", "temporary file"),
+    Damage("a temporary file", write(".analysis.json.00004711.tmp"), "leftovers", "temporary file"),
     Damage("an unknown attempt", write(f"{BASELINE}/round-99/trace.etdump.zst"), "leftovers", "without a repetition"),
     # traces and processes
     Damage(

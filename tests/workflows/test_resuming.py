@@ -162,6 +162,8 @@ def test_what_a_killed_run_left_is_removed_at_the_end(tmp_path: Path) -> None:
         (directory / "request.json").write_text("{}")
     (bundle.path / ".manifest.json.1f3a5b7c.tmp").write_text("{")
     (foreign / "notes.txt").write_text("mine")
+    alike = bundle.path / ".notes.1f.tmp"  # opscope names none of its files so
+    alike.write_text("mine")
     elsewhere = tmp_path / "elsewhere"
     (elsewhere / SCRATCH).mkdir(parents=True)
     link = killed.with_name("round-77")
@@ -172,6 +174,8 @@ def test_what_a_killed_run_left_is_removed_at_the_end(tmp_path: Path) -> None:
     assert (elsewhere / SCRATCH).is_dir()
     assert own_directory.is_dir()
     link.unlink()
+    assert alike.read_text() == "mine"
+    alike.unlink()
     assert not [path for name in (SCRATCH, SWITCH_SCRATCH, "request.json", "*.tmp") for path in bundle.path.rglob(name)]
     assert not killed.exists()
     assert (foreign / "notes.txt").read_text() == "mine"

@@ -355,7 +355,7 @@ def test_nothing_outside_is_opened(bundle: Path) -> None:
 
 def test_names_cannot_speak_to_the_terminal(bundle: Path) -> None:
     """Keep control and direction characters of names out of the summary and of the Markdown."""
-    write(f"{ACCELERATED}/round-00/.\x1b[31m\u202e|<b>.1.tmp")(bundle)
+    write(f"{ACCELERATED}/round-00/.\x1b[31m\u202e|<b>.1f3a5b7c.tmp")(bundle)
     manifest("opscope", "\x1b]0;x\x07")(bundle)
     put(ANALYSIS, "operators.0.name", "\x1b[2J")(bundle)
     found = validate(bundle)

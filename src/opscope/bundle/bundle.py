@@ -52,8 +52,8 @@ SCRATCH, SWITCH_SCRATCH = ".native", ".switch"
 """Directories of a native runner and of a switch within that of their repetition, while its process runs."""
 EXCHANGED_FILES = {"request.json", "answer.json", "ended.json"}
 """Files by which a process is asked and answers while it runs."""
-TEMPORARY = re.compile(r"\..+\.[0-9a-f]+\.tmp\Z")
-"""Names of files that are being written."""
+TEMPORARY = re.compile(r"\..+\.[0-9a-f]{8}\.tmp\Z")
+"""Names that :func:`opscope.core.writing.open_atomically` gives to files that are being written, and no others."""
 _RESERVED = 1 << 18
 
 
