@@ -35,7 +35,7 @@ def command(
     ] = None,
     baseline: BaselineOption = None,
     candidate: CandidateOption = None,
-    show: Annotated[bool, typer.Option("--open", help="Open the page in the browser.")] = False,
+    open_page: Annotated[bool, typer.Option("--open", help="Open the page in the browser.")] = False,
     quiet: QuietOption = False,
 ) -> None:
     """Write the reports of bundles; several give one report.
@@ -55,7 +55,7 @@ def command(
     for path in paths:
         if not quiet:
             say(path)
-    if show:
+    if open_page:
         _open_page(paths)
 
 

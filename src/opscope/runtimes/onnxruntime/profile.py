@@ -210,7 +210,8 @@ def _split_rows(data: bytes | memoryview) -> Iterator[bytes]:
     while start < size:
         end = min(start + _PART, size)
         while end < size and data[end - 1] != _LINE_END:
-            end += 1
+            beyond = bytes(data[end : end + _PART])
+            end += beyond.find(_LINE_END) + 1 if _LINE_END in beyond else len(beyond)
         part = bytes(data[start:end]).strip()
         is_last = end == size
         yield b"".join((b"[" * bool(start), part if is_last else part.removesuffix(b","), b"]" * (not is_last)))
