@@ -355,7 +355,7 @@ def rule_list() -> str:
 def _rule_cells(rule: Rule) -> list[str]:
     severities = ", ".join(severity.value for severity in rule.severities)
     thresholds = ", ".join(starmap(_threshold, rule.thresholds.items()))
-    recipes = ", ".join(f"[{Path(page).stem}](../{page.removeprefix('docs/')})" for page in rule.recipes)
+    recipes = ", ".join(f"[{name}](../recipes/{name}.md)" for name in rule.recipes)
     return [f"`{rule.name}`", rule.looks_for, severities, thresholds, recipes]
 
 

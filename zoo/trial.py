@@ -202,7 +202,7 @@ def _forecast(preflight: Preflight) -> float | None:
     """The share of portable operators that is predicted for a program of one method."""
     if len(preflight.methods) != 1 or preflight.methods[0].forecast is None:
         return None
-    return sum(part.share for part in preflight.methods[0].forecast.parts if part.part == _PORTABLE_PART)
+    return sum(part.share_accelerated for part in preflight.methods[0].forecast.parts if part.part == _PORTABLE_PART)
 
 
 def _program(place: Path) -> Path:

@@ -10,8 +10,11 @@ import plans
 from graphs import graph
 from opscope.analysis.findings.message import Severity
 from opscope.analysis.preflight.contents import tensors_of
-from opscope.analysis.preflight.forecast import NOMINAL, Part
+from opscope.analysis.preflight.forecast import BYTES_PER_NS, CALL_NS, CLOCK_GHZ, Part
 from opscope.analysis.preflight.preflight import MethodPreflight, Preflight, examine_plan, next_step, preflight
+from opscope.machine.named_cpus import cpu_by_name
+from opscope.program.cost.operator_cost import DELEGATED_OPERATOR_NS
+from opscope.program.kernels.cpu import MACS_PER_CYCLE
 from opscope.program.model import ProgramModel
 from opscope.program.operators.kinds import Category
 from opscope.program.partition.verdicts import Cause, SmeSupport
@@ -70,14 +73,15 @@ def looked_at(
     *,
     operators: tuple[str, ...] = (),
     backends: tuple[str, ...] = ("XnnpackBackend",),
+    cpu: str = "apple-m4",
 ) -> MethodPreflight:
-    """The preflight of a program with one method, whose first value is its input and whose last is its output."""
+    """Preflight a program with one method, whose first value is its input and whose last is its output."""
     made = tuple(Delegate(backend, None) for backend in backends)
     outer = (0,), (len(values) - 1,)
     plan = MethodPlan("forward", tuple(values), *outer, operators, made, (Chain((), (), tuple(steps)),), ())
     executable = Executable("ET12", 0, (plan,), (), ())
     known = [DelegateGraph("forward", number, (), each) for number, each in graphs.items()]
-    found = preflight(ProgramModel(executable, known, None), "model.pte", "00")
+    found = preflight(ProgramModel(executable, known, None), "model.pte", "00", cpu_by_name(cpu))
     jsonschema.validate(msgspec.to_builtins(found, str_keys=True), msgspec.json.schema(Preflight))
     return found.methods[0]
 
@@ -163,13 +167,13 @@ def test_the_forecast_follows_its_rule(image_model: MethodPreflight) -> None:
     parts = {row.part: row for row in image_model.forecast.parts}
     assert sum(row.share for row in parts.values()) == pytest.approx(1)
     assert sum(row.share_accelerated for row in parts.values()) == pytest.approx(1)
-    vector, matrix, memory = NOMINAL.vector[32], NOMINAL.matrix[32], NOMINAL.bytes_per_ns
+    neon, sme2 = (MACS_PER_CYCLE[kernel][32] * CLOCK_GHZ for kernel in ("NEON", "SME2"))
     moved = 4 * (256 + 1024 + 16 * 36)
-    plain, fast = (max(CONVOLUTION_MACS / rate, moved / memory) for rate in (vector, matrix))
-    calls = NOMINAL.call_ns + 3 * NOMINAL.operator_ns
-    ratio = parts[Part.ELIGIBLE].share / parts[Part.CALLS].share
+    plain, fast = (max(CONVOLUTION_MACS / rate, moved / BYTES_PER_NS) for rate in (neon, sme2))
+    calls = CALL_NS + 3 * DELEGATED_OPERATOR_NS
+    ratio = parts[Part.ACCELERATED].share / parts[Part.CALLS].share
     assert ratio == pytest.approx(plain / calls)
-    accelerated = parts[Part.ELIGIBLE].share_accelerated / parts[Part.CALLS].share_accelerated
+    accelerated = parts[Part.ACCELERATED].share_accelerated / parts[Part.CALLS].share_accelerated
     assert accelerated == pytest.approx(fast / calls)
     assert image_model.forecast.bottleneck is Part.CALLS
     assert image_model.forecast.parts[0].part is Part.CALLS
@@ -232,7 +236,7 @@ def test_a_program_without_delegates() -> None:
     assert found.portable[0].reason.cause is Cause.NOT_LOWERED
     own = msgspec.structs.replace(found.portable[0].reason, cause=Cause.NUMBER_TYPE, text="int16 is not taken")
     group = msgspec.structs.replace(found.portable[0], operator="CONV_2D", reason=own)
-    (told, *_) = examine_plan(msgspec.structs.replace(found, portable=[group]))
+    (told, *_) = examine_plan(msgspec.structs.replace(found, portable=[group]), None)
     assert (told.rule, "CONV_2D: int16 is not taken" in told.evidence) == ("nothing_delegated", True)
     assert "XnnpackPartitioner" not in told.next_step
 
@@ -306,3 +310,117 @@ def test_tensors_among_the_values_are_listed() -> None:
     plan = plans.Method(plans.tensor(2, 3), plans.tensor(4, dtype="int8"), 1.0).plan()
     first, second = Tensor([2, 3], "float32"), Tensor([4], "int8")
     assert tensors_of(plan, [1, 0, 2, -1, 3]) == [second, first]
+
+
+def product(data: str, weights: str, result: str) -> dict[int, XnnGraph]:
+    """A delegate with one matrix product of these number types."""
+    return {0: graph(f"input x {data} 4x8\nconst w {weights} 8x8\ny {result} 4x8 = FullyConnected x w\noutput y")}
+
+
+@pytest.mark.parametrize(
+    ("cpu", "types", "kernel", "without"),
+    [
+        ("x86-64-v2", ("fp32", "fp32", "fp32"), "SSE2", "SSE2"),
+        ("x86-64-v3", ("fp32", "fp32", "fp32"), "FMA3", "AVX"),
+        ("x86-64-v4", ("fp32", "fp32", "fp32"), "AVX-512", "FMA3"),
+        ("x86-64-v4", ("qint8", "qcint8", "qint8"), "AVX-512", "AVX2"),
+        ("alderlake", ("qint8", "qcint8", "qint8"), "AVX-VNNI", "AVX"),
+        ("cascadelake", ("qint8", "qcint8", "qint8"), "AVX-512 VNNI", "AVX2"),
+        ("cascadelake", ("qdint8", "qcint8", "fp32"), "AVX-512 VNNI", "AVX2"),
+        ("cascadelake", ("quint8", "quint8", "quint8"), "AVX-512", "AVX2"),
+        ("sapphirerapids", ("qdint8", "qcint4", "fp32"), "AMX", "AVX-512 VNNI"),
+        ("sapphirerapids", ("fp16", "fp16", "fp16"), "AVX-512 FP16", "AVX2"),
+        ("cortex-a53", ("qint8", "qcint8", "qint8"), "NEON", "NEON"),
+        ("neoverse-n1", ("qint8", "qcint8", "qint8"), "NEON dotprod", "NEON"),
+        ("neoverse-v1", ("qint8", "qcint8", "qint8"), "NEON i8mm", "NEON dotprod"),
+        ("apple-m4", ("qint8", "qcint8", "qint8"), "SME2", "NEON i8mm"),
+        ("apple-m4", ("qdint8", "qbint4", "fp32"), "NEON i8mm", "NEON i8mm"),
+        ("apple-m4", ("fp16", "fp16", "fp16"), "SME2", "NEON fp16"),
+        ("cortex-a53", ("fp16", "fp16", "fp16"), None, None),
+    ],
+)
+def test_a_named_processor_chooses_the_kernels(
+    cpu: str, types: tuple[str, str, str], kernel: str | None, without: str | None
+) -> None:
+    """By its features, with and without the group that a profile would switch off."""
+    bits = {8} if "int" in types[0] else {16} if types[0] == "fp16" else {32}
+    asked = cpu_by_name(cpu, bits)
+    program = preflight(ProgramModel(plan_of_product(), delegates(*types), None), "model.pte", "00", asked)
+    (group,) = program.methods[0].matrix.groups
+    assert (group.kernel, group.kernel_without) == (kernel, without)
+    assert program.cpu is not None
+    assert (program.cpu.name, program.cpu.ablated) == (cpu, asked.ablated)
+
+
+def plan_of_product() -> Executable:
+    """A program that calls one delegate."""
+    made = (Delegate("XnnpackBackend", None),)
+    chain = Chain((), (), (delegate(0, 0, 1),))
+    plan = MethodPlan("forward", (tensor(4, 8), tensor(4, 8)), (0,), (1,), (), made, (chain,), ())
+    return Executable("ET12", 0, (plan,), (), ())
+
+
+def delegates(data: str, weights: str, result: str) -> list[DelegateGraph]:
+    """The graph of the delegate: a matrix product."""
+    return [DelegateGraph("forward", 0, (), product(data, weights, result)[0])]
+
+
+def test_a_type_with_a_weaker_kernel_is_named() -> None:
+    """Unsigned data misses the VNNI kernel that signed data gets; without VNNI both get the same."""
+    values: list[Value] = [tensor(4, 8), tensor(4, 8)]
+    with_vnni, without = (
+        looked_at(values, [delegate(0, 0, 1)], product("quint8", "quint8", "quint8"), cpu=cpu)
+        for cpu in ("cascadelake", "x86-64-v4")
+    )
+    (message,) = [message for message in with_vnni.findings if message.rule == "weaker_kernel"]
+    assert "AVX-512 VNNI" in message.title
+    assert "signed int8" in message.next_step
+    assert "weaker_kernel" not in {message.rule for message in without.findings}
+
+
+def test_rules_of_sme_are_for_processors_with_sme() -> None:
+    """A depthwise convolution, which SME cannot run, is no finding elsewhere."""
+    values: list[Value] = [tensor(1, 4, 8, 8), tensor(1, 16, 8, 8)]
+    rules = {
+        cpu: {
+            message.rule
+            for message in looked_at(values, [delegate(0, 0, 1)], {0: graph(CONVOLUTION)}, cpu=cpu).findings
+        }
+        for cpu in ("c1-ultra", "neoverse-v2", "znver4")
+    }
+    assert "not_eligible" in rules["c1-ultra"]
+    assert not {"not_eligible", "single_row"} & (rules["neoverse-v2"] | rules["znver4"])
+
+
+@pytest.mark.parametrize(
+    ("backends", "operators", "rule", "purpose"),
+    [
+        (("QnnBackend",), ("aten::_softmax.out",), "other_backend", "Qualcomm"),
+        (("EthosUBackend",), ("cortex_m::quantize_per_tensor.out",), "other_backend", "Ethos-U"),
+        ((), ("cortex_m::quantized_add.out",), "other_purpose", "Cortex-M"),
+        ((), ("cadence::quantized_linear.out",), "other_purpose", "Cadence"),
+    ],
+)
+def test_a_program_for_something_else_gets_no_advice_for_xnnpack(
+    backends: tuple[str, ...], operators: tuple[str, ...], rule: str, purpose: str
+) -> None:
+    """What it is for is said; nothing asks to delegate it to XNNPACK."""
+    values: list[Value] = [tensor(4, 8), tensor(4, 8)]
+    calls = [delegate(0, 0, 1)] if backends else []
+    looked = looked_at(values, [*calls, kernel(0, 0, 1)], {}, operators=operators, backends=backends)
+    rules = {message.rule: message.title for message in looked.findings}
+    assert purpose in rules[rule]
+    assert not {"nothing_delegated", "portable"} & rules.keys()
+
+
+def test_a_program_that_trains_is_not_told_to_delegate() -> None:
+    """The methods that ExecuTorch writes beside the one that trains tell what it is for."""
+    values = (tensor(4, 8), tensor(4, 8))
+    plans_by_name = [
+        MethodPlan(name, values, (0,), (1,), ("aten::mm.out",), (), (Chain((), (), (kernel(0, 0, 0, 1),)),), ())
+        for name in ("forward", "__et_training_gradients_index_forward")
+    ]
+    executable = Executable("ET12", 0, tuple(plans_by_name), (), ())
+    looked = preflight(ProgramModel(executable, [], None), "model.pte", "00", cpu_by_name("znver4")).methods[0]
+    assert looked.purpose == "training on the device"
+    assert [message.rule for message in looked.findings] == ["other_purpose"]

@@ -151,7 +151,7 @@ Method::execute 1000000
 def test_the_masking_of_attention_is_told_by_its_operators() -> None:
     """Without a program the five of its softmax tell; multiplications may be anybody's."""
     found = next(f for f in analysed(ATTENTION).findings if f.rule == "attention_masking")
-    assert found.recipe == "docs/recipes/attention-masks.md"
+    assert found.recipe == "attention-masks"
     assert found.saving_ns == pytest.approx(660_000)
     assert [place.instruction for place in found.operators] == [1, 2, 3, 4, 5, 6]
     assert "attn_implementation='eager'" in found.next_step

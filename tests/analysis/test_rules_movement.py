@@ -74,7 +74,7 @@ def test_data_movement_names_its_kinds_and_the_layers_that_cause_it() -> None:
     assert "layout 0.150 ms, copy 0.050 ms" in found.evidence
     assert "Transpose (ND, X32) #1 between input of the model and stem.0 (Conv2d) (0.150 ms)" in found.evidence
     assert "channels last" in found.next_step
-    assert found.recipe == "docs/recipes/channels-last-inputs.md"
+    assert found.recipe == "channels-last-inputs"
 
 
 def test_inputs_channels_last_are_advised_only_where_inputs_are_changed() -> None:

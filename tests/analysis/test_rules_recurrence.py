@@ -56,7 +56,7 @@ def test_kernels_and_borders_of_the_steps_are_what_is_saved() -> None:
         (STEPS * 3 + STEPS * 1 + (STEPS - 1) * 1.5) * 1000 - STEPS * 13 * 260, rel=1e-3
     )
     assert found.saving_basis == "if all steps ran in one call, with the operators of the recipe"
-    assert found.recipe == "docs/recipes/recurrent-layers.md"
+    assert found.recipe == "recurrent-layers"
     assert "opscope.patterns.replace_recurrent(model)" in found.next_step
     assert len(found.operators) == STEPS
 

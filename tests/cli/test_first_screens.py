@@ -21,7 +21,6 @@ DATA = Path(__file__).parents[1] / "data"
 BUNDLES = sorted((DATA / "bundles").iterdir())
 PROGRAMS = sorted(path for path in DATA.glob("programs/*/*.pte") if "methods" not in path.name)
 MOST = 120
-HERE = "No SME here but avx512, avx2, avx, sse4; measure: opscope profile model.pte"
 
 
 def documents() -> Iterator[tuple[str, Callable[[], Document], tuple[str, ...]]]:
@@ -33,7 +32,7 @@ def documents() -> Iterator[tuple[str, Callable[[], Document], tuple[str, ...]]]
     for path in (DATA / "toy_cnn.etdump", *BUNDLES):
         yield f"analyze {path.name}", lambda of=path: inspected_document(inspect(str(of))), ("next:",)
     for path in PROGRAMS:
-        yield f"preflight {path.stem}", lambda of=path: preflight_document(preflight(str(of)), HERE), ()
+        yield f"preflight {path.stem}", lambda of=path: preflight_document(preflight(str(of))), ()
 
 
 def checked(bundle: Path) -> Document:

@@ -14,7 +14,7 @@ from flat import flat, i32, u8
 from opscope.analysis.preflight.parts import MatrixGroup, MatrixWork
 from opscope.analysis.preflight.preflight import MethodPreflight, Preflight
 from opscope.api import features, preflight
-from opscope.core.errors import ExportError
+from opscope.core.errors import ExportError, FeatureError
 from opscope.program.partition.verdicts import Form, SmeSupport
 from opscope.reports.document.terminal import terminal_document
 from opscope.reports.preflight import headline, preflight_document
@@ -37,7 +37,7 @@ def test_the_answer_comes_first(command: Command, program: Path) -> None:
     assert (done.returncode, done.stderr) == (0, "")
     path, _, answer = done.stdout.partition("forward: ")
     assert " ".join(path.split()).endswith("tiny.pte (pte)")
-    assert answer.startswith("unknown what can run with SME and SME2: delegates have no payload")
+    assert answer.startswith("kernels unknown: delegates have no payload")
     assert "1 XNNPACK call, 1 delegate without payload; 1 portable operator" in done.stdout
     assert "next: use the program that the exporter wrote" in done.stdout
     assert max(map(len, on_terminal("preflight", program).lines)) <= 80
@@ -47,7 +47,7 @@ def test_json_obeys_its_schema(command: Command, program: Path, tmp_path: Path) 
     """Print it alone on standard output, or write it to a file and print nothing."""
     found = json.loads(command("preflight", program, "--json", "-").stdout)
     jsonschema.validate(found, msgspec.json.schema(Preflight))
-    assert (found["schema"], found["methods"][0]["partition"]["unread"]) == ("opscope.preflight/2", 1)
+    assert (found["schema"], found["methods"][0]["partition"]["unread"]) == ("opscope.preflight/3", 1)
     target = tmp_path / "preflight.json"
     assert command("preflight", program, "--json", target, "--quiet") == (0, "", "")
     assert json.loads(target.read_text()) == found
@@ -58,21 +58,28 @@ def test_what_another_backend_runs_is_not_known(tmp_path: Path) -> None:
     path = tmp_path / "other.pte"
     path.write_bytes(write_tiny_program(tmp_path).read_bytes().replace(b"XnnpackBackend", b"AnotherBackend"))
     text = " ".join(rendered(preflight(path)).split())
-    assert "forward: unknown what can run with SME and SME2; not inspected: 1 delegate of AnotherBackend" in text
+    assert "forward: not inspected: 1 delegate of AnotherBackend" in text
     assert "no multiply-accumulates" not in text
 
 
 @pytest.mark.runtime
-def test_a_machine_without_sme_is_told_what_it_has(command: Command, program: Path) -> None:
-    """Its own features, and the command that measures what they bring."""
-    done, found = command("preflight", program), features()
-    text = " ".join(done.stdout.split())
-    names = [group.name for group in found.groups if group.present]
-    if "sme" in names:
-        assert "No SME here" not in text
-    else:
-        assert f"No SME here but {', '.join(names)}" in text
-        assert "opscope profile" in text
+def test_the_features_of_this_machine_are_told(command: Command, program: Path) -> None:
+    """And the command that measures what they bring; for a named CPU its features, and no command for this one."""
+    names = [group.name for group in features().groups if group.present]
+    here, named = (
+        " ".join(command("preflight", program, *more).stdout.split()) for more in ((), ("--cpu", "apple-m4"))
+    )
+    assert f"this CPU: {', '.join(names)}" in here
+    assert "opscope profile" in here
+    assert "apple-m4: sme2, sme, i8mm, dotprod, bf16, fp16" in named
+    assert "opscope profile" not in named
+
+
+def test_a_cpu_of_which_nothing_is_known_is_refused(command: Command, program: Path) -> None:
+    """With the names that are like it."""
+    done = command("preflight", program, "--cpu", "apple-m9")
+    assert (done.returncode, done.stdout) == (FeatureError.exit_code, "")
+    assert "did you mean apple-m4" in done.stderr
 
 
 @pytest.mark.parametrize(
@@ -108,7 +115,7 @@ def test_names_in_a_program_stay_text(tmp_path: Path) -> None:
     assert not {"\x1b", "\x07"} & set(text)
     assert "[bold]" in text
     assert max(map(len, text.splitlines())) <= 80
-    assert len(headline(found.methods[0])) < 150
+    assert len(headline(found.methods[0], found.cpu)) < 150
 
 
 def one_kernel(method: str, operator: str) -> bytes:
@@ -127,7 +134,7 @@ def test_a_real_program(command: Command, toy_program: Path) -> None:
     """Find that the convolutions of toy_cnn can be accelerated, and why the layer norm and the mean stay portable."""
     done = command("preflight", toy_program)
     assert done.returncode == 0
-    for words in ("can run with SME and SME2", "aten::native_layer_norm.out", "keepdim is False"):
+    for words in ("22.4 MMAC on this CPU", "aten::native_layer_norm.out", "keepdim is False"):
         assert words in done.stdout
     (method,) = preflight(toy_program).methods
     assert (method.partition.calls, method.matrix.unknown, method.dynamic) == (3, 0, False)
@@ -138,7 +145,7 @@ def test_a_real_program(command: Command, toy_program: Path) -> None:
 
 def rows_of_matrix_work(method: MethodPreflight) -> list[str]:
     """The lines of a method's table of matrix work."""
-    table = rendered(Preflight("x.pte", "0", "r", "p", [method])).partition("matrix work")[2].partition("\n\n")[0]
+    table = rendered(Preflight("x.pte", "0", None, "r", "p", [method])).partition("matrix work")[2].partition("\n\n")[0]
     return [" ".join(line.split()) for line in table.splitlines()[1:]]
 
 
@@ -162,11 +169,10 @@ def worked(program: Path) -> MethodPreflight:
 
 
 def test_a_table_has_no_two_rows_alike(program: Path) -> None:
-    """Make one row of groups that differ in what the table does not show; the answer says whose units these are."""
+    """Make one row of groups that differ in what the table does not show."""
     method = worked(program)
-    assert rows_of_matrix_work(method) == ["depthwise convolution f32 no 4 100.0 %"]
-    assert headline(method).endswith("can run with SME and SME2")
-    assert headline(method, elsewhere=True).endswith("can run with SME and SME2, which this machine does not have")
+    assert rows_of_matrix_work(method) == ["depthwise convolution f32 unknown 4 100.0 %"]
+    assert headline(method, None) == "forward: 100 MAC, 100.0 % with unknown kernels"
 
 
 @pytest.mark.runtime

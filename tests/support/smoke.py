@@ -90,6 +90,7 @@ STEPS = (
     Step("convert trace.etdump --to kit-csv --out kit.csv", "kit.csv"),
     Step("skills list", "profile"),
     Step("skills install skills", "SKILL.md"),
+    Step("skills show layer-norm", "LayerNorm"),
     Step("mcp --root nowhere", "no such directory", (3,)),
     Step("store query --views operators", "time_ns"),
     Step("store add bundle other --store runs", NO_STORE, (MISSING,)),

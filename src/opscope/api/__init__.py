@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from opscope.npu.workflows.aie import Tiles, TilesRequest, analyze_tiles, write_tiles
     from opscope.npu.workflows.sides import TilesComparisonResult, TilesGateResult, check_tiles, compare_tiles
     from opscope.reports.inspected import Inspected
-    from opscope.workflows.agent_skills import Skill, install_skills, skills
+    from opscope.workflows.agent_skills import Skill, install_skills, read_guide, skills
     from opscope.workflows.analyze.analyses import analyze, compare, inspect
     from opscope.workflows.analyze.gate import check, check_kinds
     from opscope.workflows.analyze.preflight import preflight
@@ -141,6 +141,7 @@ __all__ = [
     "query_store",
     "query_stream",
     "read",
+    "read_guide",
     "remove_from_store",
     "report",
     "run",
@@ -214,6 +215,7 @@ _MODULES = {
     "opscope.workflows.agent_skills": (
         "Skill",
         "install_skills",
+        "read_guide",
         "skills",
     ),
     "opscope.workflows.analyze.analyses": (

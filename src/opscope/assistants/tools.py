@@ -182,6 +182,9 @@ class PreflightProgram(msgspec.Struct, forbid_unknown_fields=True):
     """Arguments of ``preflight``."""
 
     program: Annotated[File, msgspec.Meta(description="A .pte, .tflite or .onnx.")]
+    cpu: Annotated[
+        Text | None, msgspec.Meta(description="CPU to choose kernels for, such as apple-m4; null: this machine's.")
+    ] = None
     limit: Limit = 5
 
 
@@ -427,7 +430,7 @@ def preflight(request: PreflightProgram, desk: Desk) -> ToolAnswer:
     if runtime is not None and runtime.preflight_runs and not desk.allow_run:
         hint = "start the server with --allow-run"
         raise UsageError(f"{runtime.title} runs the program to tell its shapes", where=place, hint=hint)
-    result = preflight_program(place)
+    result = preflight_program(place, cpu=request.cpu)
     return answered(result.answer, result, request.limit)
 
 

@@ -6,8 +6,7 @@ from typing import Annotated
 
 import typer
 
-from opscope.cli.output import JsonOption, QuietOption, RuntimeOption, show, write_json
-from opscope.core.printable import shell_command
+from opscope.cli.output import JsonOption, QuietOption, RuntimeOption, say_next, show, write_json
 
 
 def command(
@@ -16,6 +15,10 @@ def command(
         typer.Argument(help="A program (.pte, .bpte, .tflite, .onnx or .xml), or a model that can be exported."),
     ],
     runtime: RuntimeOption = None,
+    cpu: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="CPU to choose kernels for, such as apple-m4; without, this machine's."),
+    ] = None,
     json: JsonOption = None,
     quiet: QuietOption = False,
 ) -> None:
@@ -23,35 +26,21 @@ def command(
 
     Example: opscope preflight model.pte
 
-    Example: opscope preflight my_net.py:build
+    Example: opscope preflight my_net.py:build --cpu apple-m4
 
     Measures nothing; programs need no device, torch, executorch or LiteRT, and a model in Python is exported first.
-    Shows what XNNPACK takes and why the rest stays portable, work and bytes by category, and the share that SME and
-    SME2 kernels can run. Also shows layout changes, delegate boundaries, and which part dominates at nominal rates.
-    Runs an .onnx once, to get its shapes.
+    Shows what XNNPACK takes and why the rest stays portable, work and bytes by category, and the kernels (SME2, AMX,
+    VNNI, AVX-512, i8mm, ...) that the CPU gets for its matrix work. Also shows layout changes, delegate boundaries, and
+    which part dominates at nominal rates. Runs an .onnx once, to get its shapes.
     """
     from opscope.workflows.analyze.preflight import preflight_model
 
-    result = preflight_model(model, runtime=runtime)
+    result = preflight_model(model, runtime=runtime, cpu=cpu)
     write_json(result, json)
     if not quiet and json != "-":
         from opscope.reports.document.terminal import terminal_document
         from opscope.reports.preflight import preflight_document
 
-        show(terminal_document(preflight_document(result, _accelerated_here(model))))
-
-
-def _accelerated_here(program: str) -> str | None:
-    """What this machine has instead of SME, and how to see what it brings; None where it has SME or cannot tell."""
-    from opscope.api import features
-    from opscope.core.errors import OpscopeError
-
-    try:
-        report = features(mechanisms=False)
-    except OpscopeError:
-        return None
-    names = [group.name for group in report.groups if group.present]
-    if "sme" in names or not names:
-        return None
-    command = shell_command(["opscope", "profile", program])
-    return f"No SME here but {', '.join(names)}; measure: {command}"
+        show(terminal_document(preflight_document(result)))
+        if cpu is None:
+            say_next("to measure it", ["opscope", "profile", model])

@@ -1,4 +1,4 @@
-"""``opscope skills``: the agent skills of this package."""
+"""``opscope skills``: the agent skills and the recipes of this package."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from typing import Annotated
 
 import typer
 
-from opscope.cli.output import QuietOption, say
+from opscope.cli.output import QuietOption, say, write
 
 app = typer.Typer(
-    help="List or install skills for AI coding assistants.",
+    help="List, show or install skills for AI coding assistants.",
     no_args_is_help=True,
     add_completion=False,
     rich_markup_mode=None,
@@ -29,6 +29,19 @@ def list_() -> None:
     width = max(len(skill.name) for skill in found)
     for skill in found:
         say(f"{skill.name:<{width}}  {skill.description}")
+
+
+@app.command("show")
+def show(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="A skill, or a recipe that a finding names.")],
+) -> None:
+    """Print a skill, or a recipe: the code of a model before and after, and what changed.
+
+    Example: opscope skills show layer-norm
+    """
+    from opscope.api import read_guide
+
+    write(read_guide(name).encode(), "-")
 
 
 @app.command("install")

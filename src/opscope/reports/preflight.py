@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from opscope.core.grouping import grouped
 from opscope.core.units import count_text, counted_text, macs_text, share_text, size_text
+from opscope.program.partition.verdicts import Form
 from opscope.reports.content.places import CATEGORY
 from opscope.reports.document.blocks import (
     Block,
@@ -29,49 +30,65 @@ if TYPE_CHECKING:
 
     from opscope.analysis.preflight.forecast import Forecast
     from opscope.analysis.preflight.parts import GroupWork, MatrixGroup, PortableGroup
-    from opscope.analysis.preflight.preflight import MethodPreflight, Preflight
+    from opscope.analysis.preflight.preflight import MethodPreflight, Preflight, PreflightCpu
     from opscope.reports.document.blocks import TableBlock, Value
 
 _MOST_ROWS = 8
 _NAME = 44
-_KNOWN = "SME and SME2"
 
 
-def preflight_document(preflight: Preflight, here: str | None = None) -> Document:
-    """Whether each method will be accelerated, and what its work is."""
+def preflight_document(preflight: Preflight) -> Document:
+    """Return what a processor accelerates of each method, what its work is, and the command that measures it."""
     rules = preflight.partition_rules or preflight.acceleration_rules
-    runtime = next((one for one in RUNTIMES if rules.startswith(one.title)), EXPORTER)
-    texts = [f"note: {preflight.ran}" if preflight.ran else "", here or ""]
-    parts = [Section(one.name, _method(one)) for one in preflight.methods]
+    runtime = next((candidate for candidate in RUNTIMES if rules.startswith(candidate.title)), EXPORTER)
+    notes = [f"note: {preflight.ran}" if preflight.ran else "", _cpu_text(preflight.cpu)]
+    sections = [Section(method.name, _method(method, preflight.cpu)) for method in preflight.methods]
     return Document(
         title=preflight.path,
         heading=f"{preflight.path} ({runtime.suffix.removeprefix('.')})",
-        answer="; ".join(headline(method, elsewhere=here is not None) for method in preflight.methods),
-        blocks=[*(parts[0].blocks if len(parts) == 1 else parts), *(Sentence(one, Tone.DIM) for one in texts)],
+        answer="; ".join(headline(method, preflight.cpu) for method in preflight.methods),
+        blocks=[
+            *(sections[0].blocks if len(sections) == 1 else sections),
+            *(Sentence(note, Tone.DIM) for note in notes),
+        ],
         sections=[],
     )
 
 
-def headline(method: MethodPreflight, *, elsewhere: bool = False) -> str:
-    """Whether a method will be accelerated, and what share of it."""
-    matrix = method.matrix
-    name = plain(method.name, _NAME)
-    if matrix.share is None or matrix.highest_share is None:
-        if method.partition.unread:
-            return f"{name}: unknown what can run with {_KNOWN}: delegates have no payload"
-        if method.partition.other_backends:
-            return f"{name}: unknown what can run with {_KNOWN}; not inspected: {', '.join(_others(method))}"
-        unknown = sum(side.unknown for row in method.work for side in (row.delegated, row.portable))
-        if unknown:
-            return f"{name}: unknown what can run with {_KNOWN}, and the work of {counted_text(unknown, 'operator')}"
-        return f"{name}: it has no multiply-accumulates, so there is nothing for {_KNOWN}"
-    share = share_text(matrix.share)
-    if matrix.highest_share > matrix.share:
-        share = f"{share} to {share_text(matrix.highest_share)}"
+def _cpu_text(cpu: PreflightCpu | None) -> str:
+    """Return a sentence on the features of the processor, and how to ask for another."""
+    if cpu is None:
+        return "this machine's CPU does not tell its features: name one with --cpu"
+    return f"{cpu.name}: {', '.join(cpu.features) or 'no switchable features'}; for another: --cpu apple-m4"
+
+
+def headline(method: MethodPreflight, cpu: PreflightCpu | None) -> str:
+    """Return what share of a method's work gets which kernels on a processor."""
+    matrix, name = method.matrix, plain(method.name, _NAME)
+    where = f" on {cpu.name}" if cpu else ""
+    if matrix.share is None:
+        return f"{name}: {_no_kernels(method)}"
+    shares: dict[str, float] = {}
+    for group in matrix.groups:
+        kernel = "portable code" if group.form is Form.PORTABLE else group.kernel or "unknown kernels"
+        shares[kernel] = shares.get(kernel, 0.0) + group.share
+    ordered = sorted(shares.items(), key=lambda item: -item[1])
+    kernels = ", ".join(f"{share_text(share)} with {kernel}" for kernel, share in ordered)
     bound = "at most " if method.dynamic else ""
     rest = f"; not inspected: {', '.join(_others(method))}" if method.partition.other_backends else ""
-    missing = ", which this machine does not have" if elsewhere else ""
-    return f"{name}: {share} of {bound}{macs_text(matrix.macs)} can run with {_KNOWN}{missing}{rest}"
+    return f"{name}: {bound}{macs_text(matrix.macs)}{where}, {kernels}{rest}"
+
+
+def _no_kernels(method: MethodPreflight) -> str:
+    """Return why nothing is said of the kernels of a method."""
+    if method.partition.unread:
+        return "kernels unknown: delegates have no payload"
+    if method.partition.other_backends:
+        return f"not inspected: {', '.join(_others(method))}"
+    unknown = sum(side.unknown for row in method.work for side in (row.delegated, row.portable))
+    if unknown:
+        return f"kernels unknown, and the work of {counted_text(unknown, 'operator')}"
+    return "no multiply-accumulates, so there is nothing for matrix kernels"
 
 
 def _others(method: MethodPreflight) -> list[str]:
@@ -92,26 +109,27 @@ def partition_line(method: MethodPreflight) -> str:
     return f"{', '.join([*parts, *_others(method)])}; {counted_text(partition.portable_operators, 'portable operator')}"
 
 
-def forecast_line(forecast: Forecast) -> str:
-    """Which part will take most of the time, in one sentence."""
+def forecast_line(forecast: Forecast, cpu: PreflightCpu) -> str:
+    """Return a sentence on which part will take most of the time, with and without the ablated features."""
     parts = {row.part: row for row in forecast.parts}
     first = parts[forecast.bottleneck]
     before = max(forecast.parts, key=lambda row: row.share)
-    text = f"on a CPU with {_KNOWN}, {first.part.value} would dominate ({share_text(first.share_accelerated)})"
-    if before.part is not first.part:
-        text += f"; without, {before.part.value} would ({share_text(before.share)})"
+    text = f"{first.part.value} would dominate ({share_text(first.share_accelerated)})"
+    if cpu.ablated and before.part is not first.part:
+        text += f"; without {cpu.ablated}, {before.part.value} would ({share_text(before.share)})"
     return f"prediction from nominal rates: {text}"
 
 
-def _method(method: MethodPreflight) -> list[Block]:
+def _method(method: MethodPreflight, cpu: PreflightCpu | None) -> list[Block]:
+    prediction = (method.forecast, cpu) if method.forecast and cpu else None
     return [
         Sentence(partition_line(method)),
-        Sentence(forecast_line(method.forecast) if method.forecast else ""),
+        Sentence(forecast_line(*prediction) if prediction else ""),
         Messages(method.findings, brief=True),
         work_table(method),
-        _matrix(method),
+        _matrix(method, cpu),
         _portable(method),
-        *([_forecast(method.forecast)] if method.forecast else []),
+        *([_forecast(*prediction)] if prediction else []),
         Bullets(_passing(method) if method.borders.calls else []),
     ]
 
@@ -146,9 +164,9 @@ def group_cells(work: GroupWork) -> tuple[str, str, str]:
     return str(work.operators), count_text(work.macs) + unknown, size_text(work.bytes) + unknown
 
 
-def _matrix(method: MethodPreflight) -> TableBlock:
+def _matrix(method: MethodPreflight, cpu: PreflightCpu | None) -> TableBlock:
     # Groups differ in reasons, too, which the table does not show: those that look alike are one row of it.
-    rows = grouped(method.matrix.groups, lambda group: (group.form.value, group.types, _verdict(group), group.kernel))
+    rows = grouped(method.matrix.groups, lambda group: (group.form.value, group.types, _kernel(group, cpu)))
     counted = [(key, *_sums(groups)) for key, groups in rows.items()]
     rest = counted[_MOST_ROWS:]
     more = {"count": sum(row[1] for row in rest), "share": sum(row[2] for row in rest)}
@@ -156,8 +174,7 @@ def _matrix(method: MethodPreflight) -> TableBlock:
         counted[:_MOST_ROWS],
         column("matrix work", Format.TEXT, lambda row: row[0][0]),
         column("types", Format.NAME, lambda row: row[0][1]),
-        column("SME", Format.TEXT, lambda row: row[0][2]),
-        *([column("kernel here", Format.TEXT, lambda row: row[0][3] or "")] if any(key[3] for key in rows) else []),
+        column("kernel", Format.TEXT, lambda row: row[0][2]),
         column("count", Format.COUNT, lambda row: row[1]),
         column("share", Format.SHARE, lambda row: row[2]),
         closing=[Closing(counted_text(len(rest), "more kind"), more)] if rest else [],
@@ -165,13 +182,18 @@ def _matrix(method: MethodPreflight) -> TableBlock:
 
 
 def _sums(groups: Sequence[MatrixGroup]) -> tuple[int, float]:
-    """Operators of groups, and their share."""
+    """Return the operators of groups, and their share."""
     return sum(group.operators for group in groups), sum(group.share for group in groups)
 
 
-def _verdict(group: MatrixGroup) -> str:
-    word = {"eligible": "yes", "not eligible": "no"}.get(group.verdict.value, "unknown")
-    return word if group.tried or word == "unknown" else f"{word}, untried"
+def _kernel(group: MatrixGroup, cpu: PreflightCpu | None) -> str:
+    """Return the kernel of a group; a rule of SME that was read and not tried is marked."""
+    if group.form is Form.PORTABLE:
+        return "portable"
+    if group.kernel is None:
+        return "unknown"
+    is_untried = cpu is not None and "sme" in cpu.features and not group.tried
+    return f"{group.kernel}, untried" if is_untried else group.kernel
 
 
 def _portable(method: MethodPreflight) -> TableBlock:
@@ -194,12 +216,13 @@ def _why(group: PortableGroup) -> str:
     return f"{group.reason.text} ({group.reason.evidence})" if group.reason.evidence else group.reason.text
 
 
-def _forecast(forecast: Forecast) -> TableBlock:
+def _forecast(forecast: Forecast, cpu: PreflightCpu) -> TableBlock:
+    without = [column(f"without {cpu.ablated}", Format.SHARE, lambda row: row.share)] if cpu.ablated else []
     return table(
         forecast.parts,
         column("predicted time, nominal rates", Format.TEXT, lambda row: row.part.value),
-        column("without SME", Format.SHARE, lambda row: row.share),
-        column("with SME", Format.SHARE, lambda row: row.share_accelerated),
+        *without,
+        column(f"with {cpu.ablated}" if cpu.ablated else "share", Format.SHARE, lambda row: row.share_accelerated),
     )
 
 

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from opscope.experiment.inputs import InputValue
     from opscope.experiment.target import RunTarget
     from opscope.experiment.target_names import TargetName
+    from opscope.program.kernels.cpu import Cpu
     from opscope.program.model import ProgramModel
     from opscope.program.phases import Phase
     from opscope.program.structure.exported import Signature
@@ -369,12 +370,12 @@ class Runtime:
         values = (value for graph in self.model(program).graphs for value in graph.graph.values if value.is_constant)
         return used_bits(value.dtype for value in values if len(value.dims) > 1)
 
-    def preflight(self, program: Path, record: Path | None = None) -> Preflight:
-        """What a program tells before it is measured; the record of its export adds lines of the model's code."""
+    def preflight(self, program: Path, record: Path | None, cpu: Cpu | None) -> Preflight:
+        """Tell what a processor will accelerate of a program; the record of its export adds lines of the model."""
         from opscope.analysis.preflight.preflight import preflight
         from opscope.core.files import sha256_of
 
-        return preflight(self.model(program, record), str(program), sha256_of(program))
+        return preflight(self.model(program, record), str(program), sha256_of(program), cpu)
 
     def usable_model(
         self, program: Path, record: Path | None, *, delegated: bool = True

@@ -1,4 +1,4 @@
-"""Agent skills: instructions that an AI coding assistant, or a person, follows step by step.
+"""Agent skills: instructions that an AI coding assistant, or a person, follows step by step; and recipes.
 
 A skill is a directory with a file ``SKILL.md`` whose front matter gives its name and says when to use it; see
 https://agentskills.io/specification.
@@ -70,6 +70,27 @@ def parsed(text: str) -> Skill:
     if missing:
         raise TraceFormatError(f"the front matter has no {' and no '.join(missing)}", where=SKILL_FILE)
     return Skill(fields["name"], fields["description"], text)
+
+
+def read_guide(name: str) -> str:
+    """Return the text of a skill, or of a recipe that a finding names.
+
+    Raises:
+        NotFoundError: there is neither.
+    """
+    texts = {skill.name: skill.text for skill in skills()}
+    pages = {page.stem: page for page in _recipe_directory().glob("*.md") if page.stem != "index"}
+    texts |= {stem: page.read_text(encoding="utf-8") for stem, page in pages.items()}
+    if name not in texts:
+        raise NotFoundError(f"unknown skill or recipe {name!r}", hint=did_you_mean(name, texts))
+    return texts[name]
+
+
+def _recipe_directory() -> Path:
+    """Return the directory of recipes: that of the installed package, or of the checkout."""
+    package = Path(__file__).parents[1]
+    installed = package / "recipes"
+    return installed if installed.is_dir() else package.parents[1] / "docs" / "recipes"
 
 
 def install_skills(directory: str | Path, names: Sequence[str] = (), *, overwrite: bool = False) -> list[Path]:

@@ -20,7 +20,8 @@ from onnx_models import body, model, node
 from opscope.core.system.elf import read_code
 from opscope.machine import isa
 from opscope.machine.switch.switch import fields_here
-from opscope.runtimes.onnxruntime.preflight import kernel_of
+from opscope.program.kernels.cpu import Cpu, KernelChoice
+from opscope.runtimes.onnxruntime.preflight import mlas_kernels
 
 FLOAT, MIXED, UNSIGNED, SIGNED = ("float", "float"), ("uint8", "int8"), ("uint8", "uint8"), ("int8", "int8")
 AVX2 = {"avx", "avx2", "fma3"}
@@ -48,8 +49,19 @@ def test_features_choose_a_kernel(
     fields: set[str], types: tuple[str, str], product: str | None, convolution: str | None
 ) -> None:
     """The strongest whose features are all there; a convolution has no kernel with tiles."""
-    assert kernel_of("x86_64", fields, types, convolution=False) == product
-    assert kernel_of("x86_64", fields, types, convolution=True) == convolution
+    for name, is_convolution in ((product, False), (convolution, True)):
+        kernels = mlas_kernels(types, Cpu("a CPU", "x86_64", frozenset(fields)), convolution=is_convolution)
+        assert (kernels.kernel if kernels else None) == name
+
+
+def test_a_type_with_a_weaker_kernel_has_advice() -> None:
+    """Signed data gets SSE2 where unsigned data with signed weights gets VNNI."""
+    cpu = Cpu("a CPU", "x86_64", frozenset(AVX512 | {"avx512vnni"}))
+    signed, mixed = (mlas_kernels(types, cpu, convolution=False) for types in (SIGNED, MIXED))
+    assert signed is not None
+    assert (signed.kernel, signed.better) == ("SSE2", "AVX-512 VNNI")
+    assert "uint8" in (signed.advice or "")
+    assert mixed == KernelChoice("AVX-512 VNNI", "AVX-512 VNNI")
 
 
 _SIZE, _CHANNELS, _IMAGE = 256, 32, [1, 32, 32, 32]
@@ -100,8 +112,10 @@ def test_the_instructions_that_run_are_those_of_the_table(
     tried = 0
     for number, off in enumerate([[], *isa.ladder(arch, frozenset(fields))]):
         cleared = isa.cleared_fields(arch, off, frozenset(fields)) if off else []
-        kernel = kernel_of(arch, set(fields) - set(cleared), types, convolution=convolution)
-        assert kernel is not None
+        cpu = Cpu("this CPU", arch, frozenset(fields) - set(cleared))
+        kernels = mlas_kernels(types, cpu, convolution=convolution)
+        assert kernels is not None
+        kernel = kernels.kernel
         work = tmp_path / str(number)
         work.mkdir()
         found = _sampled(program, work, cleared)

@@ -21,7 +21,7 @@ MODELS = Path(__file__).parents[2] / "data" / "onnx"
 
 
 def _only_function(path: Path) -> MethodPreflight:
-    (method,) = preflight(path).methods
+    (method,) = preflight(path, cpu="apple-m4").methods
     return method
 
 
@@ -60,7 +60,7 @@ def test_open_sizes_are_guessed_and_told() -> None:
 
 def test_without_the_package_operators_are_counted() -> None:
     """Their work is not known, which is said."""
-    found = onnx_preflight(MODELS / "cnn.onnx", installed=False)
+    found = onnx_preflight(MODELS / "cnn.onnx", installed=False, cpu=None)
     (method,) = found.methods
     assert found.ran.startswith("nothing ran")
     assert sum(row.delegated.operators for row in method.work) == method.partition.delegated_operators > 0

@@ -64,7 +64,7 @@ class Message(msgspec.Struct, frozen=True, omit_defaults=True):
         saving_basis: what the saving supposes, or why there is none; null where no rule asked.
         context: what is usual elsewhere, with its source; null where nothing is known that applies.
         operators: those whose time it is about; empty when it is about none in particular.
-        recipe: page of opscope's documentation with code before and after the next step; null where there is none.
+        recipe: page with code before and after, as `opscope skills show` names it; null where there is none.
         place: where in the trace of an NPU: tile and, where there is one, call and cycle; null elsewhere.
         subject: which of several things that the rule knows it is about, such as an event of a unit; empty where the
             rule has one alone. Reports show findings of one rule and subject on several tiles once.

@@ -16,15 +16,15 @@ if TYPE_CHECKING:
     Subject = TypeVar("Subject")
     Check = TypeVar("Check", bound=Callable[[Any], object])
 
-ACTIVATIONS = "docs/recipes/activations.md"
-ATTENTION_MASKS = "docs/recipes/attention-masks.md"
-CHANNELS_LAST_INPUTS = "docs/recipes/channels-last-inputs.md"
-DYNAMIC_INT8 = "docs/recipes/dynamic-int8.md"
-LAYER_NORM = "docs/recipes/layer-norm.md"
-PADDING_AND_NORMS = "docs/recipes/padding-and-norms.md"
-RECURRENT_LAYERS = "docs/recipes/recurrent-layers.md"
-SPATIAL_MEAN = "docs/recipes/spatial-mean.md"
-SPLIT_AND_CAT = "docs/recipes/split-and-cat.md"
+ACTIVATIONS = "activations"
+ATTENTION_MASKS = "attention-masks"
+CHANNELS_LAST_INPUTS = "channels-last-inputs"
+DYNAMIC_INT8 = "dynamic-int8"
+LAYER_NORM = "layer-norm"
+PADDING_AND_NORMS = "padding-and-norms"
+RECURRENT_LAYERS = "recurrent-layers"
+SPATIAL_MEAN = "spatial-mean"
+SPLIT_AND_CAT = "split-and-cat"
 PORTABLE = (ACTIVATIONS, LAYER_NORM, PADDING_AND_NORMS, SPATIAL_MEAN, SPLIT_AND_CAT)
 """Those about operators that no delegate took."""
 
@@ -52,7 +52,7 @@ class Rule(NamedTuple):
     severities: tuple[Severity, ...] = ()
     # constants that decide, by name; a pair is a limit for each grade
     thresholds: Mapping[str, float | tuple[float, ...]] = {}
-    recipes: tuple[str, ...] = ()  # pages that its findings can name, with code before and after the next step
+    recipes: tuple[str, ...] = ()  # names of pages that its findings can give, with code before and after the next step
 
 
 _RULES: dict[Callable[[Any], object], Rule] = {}

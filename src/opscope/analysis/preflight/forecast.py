@@ -1,4 +1,4 @@
-"""What will take the time, by the work of a model and the rates of a stated nominal machine.
+"""What will take the time, by the work of a model and the peak rates of the kernels that a processor gets.
 
 Each operator takes the longer of its arithmetic and its bytes, as under a roofline. That tells which part of a model
 becomes the bottleneck, never how long an inference takes: real kernels stay below these rates, each by its own factor.
@@ -13,68 +13,40 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 
 from opscope.program.cost.operator_cost import DELEGATED_OPERATOR_NS
+from opscope.program.kernels.cpu import macs_per_cycle, vector_kernel
 from opscope.program.operators.kinds import Category
-from opscope.program.partition.verdicts import SmeSupport
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from opscope.analysis.preflight.operators import Planned
     from opscope.program.cost.operator_cost import Cost
+    from opscope.program.kernels.cpu import Cpu
+
+
+CLOCK_GHZ = 4.0
+"""Nominal clock of every processor: shares depend on it only against memory and calls."""
+BYTES_PER_NS = 50.0
+"""That memory moves: most of a phone's memory bandwidth."""
+PORTABLE_MACS = 0.2
+"""Multiply-accumulates per ns of portable kernels: a naive convolution reached 0.15, a matrix product 0.26."""
+PORTABLE_OPERATIONS = 2.0
+"""Other operations per ns of portable kernels."""
+PORTABLE_BYTES = 20.0
+"""That portable kernels move per ns."""
+CALL_NS = 3200.0
+"""Of calling a delegate. Portable rates and calls: measured with executorch 1.5.1 on x86-64."""
 
 
 class Part(str, enum.Enum):
     """Parts of a model that take time in different ways."""
 
-    ELIGIBLE = "matrix work that SME can run"
-    OTHER_MATRIX = "matrix work that SME cannot run"
+    ACCELERATED = "accelerated matrix work"
+    OTHER_MATRIX = "other matrix work"
     MOVEMENT = "data movement"
     REST = "other operators"
     PORTABLE = "portable operators"
     CALLS = "starting operators"
-
-
-class Machine(msgspec.Struct, frozen=True):
-    """Rates of a machine; one thread.
-
-    Attributes:
-        name: what it stands for.
-        vector: multiply-accumulates per ns without matrix unit, by width of the data in bits.
-        matrix: likewise with it.
-        bytes_per_ns: that memory moves.
-        portable_macs: multiply-accumulates per ns of portable kernels.
-        portable_operations: other operations per ns of portable kernels.
-        portable_bytes: that portable kernels move per ns.
-        call_ns: of calling a delegate.
-        operator_ns: of starting one of its operators.
-    """
-
-    name: str
-    vector: dict[int, float]
-    matrix: dict[int, float]
-    bytes_per_ns: float
-    portable_macs: float
-    portable_operations: float
-    portable_bytes: float
-    call_ns: float
-    operator_ns: float
-
-
-NOMINAL = Machine(
-    name="one Arm core with a matrix unit, nominal",
-    vector={8: 256.0, 16: 128.0, 32: 64.0},
-    matrix={8: 2000.0, 16: 1000.0, 32: 1000.0},
-    bytes_per_ns=50.0,
-    portable_macs=0.2,
-    portable_operations=2.0,
-    portable_bytes=20.0,
-    call_ns=3200.0,
-    operator_ns=DELEGATED_OPERATOR_NS,
-)
-"""``vector``: four units of 128 bits at 4 GHz. ``matrix``: outer products of an Apple M4 performance core, measured by
-github.com/tzakharko/m4-sme-exploration (reports/02). ``bytes_per_ns``: most of a phone's memory bandwidth. Portable
-rates and calls: measured with executorch 1.5.1 on x86-64, where a naive convolution reached 0.15 and a matrix product
-0.26 multiply-accumulates per ns."""
 
 
 class PartTime(msgspec.Struct, frozen=True):
@@ -82,8 +54,8 @@ class PartTime(msgspec.Struct, frozen=True):
 
     Attributes:
         part: which.
-        share: of the nominal time without matrix unit.
-        share_accelerated: of the nominal time with it.
+        share: of the nominal time with the ablated features off.
+        share_accelerated: of the nominal time with all features of the processor.
     """
 
     part: Part
@@ -95,85 +67,92 @@ class Forecast(msgspec.Struct, frozen=True):
     """Where the time will go, by nominal rates.
 
     Attributes:
-        machine: the rates.
-        parts: every part that takes time, the longest with matrix unit first.
+        parts: every part that takes time, the longest with all features first.
         bottleneck: the first of them.
-        memory_bound: share of the matrix work's nominal time, with matrix unit, in operators that wait for memory.
+        memory_bound: share of the accelerated matrix work's nominal time in operators that wait for memory.
         left_out: operators whose work is not known.
     """
 
-    machine: Machine
     parts: list[PartTime]
     bottleneck: Part
     memory_bound: float
     left_out: int
 
 
-def forecast(operators: Iterable[Planned], calls: int) -> Forecast | None:
-    """Shares of the parts; None when no work is known."""
+def forecast_parts(operators: Iterable[Planned], calls: int, cpu: Cpu) -> Forecast | None:
+    """Return the shares of the parts on a processor; None when no work is known. ``calls`` are those of delegates."""
     listed = list(operators)
-    rows = [row for operator in listed for row in _rows(operator)]
-    rows.append(_Row(Part.CALLS, NOMINAL.call_ns * calls, NOMINAL.call_ns * calls))
-    plain, fast = _shares(rows, lambda row: row.vector), _shares(rows, lambda row: row.matrix)
+    rates = _Rates(cpu)
+    rows = [row for operator in listed for row in rates.rows(operator)]
+    rows.append(_Row(Part.CALLS, CALL_NS * calls, CALL_NS * calls))
+    without, fast = _shares(rows, lambda row: row.without), _shares(rows, lambda row: row.accelerated)
     if not fast:
         return None
-    parts = [PartTime(part, plain[part], fast[part]) for part in Part if plain.get(part)]
+    parts = [PartTime(part, without[part], fast[part]) for part in Part if without.get(part)]
     parts.sort(key=lambda row: -row.share_accelerated)
-    eligible = [row for row in rows if row.part is Part.ELIGIBLE]
-    whole = sum(row.matrix for row in eligible)
-    waiting = sum(row.matrix for row in eligible if row.waits)
+    accelerated = [row for row in rows if row.part is Part.ACCELERATED]
+    whole = sum(row.accelerated for row in accelerated)
+    waiting = sum(row.accelerated for row in accelerated if row.waits)
     left_out = sum(operator.cost is None for operator in listed)
-    return Forecast(NOMINAL, parts, parts[0].part, waiting / whole if whole else 0.0, left_out)
+    return Forecast(parts, parts[0].part, waiting / whole if whole else 0.0, left_out)
 
 
 def part_of(operator: Planned) -> Part:
-    """The part that an operator belongs to."""
+    """Return the part that an operator belongs to."""
     if not operator.delegated:
         return Part.PORTABLE
-    if operator.eligibility is not None:
-        return Part.ELIGIBLE if operator.eligibility.verdict is SmeSupport.ELIGIBLE else Part.OTHER_MATRIX
+    kernels = operator.kernels
+    if operator.eligibility is not None or kernels is not None:
+        is_accelerated = kernels is not None and kernels.kernel != kernels.without
+        return Part.ACCELERATED if is_accelerated else Part.OTHER_MATRIX
     return Part.MOVEMENT if operator.category is Category.DATA_MOVEMENT else Part.REST
 
 
 class _Row(NamedTuple):
-    """Nominal time of all calls of an operator in ns, without and with matrix unit; whether memory sets the latter."""
+    """Nominal time of all calls of an operator in ns, without and with the ablated features."""
 
     part: Part
-    vector: float
-    matrix: float
-    waits: bool = False
+    without: float
+    accelerated: float
+    waits: bool = False  # memory sets the time with them
 
 
-def _rows(operator: Planned) -> Iterator[_Row]:
-    """An operator and, in a delegate, the start of it; nothing when its work is not known."""
-    if operator.cost is None:
-        return
-    memory = operator.cost.bytes / (NOMINAL.bytes_per_ns if operator.delegated else NOMINAL.portable_bytes)
-    vector, matrix = _arithmetic(operator, operator.cost)
-    times = max(vector, memory) * operator.calls, max(matrix, memory) * operator.calls
-    yield _Row(part_of(operator), *times, waits=memory > matrix)
-    if operator.delegated:
-        start = NOMINAL.operator_ns * operator.calls
-        yield _Row(Part.CALLS, start, start)
+class _Rates:
+    """Nominal times of operators on a processor, with its ablated features off and on."""
 
+    def __init__(self, cpu: Cpu) -> None:
+        self._vectors = [vector_kernel(cpu.arch, fields) for fields in (cpu.fields - cpu.ablated_fields, cpu.fields)]
 
-def _arithmetic(operator: Planned, cost: Cost) -> tuple[float, float]:
-    """Nominal time of one call's arithmetic in ns, without and with matrix unit."""
-    others = max(0, cost.flops - 2 * cost.macs)
-    if not operator.delegated:
-        portable = cost.macs / NOMINAL.portable_macs + others / NOMINAL.portable_operations
-        return portable, portable
-    width = operator.bits if operator.bits in NOMINAL.vector else None
-    rate = NOMINAL.vector[width or max(NOMINAL.vector)]
-    if part_of(operator) is not Part.ELIGIBLE:
-        return (cost.macs + others) / rate, (cost.macs + others) / rate
-    return (cost.macs + others) / rate, cost.macs / NOMINAL.matrix[width or max(NOMINAL.matrix)]
+    def rows(self, operator: Planned) -> Iterator[_Row]:
+        """Yield an operator and, in a delegate, the start of it; nothing when its work is not known."""
+        if operator.cost is None:
+            return
+        memory = operator.cost.bytes / (BYTES_PER_NS if operator.delegated else PORTABLE_BYTES)
+        without, accelerated = self._arithmetic(operator, operator.cost)
+        times = max(without, memory) * operator.calls, max(accelerated, memory) * operator.calls
+        yield _Row(part_of(operator), *times, waits=memory > accelerated)
+        if operator.delegated:
+            start = DELEGATED_OPERATOR_NS * operator.calls
+            yield _Row(Part.CALLS, start, start)
+
+    def _arithmetic(self, operator: Planned, cost: Cost) -> list[float]:
+        """Return the nominal time of one call's arithmetic in ns, without and with the ablated features."""
+        others = max(0, cost.flops - 2 * cost.macs)
+        if not operator.delegated:
+            return [cost.macs / PORTABLE_MACS + others / PORTABLE_OPERATIONS] * 2
+        chosen = operator.kernels
+        kernels = [chosen.without, chosen.kernel] if chosen else self._vectors
+        times = []
+        for kernel, vector in zip(kernels, self._vectors, strict=True):
+            macs = cost.macs / (macs_per_cycle(kernel, operator.bits, vector) * CLOCK_GHZ)
+            times.append(macs + others / (macs_per_cycle(vector, operator.bits, vector) * CLOCK_GHZ))
+        return times
 
 
 def _shares(rows: Iterable[_Row], time: Callable[[_Row], float]) -> dict[Part, float]:
-    """Share of each part that takes time; empty when none does."""
-    found: dict[Part, float] = {}
+    """Return the share of each part that takes time; empty when none does."""
+    times: dict[Part, float] = {}
     for row in rows:
-        found[row.part] = found.get(row.part, 0.0) + time(row)
-    whole = sum(found.values())
-    return {part: spent / whole for part, spent in found.items() if spent} if whole else {}
+        times[row.part] = times.get(row.part, 0.0) + time(row)
+    whole = sum(times.values())
+    return {part: part_ns / whole for part, part_ns in times.items() if part_ns} if whole else {}

@@ -11,11 +11,13 @@ from opscope.program.operators.taxonomy import classify, classify_node
 from opscope.program.partition.partition_reasons import PortableReasons
 from opscope.program.partition.sme_rules import GraphEligibility
 from opscope.program.partition.verdicts import Cause
+from opscope.program.partition.xnnpack_kernels import xnnpack_kernels
 from opscope.program.xnnpack.attribution import predict_events
 from opscope.program.xnnpack.boundaries import Neighbours, is_added
 
 if TYPE_CHECKING:
     from opscope.program.cost.operator_cost import Cost
+    from opscope.program.kernels.cpu import Cpu, KernelChoice
     from opscope.program.model import ModelMethod
     from opscope.program.origin import OperatorOrigin, Origins
     from opscope.program.partition.verdicts import Eligibility, PortableReason
@@ -41,7 +43,7 @@ class Planned(NamedTuple):
     converts: bool = False  # it converts number types
     at_border: bool = False  # it is added, and no layer of the delegate stands before it, or none behind
     reason: PortableReason | None = None  # why it is portable; None when it is delegated
-    kernel: str | None = None  # that this machine's CPU gets for it, where the runtime chooses by the CPU alone
+    kernels: KernelChoice | None = None  # that the CPU gets for it; None where no rule tells, and for other operators
     line: str | None = None  # `file:line` of the model's code that caused it; None without an export record
     rows: int | None = None  # of a product of a delegate; None for others, and where they are not known
 
@@ -66,17 +68,18 @@ class Planned(NamedTuple):
         return None if self.cost is None else self.cost.bytes * self.calls
 
 
-def planned_operators(method: ModelMethod) -> list[Planned]:
-    """Operators of the first chain: portable ones in order, then those of each delegate whose graph is known.
+def planned_operators(method: ModelMethod, cpu: Cpu | None) -> list[Planned]:
+    """Return the operators of the first chain: portable ones in order, then those of each delegate that can be read.
 
-    Shapes that can differ between calls are taken at their upper bound.
+    Shapes that can differ between calls are taken at their upper bound. Kernels are those that XNNPACK gives the
+    processor.
     """
     told = PortableReasons(method.plan).of if method.reasons is None else method.reasons.get
     steps = method.plan.chains[0].steps if method.plan.chains else ()
     found = [_portable(method, number, reason) for number in range(len(steps)) if (reason := told(number))]
     callers = method.plan.callers()
     for number, graph in method.graphs.items():
-        found += _delegated(graph, len(callers.get(number, ())), method.origins)
+        found += _delegated(graph, len(callers.get(number, ())), method.origins, cpu)
     return found
 
 
@@ -94,9 +97,9 @@ def _line(origin: OperatorOrigin | None) -> str | None:
     return f"{frame.file}:{frame.line}" if frame else None
 
 
-def _delegated(graph: XnnGraph, calls: int, origins: Origins | None) -> list[Planned]:
+def _delegated(graph: XnnGraph, calls: int, origins: Origins | None, cpu: Cpu | None) -> list[Planned]:
     """What XNNPACK runs natively; the nodes as they stand when its rewrites cannot be followed."""
-    view = _Graph(graph, calls, origins)
+    view = _Graph(graph, calls, origins, cpu)
     events = predict_events(graph)
     if not events:
         return [view.node(number) for number in range(len(graph.nodes))]
@@ -106,8 +109,9 @@ def _delegated(graph: XnnGraph, calls: int, origins: Origins | None) -> list[Pla
 class _Graph:
     """Facts of the nodes of one delegate."""
 
-    def __init__(self, graph: XnnGraph, calls: int, origins: Origins | None) -> None:
+    def __init__(self, graph: XnnGraph, calls: int, origins: Origins | None, cpu: Cpu | None) -> None:
         self._calls = calls
+        self._cpu = cpu
         self._origins = origins
         self._nodes = graph.nodes
         self._values = graph.by_id()
@@ -122,7 +126,7 @@ class _Graph:
             return Planned(event.operator, self._calls, Category.ELEMENTWISE, cost, self._bits(event.main))
         operator = self.node(event.main)
         if event.inserted:
-            return operator._replace(name=event.operator, cost=None, eligibility=None, converts=True)
+            return operator._replace(name=event.operator, cost=None, eligibility=None, kernels=None, converts=True)
         return operator._replace(name=event.operator, cost=_plausible(self._costs.nodes(event.nodes)))
 
     def node(self, number: int) -> Planned:
@@ -130,19 +134,27 @@ class _Graph:
         node = self._nodes[number]
         added = is_added(node)
         border = self._neighbours.around(number) if added else None
+        eligibility = self._eligibility.of(number)
         return Planned(
             name=node.kind,
             calls=self._calls,
             category=classify_node(node.kind).category,
             cost=_plausible(self._costs.nodes([number])),
             bits=self._bits(number),
-            eligibility=self._eligibility.of(number),
+            eligibility=eligibility,
+            kernels=self._choose_kernels(node, eligibility),
             added=added,
             converts=node.kind == _CONVERT,
             at_border=border is not None and not (border.before and border.after),
             line=self._line(node),
             rows=self._count_rows(node),
         )
+
+    def _choose_kernels(self, node: XnnNode, eligibility: Eligibility | None) -> KernelChoice | None:
+        if eligibility is None or self._cpu is None:
+            return None
+        types = [self._values[name].dtype.name for name in node.inputs[:2] if name in self._values]
+        return xnnpack_kernels(eligibility, types, self._cpu)
 
     def _count_rows(self, node: XnnNode) -> int | None:
         made = self._values.get(node.outputs[0]) if node.kind == _LINEAR and node.outputs else None

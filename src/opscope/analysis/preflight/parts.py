@@ -54,7 +54,10 @@ class MatrixGroup(Eligibility, msgspec.Struct, frozen=True, kw_only=True):
         operators: that run.
         macs: of those whose work is known.
         share: of all multiply-accumulates.
-        kernel: instructions of the kernel that this machine's CPU gets; null where that is not known before a run.
+        kernel: instructions that multiply in the kernel that the CPU gets; null where no rule tells.
+        kernel_without: the same with the features off that `opscope profile` switches off; null likewise.
+        better_kernel: the stronger kernel that other number types of this width would get; null if there is none.
+        better_advice: how to get it; null likewise.
         lines: of the model's code that caused them, as ``file:line``; empty without an export record.
         single_row_macs: of those whose product has one row.
     """
@@ -63,6 +66,9 @@ class MatrixGroup(Eligibility, msgspec.Struct, frozen=True, kw_only=True):
     macs: int
     share: float
     kernel: str | None = None
+    kernel_without: str | None = None
+    better_kernel: str | None = None
+    better_advice: str | None = None
     lines: list[str] = []
     single_row_macs: int = 0
 
@@ -190,7 +196,7 @@ def matrix_work(operators: Sequence[Planned]) -> MatrixWork:
 
 
 def _matrix_key(operator: Planned) -> tuple[str, ...]:
-    eligibility, kernel = operator.eligibility, operator.kernel or ""
+    eligibility, kernel = operator.eligibility, operator.kernels.kernel if operator.kernels else ""
     return (
         (eligibility.verdict.value, eligibility.form.value, eligibility.types, eligibility.reason, kernel)
         if eligibility
@@ -199,13 +205,16 @@ def _matrix_key(operator: Planned) -> tuple[str, ...]:
 
 
 def _matrix_group(operators: Sequence[Planned], total: int) -> MatrixGroup:
-    work = work_of(operators)
+    work, kernels = work_of(operators), operators[0].kernels
     return MatrixGroup(
         **msgspec.structs.asdict(operators[0].eligibility or _PORTABLE),
         operators=work.operators,
         macs=work.macs,
         share=work.macs / total if total else 0.0,
-        kernel=operators[0].kernel,
+        kernel=kernels.kernel if kernels else None,
+        kernel_without=kernels.without if kernels else None,
+        better_kernel=kernels.better if kernels else None,
+        better_advice=kernels.advice if kernels else None,
         lines=_lines(operators),
         single_row_macs=sum(operator.macs or 0 for operator in operators if operator.rows == 1),
     )

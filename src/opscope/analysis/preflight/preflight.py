@@ -1,4 +1,4 @@
-"""What a program tells before it runs: schema ``opscope.preflight/2``.
+"""What a program tells before it runs: schema ``opscope.preflight/3``.
 
 Will it be accelerated, what share of its work, what holds it back, and what to do. All counts are of one inference in
 which every instruction runs once, at the upper bounds of shapes that can differ.
@@ -15,7 +15,7 @@ from opscope.analysis.findings.message import Message, Severity, finding, ordere
 from opscope.analysis.findings.rule import PORTABLE as PORTABLE_RECIPES
 from opscope.analysis.findings.rule import declare_rule, recipe_of, rule_of
 from opscope.analysis.preflight.contents import Count, HashedFile, counted, tensors_of
-from opscope.analysis.preflight.forecast import Forecast, forecast
+from opscope.analysis.preflight.forecast import Forecast, forecast_parts
 from opscope.analysis.preflight.operators import Planned, planned_operators
 from opscope.analysis.preflight.parts import (
     CategoryWork,
@@ -33,6 +33,7 @@ from opscope.core.parts import part
 from opscope.core.units import counted_text, macs_text, share_text, size_text
 from opscope.program.cost.shapes import is_dynamic
 from opscope.program.partition.partition_reasons import RULES_OF
+from opscope.program.partition.purposes import backend_purpose, program_purpose
 from opscope.program.partition.sme_rules import TABLE
 from opscope.program.partition.verdicts import Cause, Form, SmeSupport, advice
 from opscope.program.structure.exported import Tensor
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from opscope.analysis.preflight.parts import MatrixGroup
+    from opscope.program.kernels.cpu import Cpu
     from opscope.program.model import ModelMethod, ProgramModel
     from opscope.program.structure.plan import PlannedStep
 
@@ -88,6 +90,7 @@ class MethodPreflight(msgspec.Struct, frozen=True):
         portable: operators outside of delegates, with the reason; most bytes first.
         forecast: what will take the time; null when the work is not known.
         findings: what holds it back, and what to do.
+        purpose: what the program is for, where that is not running on a CPU with XNNPACK; null where nothing tells.
         loop_runs: how often the graph of a loop ran in the inference that told the shapes, of several loops the most:
             the figures count each of these runs; null where no inference was run, or it has no loop.
     """
@@ -105,45 +108,74 @@ class MethodPreflight(msgspec.Struct, frozen=True):
     portable: list[PortableGroup]
     forecast: Forecast | None
     findings: list[Message]
+    purpose: str | None = None
     loop_runs: int | None = None
 
 
-class Preflight(HashedFile, frozen=True, tag_field="schema", tag="opscope.preflight/2"):
+class PreflightCpu(msgspec.Struct, frozen=True):
+    """The processor that a program was looked at for.
+
+    Attributes:
+        name: public name of it, or ``this CPU``.
+        arch: ``x86_64`` or ``aarch64``.
+        features: groups of features that it has, as ``--ablate`` names them, strongest first.
+        ablated: the group that `opscope profile` switches off for such a program; null when none helps it.
+    """
+
+    name: str
+    arch: str
+    features: list[str]
+    ablated: str | None
+
+
+class Preflight(HashedFile, frozen=True, tag_field="schema", tag="opscope.preflight/3"):
     """What a program tells before it runs.
 
     Attributes:
-        acceleration_rules: the release that the table of SME and SME2 kernels is of.
+        cpu: that kernels are chosen for; null where its features cannot be read.
+        acceleration_rules: the release that the tables of kernels are of.
         partition_rules: the release that the rules of the partitioner are of; empty where nothing is delegated.
         methods: in the order of the program; those without instructions are left out.
         ran: what was run to learn of it; empty: nothing.
     """
 
+    cpu: PreflightCpu | None
     acceleration_rules: str
     partition_rules: str
     methods: list[MethodPreflight]
     ran: str = ""
 
 
-def preflight(model: ProgramModel, path: str, sha256: str) -> Preflight:
-    """What a model's program tells before it runs."""
+def describe_cpu(cpu: Cpu | None) -> PreflightCpu | None:
+    """Return what the result says of a processor."""
+    return PreflightCpu(cpu.name, cpu.arch, list(cpu.groups), cpu.ablated) if cpu else None
+
+
+def preflight(model: ProgramModel, path: str, sha256: str, cpu: Cpu | None) -> Preflight:
+    """Tell of a model's program what a processor will accelerate, and what holds it back."""
     rules = RULES_OF if model.outside is None else model.outside.rules
     plans = model.executable.running or model.executable.plans
-    return Preflight(path, sha256, TABLE, rules, [_method(model.methods[plan.name]) for plan in plans])
+    names = [plan.name for plan in model.executable.plans]
+    methods = [_method(model.methods[plan.name], cpu, names) for plan in plans]
+    return Preflight(path, sha256, describe_cpu(cpu), TABLE, rules, methods)
 
 
-def _method(method: ModelMethod) -> MethodPreflight:
+def _method(method: ModelMethod, cpu: Cpu | None, names: Sequence[str]) -> MethodPreflight:
+    """Return what a method comes to; ``names`` are those of all methods of its program."""
     plan = method.plan
-    operators = planned_operators(method)
+    operators = planned_operators(method, cpu)
     steps = plan.chains[0].steps if plan.chains else ()
     return method_preflight(
         plan.name,
         tensors_of(plan, plan.inputs),
         tensors_of(plan, plan.outputs),
         operators,
+        cpu,
         dynamic=is_dynamic(plan),
         branches=any(step.kind is InstructionKind.JUMP for step in steps),
         partition=_partition(method, operators, steps),
         borders=delegate_boundaries(method),
+        purpose=program_purpose(names, (operator.name for operator in operators if not operator.delegated)),
     )
 
 
@@ -152,15 +184,20 @@ def method_preflight(  # noqa: PLR0913 - facts of a method, most by name
     inputs: list[Tensor],
     outputs: list[Tensor],
     operators: Sequence[Planned],
+    cpu: Cpu | None,
     *,
     branches: bool,
     dynamic: bool = False,
+    purpose: str | None = None,
     loop_runs: int | None = None,
     partition: Partition,
     borders: DelegateBoundaries,
 ) -> MethodPreflight:
-    """What the operators of a method come to; the arguments are those of :class:`MethodPreflight`."""
-    found = MethodPreflight(
+    """Return what the operators of a method come to on a processor.
+
+    The other arguments are those of :class:`MethodPreflight`.
+    """
+    method = MethodPreflight(
         name=name,
         inputs=inputs,
         outputs=outputs,
@@ -172,11 +209,12 @@ def method_preflight(  # noqa: PLR0913 - facts of a method, most by name
         layout=layout(operators),
         borders=borders,
         portable=portable_groups(operators),
-        forecast=None if partition.unread else forecast(operators, partition.calls),
+        forecast=forecast_parts(operators, partition.calls, cpu) if cpu and not partition.unread else None,
         findings=[],
+        purpose=purpose,
         loop_runs=loop_runs,
     )
-    return msgspec.structs.replace(found, findings=examine_plan(found))
+    return msgspec.structs.replace(method, findings=examine_plan(method, cpu))
 
 
 def _partition(method: ModelMethod, operators: Sequence[Planned], steps: Sequence[PlannedStep]) -> Partition:
@@ -216,9 +254,10 @@ def next_step(group: PortableGroup) -> str:
     return advice(group.operator, group.reason.cause, group.reason.evidence)
 
 
-def examine_plan(method: MethodPreflight) -> list[Message]:
-    """Findings on one method, those that matter most first."""
-    messages = [message for rule in RULES for message in _rule_messages(rule, method)]
+def examine_plan(method: MethodPreflight, cpu: Cpu | None) -> list[Message]:
+    """Return findings on one method, those that matter most first; those about SME only for a processor with SME."""
+    rules = [rule for rule in RULES if cpu is None or cpu.has_sme or rule not in SME_RULES]
+    messages = [message for rule in rules for message in _rule_messages(rule, method)]
     return ordered(sorted_out(messages)[0])
 
 
@@ -228,9 +267,9 @@ def _rule_messages(rule: Callable[[MethodPreflight], list[Message]], method: Met
 
 @declare_rule(Severity.HIGH)
 def nothing_delegated(method: MethodPreflight) -> list[Message]:
-    """No operator goes to XNNPACK."""
+    """No operator goes to XNNPACK, of a program that is for no other backend and purpose."""
     partition = method.partition
-    if partition.calls or not partition.portable_operators:
+    if partition.calls or partition.other_backends or method.purpose or not partition.portable_operators:
         return []
     evidence = f"{counted_text(partition.portable_operators, 'portable operator')}, no call of XNNPACK"
     step = advice("", Cause.NOT_LOWERED, None)
@@ -255,15 +294,23 @@ def unread(method: MethodPreflight) -> list[Message]:
 @declare_rule(Severity.MEDIUM)
 def other_backend(method: MethodPreflight) -> list[Message]:
     """Delegates of backends other than XNNPACK, which opscope does not inspect."""
-    step = "the figures hold for XNNPACK and portable operators only"
-    return [
-        finding(
-            "other_backend",
-            Severity.MEDIUM,
-            (f"opscope does not inspect what {backend.name} runs", counted_text(backend.count, "delegate"), step),
-        )
-        for backend in method.partition.other_backends
-    ]
+    messages = []
+    for backend in method.partition.other_backends:
+        title = f"made for {backend_purpose(backend.name)}; opscope does not look into what {backend.name} runs"
+        evidence = f"{counted_text(backend.count, 'delegate')}; all figures are of the rest"
+        words = title, evidence, "run it there, and analyze its ETDump"
+        messages.append(finding("other_backend", Severity.MEDIUM, words))
+    return messages
+
+
+@declare_rule(Severity.INFO)
+def other_purpose(method: MethodPreflight) -> list[Message]:
+    """A program for microcontrollers, DSPs or training, which XNNPACK would not run."""
+    if method.purpose is None:
+        return []
+    evidence = f"{counted_text(method.partition.portable_operators, 'operator')} outside of delegates, as they must be"
+    words = f"made for {method.purpose}", evidence, "run it there, and analyze its ETDump"
+    return [finding("other_purpose", Severity.INFO, words)]
 
 
 @declare_rule(Severity.HIGH)
@@ -299,6 +346,19 @@ def _not_eligible(group: MatrixGroup) -> Message:
 
 
 @declare_rule(Severity.MEDIUM, MATRIX_SHARE=MATRIX_SHARE)
+def weaker_kernel(method: MethodPreflight) -> list[Message]:
+    """Matrix work whose number types get a weaker kernel than this processor has for others of the same width."""
+    messages = []
+    for group in method.matrix.groups:
+        if group.better_kernel is None or group.share < MATRIX_SHARE:
+            continue
+        title = f"{share_text(group.share)} of the multiply-accumulates get {group.kernel}, not {group.better_kernel}"
+        evidence = f"{counted_text(group.operators, group.form.value)} ({group.types}), {macs_text(group.macs)}"
+        messages.append(finding("weaker_kernel", Severity.MEDIUM, (title, evidence, group.better_advice or "")))
+    return messages
+
+
+@declare_rule(Severity.MEDIUM, MATRIX_SHARE=MATRIX_SHARE)
 def single_row(method: MethodPreflight) -> list[Message]:
     """Products of one row, which XNNPACK's packed kernels for SME2 may run slower than NEON does."""
     groups = [group for group in method.matrix.groups if group.verdict is SmeSupport.ELIGIBLE and group.single_row_macs]
@@ -326,7 +386,7 @@ def single_row(method: MethodPreflight) -> list[Message]:
 def portable(method: MethodPreflight) -> list[Message]:
     """Portable operators with much compute or data movement."""
     messages = []
-    for group in method.portable if method.partition.calls else []:
+    for group in method.portable if method.partition.calls and not method.purpose else []:
         share = group.work.macs / method.matrix.macs if method.matrix.macs else 0.0
         if share < MATRIX_SHARE and (group.share or 0.0) < PORTABLE_BYTES:
             continue
@@ -416,8 +476,10 @@ RULES: tuple[Callable[[MethodPreflight], list[Message]], ...] = (
     nothing_delegated,
     unread,
     other_backend,
+    other_purpose,
     not_loadable,
     not_eligible,
+    weaker_kernel,
     single_row,
     portable,
     cut_up,
@@ -426,3 +488,5 @@ RULES: tuple[Callable[[MethodPreflight], list[Message]], ...] = (
     branches,
     unknown_work,
 )
+SME_RULES: tuple[Callable[[MethodPreflight], list[Message]], ...] = (not_loadable, not_eligible, single_row)
+"""Of these, those that are about SME alone."""

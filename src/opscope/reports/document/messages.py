@@ -58,7 +58,7 @@ def finding_parts(message: Message) -> FindingParts | None:
     more = "; ".join(rest)
     details = [f"{more[:1].upper()}{more[1:]}."] if rest else []
     details += [f"Typical: {message.context}."] if message.context else []
-    recipe = f" (recipe: {message.recipe})" if message.recipe else ""
+    recipe = f" (code: opscope skills show {message.recipe})" if message.recipe else ""
     return FindingParts(
         message.title, message.place or "", _saving(message), first, f"{message.next_step}{recipe}", " ".join(details)
     )

@@ -14,10 +14,9 @@ from typing import TYPE_CHECKING
 
 from opscope.analysis.preflight.operators import Planned
 from opscope.analysis.preflight.parts import DelegateBoundaries
-from opscope.analysis.preflight.preflight import Partition, Preflight, method_preflight
-from opscope.core.errors import FeatureError
+from opscope.analysis.preflight.preflight import Partition, Preflight, describe_cpu, method_preflight
 from opscope.core.files import sha256_of
-from opscope.machine.switch.switch import fields_here
+from opscope.program.kernels.cpu import KernelRule, choose_kernels
 from opscope.program.operators.kinds import Category
 from opscope.program.operators.taxonomy import classify
 from opscope.program.partition.verdicts import Eligibility, Form, SmeSupport
@@ -31,69 +30,70 @@ from opscope.runtimes.onnxruntime.target import onnxruntime_here
 from opscope.runtimes.package_target import run_once
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
-    from typing import TypeAlias
 
+    from opscope.program.kernels.cpu import Cpu, KernelChoice
     from opscope.runtimes.onnxruntime.attribution import NodeFacts
     from opscope.runtimes.onnxruntime.graph import SessionNode
     from opscope.runtimes.onnxruntime.onnx_file import OnnxNode
-
-    _Rule: TypeAlias = "tuple[tuple[str, ...], str]"
 
 
 _FMA3 = ("avx2", "fma3")
 _AVX512 = ("avx512f", "avx512bw", "avx512dq", "avx512vl", *_FMA3)
 _VNNI = ("avx512vnni", *_AVX512)
-_SSE: Sequence[_Rule] = [((), "SSE2")]
-_SIGNED: Sequence[_Rule] = [(("avx_vnni_int8", *_FMA3), "AVX-VNNI-INT8"), *_SSE]
-_UNSIGNED: Sequence[_Rule] = [
-    (("avx_vnni_int8", *_FMA3), "AVX-VNNI-INT8"),
-    (_AVX512, "AVX-512"),
-    (_FMA3, "AVX2"),
+_SSE = [KernelRule((), "SSE2")]
+_VNNI_INT8 = KernelRule(("avx_vnni_int8", *_FMA3), "AVX-VNNI-INT8")
+_SIGNED = [_VNNI_INT8, *_SSE]
+_UNSIGNED = [_VNNI_INT8, KernelRule(_AVX512, "AVX-512"), KernelRule(_FMA3, "AVX2"), *_SSE]
+_MIXED = [
+    KernelRule(_VNNI, "AVX-512 VNNI"),
+    KernelRule(_AVX512, "AVX-512"),
+    KernelRule(("avxvnni", *_FMA3), "AVX-VNNI"),
+    KernelRule(_FMA3, "AVX2"),
     *_SSE,
 ]
-_MIXED: Sequence[_Rule] = [
-    (_VNNI, "AVX-512 VNNI"),
-    (_AVX512, "AVX-512"),
-    (("avxvnni", *_FMA3), "AVX-VNNI"),
-    (_FMA3, "AVX2"),
+_FLOAT = [
+    KernelRule(("avx512f", *_FMA3), "AVX-512"),
+    KernelRule(_FMA3, "FMA3"),
+    KernelRule(("avx",), "AVX"),
     *_SSE,
 ]
-_FLOAT: Sequence[_Rule] = [(("avx512f", *_FMA3), "AVX-512"), (_FMA3, "FMA3"), (("avx",), "AVX"), *_SSE]
-_AMX: _Rule = (("amx_tile", "amx_int8", *_FMA3), "AMX")
-_DOT: Sequence[_Rule] = [(("i8mm",), "i8mm"), (("dot",), "dot product"), ((), "NEON")]
-_NEON: Sequence[_Rule] = [((), "NEON")]
+_AMX = KernelRule(("amx_tile", "amx_int8", *_FMA3), "AMX")
+_NEON = [KernelRule((), "NEON")]
+_DOT = [KernelRule(("i8mm",), "NEON i8mm"), KernelRule(("dot",), "NEON dotprod"), *_NEON]
+_U8S8 = ("uint8", "int8")
 
-_PRODUCT_KERNELS: Mapping[str, Mapping[tuple[str, str], Sequence[_Rule]]] = {
+_PRODUCT_KERNELS: Mapping[str, Mapping[tuple[str, str], Sequence[KernelRule]]] = {
     "x86_64": {
         ("float", "float"): _FLOAT,
-        ("uint8", "int8"): [_AMX, *_MIXED],
+        _U8S8: [_AMX, *_MIXED],
         ("uint8", "uint8"): _UNSIGNED,
         ("int8", "int8"): _SIGNED,
     },
     "aarch64": {
-        ("float", "float"): [(("sme",), "SME (KleidiAI)"), *_NEON],
-        ("uint8", "int8"): _DOT,
+        ("float", "float"): [KernelRule(("sme", "sme2"), "SME2"), KernelRule(("sme",), "SME"), *_NEON],
+        _U8S8: _DOT,
         ("uint8", "uint8"): _DOT,
         ("int8", "int8"): _DOT,
     },
 }
-"""Of matrix products by their number types, the strongest first: the features that a kernel needs, and its name."""
-_CONVOLUTION_KERNELS: Mapping[str, Mapping[tuple[str, str], Sequence[_Rule]]] = {
-    "x86_64": {("float", "float"): _FLOAT, ("uint8", "int8"): _MIXED, ("uint8", "uint8"): _UNSIGNED},
+"""Of matrix products by the number types of data and weights, strongest kernel first."""
+_CONVOLUTION_KERNELS: Mapping[str, Mapping[tuple[str, str], Sequence[KernelRule]]] = {
+    "x86_64": {("float", "float"): _FLOAT, _U8S8: _MIXED, ("uint8", "uint8"): _UNSIGNED},
     "aarch64": {},
 }
+_UNSIGNED_DATA = "quantise data as uint8 and weights as int8 (activation_type=QuantType.QUInt8)"
 
 
-def kernel_of(arch: str, fields: Collection[str], types: tuple[str, str], *, convolution: bool) -> str | None:
-    """The instructions that MLAS's kernel of a product uses; None where that is not known.
+def mlas_kernels(types: tuple[str, str], cpu: Cpu, *, convolution: bool) -> KernelChoice | None:
+    """Return the kernels that MLAS gives a processor for a product; None where that is not known.
 
-    ``fields`` are those of ``cpuinfo_isa`` that are set, ``types`` those of data and weights, as the profile names
-    them.
+    ``types`` are those of data and weights, as ONNX Runtime's profile names them.
     """
-    rules = (_CONVOLUTION_KERNELS if convolution else _PRODUCT_KERNELS).get(arch, {}).get(types, ())
-    return next((name for needed, name in rules if all(field in fields for field in needed)), None)
+    tables = (_CONVOLUTION_KERNELS if convolution else _PRODUCT_KERNELS)[cpu.arch]
+    strongest = tables.get(_U8S8, ()) if types[0].endswith("int8") else ()
+    return choose_kernels(tables.get(types, ()), cpu, strongest, _UNSIGNED_DATA)
 
 
 TABLE = "ONNX Runtime 1.23 to 1.32, KleidiAI in MLAS"
@@ -114,7 +114,7 @@ _PACKED = "convolve_kleidiai.cpp, ArmKleidiAI::MlasConv"
 _GEMM = "sgemm_kleidiai.cpp, ArmKleidiAI::MlasGemmBatch"
 
 
-def onnx_preflight(path: Path, *, installed: bool) -> Preflight:
+def onnx_preflight(path: Path, *, installed: bool, cpu: Cpu | None) -> Preflight:
     """What the model of a file tells."""
     model = read_onnx(path)
     signature, given = signature_of(model, path), model.graph
@@ -129,7 +129,7 @@ def onnx_preflight(path: Path, *, installed: bool) -> Preflight:
             here, "ONNX Runtime", path, called, limits, lambda left: read_session_graph(left / GRAPH)
         )
         ran = f"one unmeasured inference ran to get tensor shapes, with {words}"
-        operators = [_planned(one) for one in node_facts(given, session) if one.node.written]
+        operators = [_planned(one, cpu) for one in node_facts(given, session) if one.node.written]
         loop_runs = _loop_runs(session.nodes)
     else:
         loop_runs = None
@@ -140,12 +140,13 @@ def onnx_preflight(path: Path, *, installed: bool) -> Preflight:
         [Tensor(list(one.sizes), one.dtype.name) for one in signature.inputs],
         [Tensor(list(one.sizes), one.dtype.name) for one in signature.outputs],
         operators,
+        cpu,
         branches=any(node.graphs for node in given.nodes),
         loop_runs=loop_runs,
         partition=Partition(0, 0, len(operators), 0, 0, 0, []),
         borders=DelegateBoundaries(0, 0, 0, 0, 0),
     )
-    return Preflight(str(path), sha256_of(path), TABLE, "", [preflight], ran)
+    return Preflight(str(path), sha256_of(path), describe_cpu(cpu), TABLE, "", [preflight], ran)
 
 
 def _loop_runs(nodes: Sequence[SessionNode]) -> int | None:
@@ -155,7 +156,7 @@ def _loop_runs(nodes: Sequence[SessionNode]) -> int | None:
     return max(inner, default=0) if loops else None
 
 
-def _planned(one: NodeFacts) -> Planned:
+def _planned(one: NodeFacts, cpu: Cpu | None) -> Planned:
     facts, main = one.facts, one.main
     op = main.op if main is not None else one.node.op
     known = facts.operator_class or classify(f"{one.node.op}: ")
@@ -167,26 +168,22 @@ def _planned(one: NodeFacts) -> Planned:
         bits=_BITS.get(facts.dtype or ""),
         eligibility=_eligibility(one, op) if facts.cost is None or facts.cost.macs else None,
         added=facts.change is not None and known.category is Category.DATA_MOVEMENT,
-        kernel=_kernel(one, op),
+        kernels=_choose_kernels(one, op, cpu) if cpu else None,
         converts=one.node.op in _CONVERTS,
     )
 
 
-def _kernel(one: NodeFacts, op: str) -> str | None:
-    """What MLAS gives this machine's CPU for a product."""
-    convolution = op in _CONVOLUTIONS or op == "QLinearConv"
-    at = _FACTORS.get(one.node.op, (0, 1))
-    read = one.node.read
-    if not (convolution or op in _PRODUCTS or op in _INTEGERS) or len(read) <= at[1]:
+def _choose_kernels(one: NodeFacts, op: str, cpu: Cpu) -> KernelChoice | None:
+    """Return the kernels that MLAS gives a processor for a node; None for other nodes, and where no rule tells."""
+    is_convolution = op in _CONVOLUTIONS or op == "QLinearConv"
+    data, weights = _FACTORS.get(one.node.op, (0, 1))
+    inputs = one.node.read
+    if not (is_convolution or op in _PRODUCTS or op in _INTEGERS) or len(inputs) <= weights:
         return None
-    grouped = one.main is not None and one.main.attributes.get("group", 1) != 1
-    if grouped and read[at[0]].dtype != "float":
+    is_grouped = one.main is not None and one.main.attributes.get("group", 1) != 1
+    if is_grouped and inputs[data].dtype != "float":
         return None
-    try:
-        arch, fields = fields_here()
-    except FeatureError:
-        return None
-    return kernel_of(arch, fields, (read[at[0]].dtype, read[at[1]].dtype), convolution=convolution)
+    return mlas_kernels((inputs[data].dtype, inputs[weights].dtype), cpu, convolution=is_convolution)
 
 
 def _eligibility(one: NodeFacts, op: str) -> Eligibility | None:

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from opscope.bundle.manifest import Model
     from opscope.experiment.target import RunTarget
     from opscope.experiment.target_names import TargetName
+    from opscope.program.kernels.cpu import Cpu
     from opscope.program.structure.exported import Signature
     from opscope.runtimes.attribution import AttributedSide
     from opscope.runtimes.language import LanguageModel
@@ -135,11 +136,11 @@ class OnnxRuntime(Runtime):
         stored = used_bits(weight.dtype for weight in graph.all_weights() if len(weight.shape) > 1)
         return stored | {8} if any(node.op in _QUANTISING for node in graph.all_nodes()) else stored
 
-    def preflight(self, program: Path, record: Path | None = None) -> Preflight:  # noqa: ARG002 - it has none
+    def preflight(self, program: Path, record: Path | None, cpu: Cpu | None) -> Preflight:  # noqa: ARG002 - it has none
         """By a session of it, where the package is installed."""
         from opscope.runtimes.onnxruntime.preflight import onnx_preflight
 
-        return onnx_preflight(program, installed=self.is_installed())
+        return onnx_preflight(program, installed=self.is_installed(), cpu=cpu)
 
     def clock_start(self, trace: Path) -> int:
         """As the runner left it beside the profile."""

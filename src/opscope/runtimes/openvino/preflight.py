@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING
 
 from opscope.analysis.preflight.operators import Planned
 from opscope.analysis.preflight.parts import DelegateBoundaries
-from opscope.analysis.preflight.preflight import Partition, Preflight, method_preflight
+from opscope.analysis.preflight.preflight import Partition, Preflight, describe_cpu, method_preflight
 from opscope.core.files import sha256_of
+from opscope.program.kernels.cpu import KernelChoice
 from opscope.program.operators.kinds import Category
 from opscope.program.operators.taxonomy import classify
 from opscope.program.partition.verdicts import Eligibility, Form, SmeSupport
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from opscope.analysis.operators.operators import OperatorFacts
+    from opscope.program.kernels.cpu import Cpu
     from opscope.program.structure.exported import Signature
     from opscope.runtimes.openvino.graph import OpenVinoGraph, RunNode
     from opscope.runtimes.openvino.target import OpenVinoTarget
@@ -37,9 +39,9 @@ _CONTROL = frozenset({"If", "Loop", "TensorIterator"})
 
 
 def openvino_preflight(
-    path: Path, signature: Signature, limits: Mapping[str, int], target: OpenVinoTarget
+    path: Path, signature: Signature, limits: Mapping[str, int], target: OpenVinoTarget, *, cpu: Cpu | None
 ) -> Preflight:
-    """What the model of a file tells; ``limits`` are rows of tables that inputs are indices into."""
+    """Tell what a model runs on this machine; ``limits`` are rows of tables that inputs are indices into."""
     graph, words = run_once(target, "OpenVINO", path, signature, limits, lambda left: read_graph(left / GRAPH))
     ran = [
         (one, facts)
@@ -51,12 +53,13 @@ def openvino_preflight(
         [Tensor(list(one.sizes), one.dtype.name) for one in signature.inputs],
         _outputs(graph),
         [_planned(one, facts) for one, facts in ran],
+        cpu,
         branches=any(one.node.type in _CONTROL for one, _ in ran),
         partition=Partition(0, 0, len(ran), 0, 0, 0, []),
         borders=DelegateBoundaries(0, 0, 0, 0, 0),
     )
     text = f"one unmeasured inference ran to get tensor shapes, with {words}"
-    return Preflight(str(path), sha256_of(path), _TABLE, "", [preflight], text)
+    return Preflight(str(path), sha256_of(path), describe_cpu(cpu), _TABLE, "", [preflight], text)
 
 
 _FUSED = "undef"
@@ -81,6 +84,6 @@ def _planned(one: RunNode, facts: OperatorFacts) -> Planned:
         bits=_BITS.get(types),
         eligibility=unknown if product else None,
         added=facts.change is not None,
-        kernel=one.kernel if product else None,
+        kernels=KernelChoice(one.kernel, one.kernel) if product and one.kernel else None,
         converts=known.kind == "quantisation",
     )

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from opscope.experiment.protocol import ProgramSides
     from opscope.experiment.target import RunTarget
     from opscope.experiment.target_names import TargetName
+    from opscope.program.kernels.cpu import Cpu
     from opscope.program.structure.exported import Signature
     from opscope.runtimes.attribution import AttributedSide
     from opscope.runtimes.side import Side
@@ -117,13 +118,13 @@ class OpenVino(Runtime):
             return other.weight_bits(program)
         return used_bits(one.dtype for one in read_ir(program).weights if len(one.sizes) > 1)
 
-    def preflight(self, program: Path, record: Path | None = None) -> Preflight:  # noqa: ARG002 - it has none
+    def preflight(self, program: Path, record: Path | None, cpu: Cpu | None) -> Preflight:  # noqa: ARG002 - it has none
         """By one run of it."""
         from opscope.runtimes.openvino.preflight import openvino_preflight
         from opscope.runtimes.openvino.target import OpenVinoTarget
 
         target = OpenVinoTarget(self._sides)
-        return openvino_preflight(program, self.signatures(program)[0], self.index_limits(program), target)
+        return openvino_preflight(program, self.signatures(program)[0], self.index_limits(program), target, cpu=cpu)
 
     def attributed(self, side: Side, program: Path, record: Path | None) -> AttributedSide:  # noqa: ARG002 - it has none
         """By the graphs that are kept beside the traces."""

@@ -9,21 +9,24 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from opscope.core.errors import ExportError, NotFoundError, OpscopeError
+from opscope.core.errors import ExportError, FeatureError, NotFoundError, OpscopeError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from opscope.analysis.findings.message import Message
     from opscope.measurements.results import PreflightResult
+    from opscope.program.kernels.cpu import Cpu
     from opscope.runtimes.runtime import Runtime
 
 _HEAD = 8
 _FIGURES = re.compile(r"\d[\d.,]*")
 
 
-def preflight(path: str | Path, etrecord: str | Path | None = None, *, runtime: str | None = None) -> PreflightResult:
-    """What of a program XNNPACK will run, what share SME and SME2 can accelerate, what holds it back, and what to do.
+def preflight(
+    path: str | Path, etrecord: str | Path | None = None, *, runtime: str | None = None, cpu: str | None = None
+) -> PreflightResult:
+    """Say which operators of a program are delegated, which kernels a CPU has for them, and what holds it back.
 
     Nothing is measured and no device is needed. A delegate without a payload is counted, and its work stays unknown.
     An .onnx is run once, where ONNX Runtime is installed, since only that tells all shapes, and so is all in OpenVINO.
@@ -32,8 +35,10 @@ def preflight(path: str | Path, etrecord: str | Path | None = None, *, runtime: 
         path: the program, a .pte, a .tflite, an .onnx or an OpenVINO .xml.
         etrecord: export record of a .pte, which adds the lines of the model's code to findings; None: without.
         runtime: that is to run it, by its name; None: that of its format.
+        cpu: public name of the processor that kernels are chosen for, such as ``apple-m4``; None: this machine's.
 
     Raises:
+        FeatureError: nothing is known of the processor.
         NotFoundError: there is no such file.
         StorageError: it cannot be read.
         TraceFormatError: it is none of these, truncated, or damaged.
@@ -45,12 +50,28 @@ def preflight(path: str | Path, etrecord: str | Path | None = None, *, runtime: 
     from opscope.runtimes.registry import program_of
 
     place = program_of(Path(path))
-    asked = _runtime(place, runtime)
-    asked.check(place)
-    return shown_as(PreflightResult, asked.preflight(place, None if etrecord is None else Path(etrecord)))
+    chosen = _choose_runtime(place, runtime)
+    chosen.check(place)
+    processor = _choose_processor(chosen, place, cpu)
+    return shown_as(PreflightResult, chosen.preflight(place, None if etrecord is None else Path(etrecord), processor))
 
 
-def preflight_model(model: str, *, runtime: str | None = None) -> PreflightResult:
+def _choose_processor(runtime: Runtime, program: Path, name: str | None) -> Cpu | None:
+    """Return the named processor, or this machine's; None if this machine's does not tell its features."""
+    from opscope.machine.named_cpus import cpu_by_name
+
+    if name is not None and runtime.names_kernels:
+        problem = f"{runtime.title} names its kernels only on the CPU that runs the model"
+        raise UsageError(problem, hint="leave out --cpu, or run it on such a machine")
+    try:
+        return cpu_by_name(name, runtime.weight_bits(program))
+    except FeatureError:
+        if name is not None:
+            raise
+        return None
+
+
+def preflight_model(model: str, *, runtime: str | None = None, cpu: str | None = None) -> PreflightResult:
     """Say of a program what :func:`preflight` does; a model in Python is exported first, in fp32, which runs its code.
 
     Raises the errors of :func:`preflight` and of :func:`opscope.workflows.exporting.export`. The log of an export that
@@ -62,7 +83,7 @@ def preflight_model(model: str, *, runtime: str | None = None) -> PreflightResul
 
     is_program = Path(model).exists() and Path(model).suffix != ".py"
     if is_program or EXPORTER.program(model, None) is not None:
-        return preflight(model, runtime=runtime)
+        return preflight(model, runtime=runtime, cpu=cpu)
     choice = Choice("fp32")
     with tempfile.TemporaryDirectory(prefix="opscope-") as directory:
         work = Path(directory)
@@ -71,7 +92,7 @@ def preflight_model(model: str, *, runtime: str | None = None) -> PreflightResul
         except ExportError as error:
             raise with_kept_log(error, work, Path(EXPORTER.export_stem(model, choice, None))) from error
         program = work / record.program.name
-        result = preflight(program, record_beside(program), runtime=runtime)
+        result = preflight(program, record_beside(program), runtime=runtime, cpu=cpu)
     return msgspec.structs.replace(result, path=f"{model}, exported in {choice.dtype}")
 
 
@@ -122,7 +143,7 @@ def _findings(program: Path) -> Iterator[Message]:
         yield from method.findings
 
 
-def _runtime(path: Path, named: str | None = None) -> Runtime:
+def _choose_runtime(path: Path, named: str | None = None) -> Runtime:
     """The runtime of a program, which may be named; what is none is refused with a word on what is expected."""
     from opscope.readers.compressed import mapped_file
     from opscope.readers.other_files import not_recognised

@@ -92,7 +92,7 @@ def _examined(runtime: Runtime, done: Exported) -> tuple[Preflight, str | None]:
     """What the program tells, read back with its record, and why the record cannot be used."""
     try:
         model, _, problem = runtime.usable_model(done.program, done.etrecord)
-        found = preflight(model, done.program.name, sha256_of(done.program))
+        found = preflight(model, done.program.name, sha256_of(done.program), cpu=None)
     except OpscopeError as error:
         text = f"the export does not read back: {error.problem}"
         hint = "this is a bug in opscope or in ExecuTorch's exporter; please report it with the log"
