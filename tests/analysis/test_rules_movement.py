@@ -180,6 +180,19 @@ def test_converting_for_another_reason_is_told_apart() -> None:
     assert found.title == "Converting number types takes 8.0 % of the latency"
 
 
+def test_weights_that_are_converted_in_every_call_are_to_be_folded() -> None:
+    """By what the conversion reads from storage; of data it reads only a scale."""
+    analysis = quantised(80, "Convert (NC, F32, F16) #1")
+    operators = [
+        msgspec.structs.replace(row, bytes=60_000, weight_bytes=20_000) if row.name.startswith("Convert") else row
+        for row in analysis.operators
+    ]
+    findings, _ = examine(Evidence(analysis.latency, operators, trace_format="onnxruntime-json"))
+    (message,) = [message for message in findings if message.rule == "quantisation_overhead"]
+    assert message.title == "Converting stored weights in every call takes 8.0 % of the latency"
+    assert "initializers" in message.next_step
+
+
 def test_a_little_quantising_is_in_order() -> None:
     """4 % is below the threshold, and said."""
     assert passed(quantised(40), "quantisation_overhead") == "quantising and converting take 4.0 % (1 operator)"

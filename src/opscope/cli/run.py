@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from opscope.analysis.compare.compare import Comparison
+    from opscope.core.errors import InterruptedRunError
     from opscope.experiment.planned import Settings
     from opscope.workflows.measure.run_report import ExperimentResult, RunReport
 
@@ -139,7 +140,8 @@ def _run(
     shown: bool,
 ) -> RunReport:
     from opscope.cli.shared.progress import experiments_watched
-    from opscope.core.errors import InterruptedRunError
+    from opscope.core.errors import InterruptedRunError, OpscopeError
+    from opscope.experiment.config_words import rename_options_of_error
     from opscope.workflows.measure.experiments import Means
 
     try:
@@ -163,9 +165,20 @@ def _run(
                 keep_going=settings.keep_going,
             )
             return running(means=means)
-    except (KeyboardInterrupt, InterruptedRunError):
-        hint = f"finish it with: {shell_command([*words, '--resume'])}"
-        raise InterruptedRunError("interrupted; what was finished is kept", where=words[2], hint=hint) from None
+    except InterruptedRunError:
+        raise _interrupted(words) from None
+    except OpscopeError as error:
+        raise rename_options_of_error(error) from error
+    except KeyboardInterrupt:
+        raise _interrupted(words) from None
+
+
+def _interrupted(words: list[str]) -> InterruptedRunError:
+    """Return the error that says how an interrupted run is finished."""
+    from opscope.core.errors import InterruptedRunError
+
+    hint = f"finish it with: {shell_command([*words, '--resume'])}"
+    return InterruptedRunError("interrupted; what was finished is kept", where=words[2], hint=hint)
 
 
 def _words(config: Path, **options: Path | str | None) -> list[str]:
@@ -215,7 +228,7 @@ def _line(compared: Comparison) -> str:
 
 def _check_complete(done: RunReport, config: Path) -> None:
     """Say by the exit code when something is missing from the results."""
-    from opscope.core.errors import IncompleteError, kinds
+    from opscope.core.errors import FeatureError, IncompleteError, NotFoundError, UsageError, kinds
     from opscope.reports.content.content import missing
 
     failed = [f"{result.name} failed: {result.error}" for result in done.experiments if result.error]
@@ -225,5 +238,7 @@ def _check_complete(done: RunReport, config: Path) -> None:
     if failed and len(codes) == 1 and None not in codes:
         raise next(kind for kind in kinds() if kind.exit_code in codes)(failed[0], where=config)
     if failed or lines:
-        hint = "the results exclude them; rerun them with --resume"
+        fails_again = codes & {kind.exit_code for kind in (UsageError, FeatureError, NotFoundError)}
+        first = "correct what the messages name, then" if fails_again else "to run them again,"
+        hint = f"the results exclude them; {first} add --resume: what is finished stays"
         raise IncompleteError(f"{len(failed + lines)} missing: {(failed + lines)[0]}", where=config, hint=hint)

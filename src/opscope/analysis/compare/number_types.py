@@ -77,7 +77,7 @@ def find_number_type_causes(baseline: Sequence[Operator], candidate: Sequence[Op
     if not _is_reduced(before, after):
         return []
     conversions = [row for row in after if row.kind == _CONVERSION]
-    weights = [row for row in conversions if _converts_weights(row)]
+    weights = [row for row in conversions if converts_weights(row)]
     data_conversions = [row for row in conversions if row not in weights]
     already = sum(row.share for row in before if row.kind == _CONVERSION)
     delegated_kinds = {row.kind for row in before if is_delegated(row)} - {_CONVERSION}
@@ -111,7 +111,8 @@ def _is_reduced(before: Sequence[Operator], after: Sequence[Operator]) -> bool:
     return not heavy_before and (heavy_after or counts[1] > counts[0])
 
 
-def _converts_weights(row: Operator) -> bool:
+def converts_weights(row: Operator) -> bool:
+    """Return whether a conversion is of stored weights, by the bytes that it reads from storage."""
     return bool(row.bytes and row.weight_bytes and row.weight_bytes > _WEIGHT_SHARE * row.bytes)
 
 

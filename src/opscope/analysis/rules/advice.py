@@ -21,6 +21,7 @@ class RuntimeAdvice(NamedTuple):
     copies: str = "remove operators that only copy, and outputs that only pass an input through"
     layout_of_inputs: str | None = None  # None: callers cannot choose the layout of inputs
     batch_norms: str = "fold each batch normalisation into its convolution before the model is converted"
+    converted_weights: str = "fold the conversion into the stored weights when the model is converted"
     early_loading: str = "load once, before the user's first inference, and keep the loaded model"
     why_outside: str = "find out why: give the model with --program"
 
@@ -54,6 +55,10 @@ _BY_FORMAT = {
         narrower_type="quantise the model to int8 (onnxruntime.quantization), profile it and compare",
         caller_copies="avoid copying inputs and outputs: pass smaller tensors, and bind them once with io_binding()",
         copies="remove nodes that only copy, and keep neighbouring nodes on one device: each change of it copies",
+        converted_weights=(
+            "fold the conversion: store these initializers in the type in which they are computed, or let a kernel of "
+            "that type run (no Cast or DequantizeLinear between weights and node)"
+        ),
         early_loading="make the session once, before the user's first inference, and keep it",
     ),
     "openvino": RuntimeAdvice(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
+from opscope.analysis.compare.number_types import converts_weights
 from opscope.analysis.findings.message import Saving, Severity, finding, not_checked, passed
 from opscope.analysis.findings.rule import CHANNELS_LAST_INPUTS, DYNAMIC_INT8, PORTABLE, declare_rule, recipe_of
 from opscope.analysis.operators.delegates import is_delegated
@@ -18,7 +19,7 @@ from opscope.program.operators.kinds import Category
 from opscope.program.partition.verdicts import Cause
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from opscope.analysis.findings.message import Message
     from opscope.analysis.operators.operators import Operator
@@ -203,23 +204,36 @@ def quantisation_overhead(evidence: Evidence) -> Message:
     share = evidence.share(converting)
     if share <= LEAST_SHARE:
         return passed(rule, f"quantising and converting take {share_text(share)} ({count(converting)})")
-    dynamic = [operator for operator in converting if _is_dynamic(operator)]
-    served = evidence.where(lambda operator: any(tag in operator.name for tag in ("QD8", "QP8", "QDU8")))
-    served = [operator for operator in served if operator not in converting]
-    mostly = time_of(dynamic) > time_of(converting) / 2
-    title = (
-        f"{'Quantising at run time' if mostly else 'Converting number types'} takes {share_text(share)} of the latency"
+    message = finding(
+        rule,
+        Severity.MEDIUM,
+        _describe_conversions(evidence, converting, share),
+        evidence.limit(converting),
+        places(converting),
     )
+    return message.about(recipe=DYNAMIC_INT8 if _is_mostly(converting, _is_dynamic) else None)
+
+
+def _describe_conversions(evidence: Evidence, converting: Sequence[Operator], share: float) -> tuple[str, str, str]:
+    """Return title, evidence and next step by what is converted most: data at run time, stored weights, others."""
     text = f"{count(converting)}, {milliseconds(time_of(converting))} ms; longest: {longest(converting)}"
-    if mostly:
+    part = f"takes {share_text(share)} of the latency"
+    if _is_mostly(converting, _is_dynamic):
+        served = evidence.where(lambda operator: any(tag in operator.name for tag in ("QD8", "QP8", "QDU8")))
+        served = [operator for operator in served if operator not in converting]
         text += f"; needed by {count(served)} ({milliseconds(time_of(served))} ms)"
-    step = (
-        "quantise statically, with calibration, or keep layers with few rows in their original type"
-        if mostly
-        else "keep one number type throughout, or quantise neighbouring operators the same way"
-    )
-    message = finding(rule, Severity.MEDIUM, (title, text, step), evidence.limit(converting), places(converting))
-    return message.about(recipe=DYNAMIC_INT8 if mostly else None)
+        step = "quantise statically, with calibration, or keep layers with few rows in their original type"
+        return f"Quantising at run time {part}", text, step
+    if _is_mostly(converting, converts_weights):
+        title = f"Converting stored weights in every call {part}"
+        return title, text, find_advice(evidence.trace_format).converted_weights
+    step = "keep one number type throughout, or quantise neighbouring operators the same way"
+    return f"Converting number types {part}", text, step
+
+
+def _is_mostly(operators: Sequence[Operator], condition: Callable[[Operator], bool]) -> bool:
+    """Return whether operators that fulfil a condition take more than half of the time."""
+    return time_of(operator for operator in operators if condition(operator)) > time_of(operators) / 2
 
 
 def _is_dynamic(operator: Operator) -> bool:

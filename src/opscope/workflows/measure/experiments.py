@@ -29,6 +29,7 @@ from opscope.core.system.stop import pause
 from opscope.core.tracebacks import tracebacks_kept
 from opscope.core.units import counted_text
 from opscope.core.writing import write_atomically
+from opscope.experiment.config_words import rename_options
 from opscope.experiment.engine import Rest, planned_job, run_experiment, silent
 from opscope.experiment.inputs import LABELS, by_position, labelled_inputs, placed, stacked
 from opscope.experiment.protocol import OUTPUTS
@@ -248,8 +249,8 @@ def attempt(experiments: Experiments, experiment: Experiment, means: Means, targ
 
 
 def failed(experiments: Experiments, experiment: Experiment, error: OpscopeError) -> Attempt:
-    """What becomes of an experiment that an error ended."""
-    path, text = str(experiments.out / experiment.name), with_hint(error)
+    """Return what becomes of an experiment that an error ended, with the error in the words of its file."""
+    path, text = str(experiments.out / experiment.name), rename_options(with_hint(error))
     return Attempt(ExperimentResult(experiment.name, path, error=text, exit_code=error.exit_code), error)
 
 
