@@ -166,14 +166,14 @@ def _run(
             )
             return running(means=means)
     except InterruptedRunError:
-        raise _interrupted(words) from None
+        raise _describe_interruption(words) from None
     except OpscopeError as error:
         raise rename_options_of_error(error) from error
     except KeyboardInterrupt:
-        raise _interrupted(words) from None
+        raise _describe_interruption(words) from None
 
 
-def _interrupted(words: list[str]) -> InterruptedRunError:
+def _describe_interruption(words: list[str]) -> InterruptedRunError:
     """Return the error that says how an interrupted run is finished."""
     from opscope.core.errors import InterruptedRunError
 
