@@ -225,8 +225,7 @@ or broken. A quotation that is not in the document, or one without a row, fails 
 `kept` means that it is here, if by another name; `differs` gives the reason; `wrong` means that the document does not
 describe its own tool, or contradicts itself. `test_the_command_here_runs` and `test_a_quoted_check_passes` run in one
 directory, one after the other, with the names that the documents have; other tests run what needs a runtime or a
-phone. A section such as `## Kernel Insights` is one of the
-report: in full in `report.html`, in a line in `report.md`.
+phone. A section such as `## Kernel Insights` is one of `report.md`, with its tables.
 
 To read directories that the kit filled, see [move from the Arm kit](../how-to/move-from-the-arm-kit.md); the files of
 the post-processor, field by field, are in [aie-published-files](aie-published-files.md).

@@ -89,7 +89,7 @@ StoreOption = Annotated[
 
 
 def show(renderable: RenderableType) -> None:
-    """Print a summary: within the columns of a terminal, elsewhere every line and every name as long as it is."""
+    """Print a summary: within the columns of a terminal; elsewhere sentences are whole, and only long names are cut."""
     from opscope.reports.document.console import WIDE, TextConsole, print_laid_out
 
     print_laid_out(renderable, TextConsole(width=None if sys.stdout.isatty() else WIDE))

@@ -26,8 +26,10 @@ if TYPE_CHECKING:
 
 _LINES = re.compile("([^\n]+)")
 _NARROWEST_NAME, _LONGEST_NAME = 12, 200
+_LONGEST_PIPED_NAME = 72
+"""Columns of a name in a table that no terminal limits: rows stay readable, and both ends of the name are seen."""
 WIDE = 10_000
-"""Columns where nobody limits them: in a file or a pipe every line is as long as it is."""
+"""Columns where nobody limits them: in a file or a pipe every sentence is as long as it is."""
 
 
 class Text(rich.text.Text):
@@ -52,7 +54,8 @@ class NameCell:
     ) -> rich.measure.Measurement:
         """From what tells names apart to the whole name."""
         whole, noted = Text(self._name).cell_len, Text(self._noted).cell_len
-        return rich.measure.Measurement(min(whole, _NARROWEST_NAME), noted)
+        most = _LONGEST_PIPED_NAME if console.width >= WIDE else _LONGEST_NAME
+        return rich.measure.Measurement(min(whole, _NARROWEST_NAME), min(noted, most))
 
     def __rich_console__(
         self, console: rich.console.Console, options: rich.console.ConsoleOptions

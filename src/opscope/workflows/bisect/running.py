@@ -155,17 +155,13 @@ def release_states(
         UsageError: too few releases are named, or one that there is not.
         MissingDependencyError: the index is not reached.
     """
+    if not versions and not (good and bad):
+        hint = "or list releases: --versions A,B"
+        raise UsageError("needs both ends", where="--bad" if good else "--good", hint=hint)
     package = runtime.package()
     enter(f"listing releases of {package}")
     every = releases(package, installed_pythons())
-    if versions:
-        found = chosen(package, every, versions)
-    elif good and bad:
-        found = between(package, every, good, bad)
-    else:
-        raise UsageError(
-            "needs both ends", where="--bad" if good else "--good", hint="or list releases: --versions A,B"
-        )
+    found = chosen(package, every, versions) if versions else between(package, every, good or "", bad or "")
     if len(found) < _FEWEST:
         raise UsageError("needs two releases at least", where="--versions", hint="for example --versions 1.20.1,1.22.0")
     return [_release_state(runtime, package, one, limit) for one in found]
