@@ -128,6 +128,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     directory = tmp_path_factory.mktemp("published")
     write_recorded(directory / "recorded" / "mac", "mac")
     write_recorded(directory / RUNS[1], "android")
+    (directory / "examples").symlink_to(ROOT / "examples")
     codes = {}
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(directory)

@@ -193,7 +193,7 @@ def test_a_whole_run_is_valid(run: Path) -> None:
         "stated": CheckStatus.PASSED,
     }
     assert validate(run).valid
-    with pytest.raises(UsageError, match="a different structure"):
+    with pytest.raises(UsageError, match="another structure"):
         validate(run, like=BUNDLE)
 
 
@@ -355,3 +355,38 @@ def test_columns_and_files_that_the_documents_describe_are_written(tmp_path: Pat
     assert all(float(row["timestamp_ms"]) <= float(whole["duration_ms"]) for row in inside)
     assert {row["backend"] for row in rows} == {row["delegate_backend"] for row in rows}
     assert {row["op_type"] for row in rows} <= {"Convolution", "GEMM", "Data Movement", "Elementwise", "Other"}
+
+
+GOOD = Path(__file__).parents[2] / "examples" / "known-good-run" / "runs" / "mac"
+
+
+def test_a_written_run_is_valid_and_like_the_known_good_one(tmp_path: Path) -> None:
+    """Its medians are those of its timelines: neither has the warm-up."""
+    convert(BUNDLE, "kit", out=tmp_path / "run")
+    found = validate(tmp_path / "run", like=GOOD)
+    assert found.valid
+    statuses = {check.name: check.status for check in found.checks}
+    assert {statuses[name] for name in ("stated", "like_files", "like_fields")} == {CheckStatus.PASSED}
+
+
+def test_what_a_run_lacks_of_the_known_good_one_is_named(tmp_path: Path) -> None:
+    """A kind of file, a column, a field; what it has beyond is no problem, and a bundle is no good run."""
+    run = tmp_path / "run"
+    shutil.copytree(GOOD, run)
+    (run / "more.csv").write_text("a,b\n")
+    assert validate(run, like=GOOD).valid
+    (run / "operator_analysis.json").unlink()
+    summary = json.loads((run / "analysis_summary.json").read_text())
+    field = next(iter(summary))
+    del summary[field]
+    (run / "analysis_summary.json").write_text(json.dumps(summary))
+    table = next(run.rglob("*_category_summary.csv"))
+    columns, _, rows = table.read_text().partition("\n")
+    for path in run.rglob("*_category_summary.csv"):
+        path.write_text(f"{columns.rpartition(',')[0]}\n{rows}")
+    problems = {(problem.file, problem.at) for check in validate(run, like=GOOD).checks for problem in check.problems}
+    assert ("operator_analysis.json", "") in problems
+    assert ("analysis_summary.json", field) in problems
+    assert (table.name, columns.rpartition(",")[2]) in problems
+    with pytest.raises(UsageError, match="structure"):
+        validate(run, like=BUNDLE)

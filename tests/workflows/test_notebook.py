@@ -99,8 +99,8 @@ PLAIN = set(
     """
     check_kinds, check_new_changes, check_programs, combined_report,
     content, convert, converted, count_kernels, default_directory, doctor, entries_stream,
-    export, features, fleet_report, inspect, install_skills, keep_counts, kernel_filter, query_stream, report, run,
-    skills, to_json, write_model, write_tiles
+    export, features, fleet_report, inspect, install_skills, keep_counts, kernel_filter, query_stream,
+    read_guide, report, run, skills, to_json, write_model, write_tiles
     """.replace(",", " ").split()
 )
 """Functions that give no result to be looked at."""

@@ -21,7 +21,7 @@ def command(
     ],
     like: Annotated[
         Path | None,
-        typer.Option(metavar="GOOD_BUNDLE", help="Compare files, fields and types with a known good bundle."),
+        typer.Option(metavar="GOOD_BUNDLE", help="Compare files, fields and types with a known-good bundle or run."),
     ] = None,
     json: JsonOption = None,
     markdown: Annotated[

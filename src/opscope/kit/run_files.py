@@ -65,16 +65,21 @@ _PART = 1 << 15
 _INFERENCE = ["process", "inference"]
 
 
-def kit_csv(table: EventTable, model: str) -> list[bytes]:
-    """The timeline of all runs, that of the first, and the statistics by name, as in ``FILES``."""
+def kit_csv(table: EventTable, model: str, *, with_warmup: bool = True) -> list[bytes]:
+    """Return the timeline of all runs, that of the first, and the statistics by name, as in ``FILES``.
+
+    Without the warm-up in a directory of the kit, which warms in processes of their own: its medians are of all runs.
+    """
     if table.clock is not Clock.NS:
         problem = f"the kit's files are in microseconds, but this trace counts {table.clock.value}"
         raise UsageError(problem, where="--to", hint="csv and parquet keep the clock of the trace")
-    rows = _with_places(_with_run_index(table.frame))
-    first = rows.filter(pl.col("run_index") == 0)
     counted = table.measured().select(_INFERENCE).unique().with_columns(counts=pl.lit(value=True))
-    known = rows.join(counted, on=_INFERENCE, how="left", maintain_order="left")
-    return [_timeline(rows, model), _timeline(first, model), _statistics(known, model)]
+    rows = _with_places(table.frame).join(counted, on=_INFERENCE, how="left", maintain_order="left")
+    if not with_warmup:
+        rows = rows.filter(pl.col("inference").is_null() | pl.col("counts"))
+    rows = _with_run_index(rows)
+    first = rows.filter(pl.col("run_index") == 0)
+    return [_timeline(rows, model), _timeline(first, model), _statistics(rows, model)]
 
 
 def _with_places(frame: pl.DataFrame) -> pl.DataFrame:

@@ -4,12 +4,23 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import msgspec
 import numpy as np
 
-from opscope.bundle.validation import COMPLETE, MANIFEST, PROGRAM, TRACES, Area, Problem, Question
+from opscope.bundle.validation import (
+    COMPLETE,
+    LIKE_FIELDS,
+    LIKE_FILES,
+    MANIFEST,
+    PROGRAM,
+    TRACES,
+    Area,
+    Problem,
+    Question,
+)
 from opscope.core.errors import NotFoundError, OpscopeError, TraceFormatError
 from opscope.core.units import counted_text
-from opscope.kit.readers.directory import read_kit
+from opscope.kit.readers.directory import OURS, read_kit
 from opscope.kit.sides import experiment_side, is_timed
 
 if TYPE_CHECKING:
@@ -28,6 +39,8 @@ WHOLE = COMPLETE._replace(action=_AGAIN)
 READABLE = TRACES._replace(action=_AGAIN)
 PROGRAM_OF_RUN = PROGRAM._replace(action="put the program that ran where the manifest expects it")
 STATED = Question("stated", Area.FIGURES, "trust the traces; rerun the kit's scripts to rewrite their figures")
+LIKE_FILES_OF_RUN = LIKE_FILES._replace(action="run the script of the kit that writes these, then compare again")
+LIKE_FIELDS_OF_RUN = LIKE_FIELDS._replace(action="compare runs that one version of the kit wrote")
 _BEHIND = (PAIRS, WHOLE, READABLE, PROGRAM_OF_RUN, STATED)
 _OF_WHOLE = ("kit_experiment_without_files", "kit_runner_not_finished", "kit_ok_without_result")
 _OF_FIGURES = ("kit_median_differs", "kit_timeline_differs", "kit_timeline_damaged", "kit_percentages_wrong")
@@ -67,6 +80,67 @@ def kit_checks(directory: Path) -> list[BundleCheck]:
         if read
         else STATED.skipped("there is no trace to compare with"),
     ]
+
+
+_KINDS = (
+    *("manifest.json", "metrics.json", "analysis_summary.json", "operator_analysis.json", "_pipeline_summary.json"),
+    *("_pipeline_summary.md", "_all_runs_timeline.csv", "_run0_timeline.csv", "_ops_stats.csv", "_kernels.csv"),
+    *("_robust_stats.json", "_category_summary.csv", "_operator_details.csv", "_e2e_latency.csv"),
+    *("_comparison.csv", ".etdump"),
+)
+"""Ends of the names of files, which tell what a file of a run is, whatever the model and the experiments."""
+_LONGEST_DOCUMENT = 64 << 20
+
+
+def kit_structure_checks(directory: Path, good: Path) -> list[BundleCheck]:
+    """Compare the kinds of files of a run, their columns and the fields of their documents with those of a good run.
+
+    What only the run has is no problem: the kit writes more than a reader needs.
+
+    Raises:
+        NotFoundError: nothing of the kit is in ``good``.
+    """
+    files, good_files = _files_by_kind(directory), _files_by_kind(good)
+    keys, good_keys = ([experiment.key for experiment in read_kit(run).experiments] for run in (directory, good))
+    shared = sorted(files.keys() & good_files)
+    missing = [Problem(kind, "", "is missing; the good run has it") for kind in sorted(good_files.keys() - files)]
+    lacking = [
+        Problem(files[kind].name, field, "is missing; the good run has it")
+        for kind in shared
+        for field in _fields_of(good_files[kind], good_keys)
+        if field not in _fields_of(files[kind], keys)
+    ]
+    return [
+        LIKE_FILES_OF_RUN.answered(missing, f"{counted_text(len(shared), 'kind')} of files, as in the good run"),
+        LIKE_FIELDS_OF_RUN.answered(lacking, "columns and fields as in the good run"),
+    ]
+
+
+def _files_by_kind(directory: Path) -> dict[str, Path]:
+    """Return a file of each kind that a run has."""
+    paths = [path for path in sorted(directory.rglob("*")) if path.is_file() and OURS not in path.parts]
+    endings = {kind: [path for path in paths if path.name.endswith(kind)] for kind in _KINDS}
+    return {kind: of_kind[0] for kind, of_kind in endings.items() if of_kind}
+
+
+def _fields_of(path: Path, keys: Sequence[str]) -> list[str]:
+    """Return the columns of a table, or the fields of a JSON document; none of a file of another form.
+
+    ``*`` stands for the key of an experiment in the name of a column.
+    """
+    if path.suffix == ".csv":
+        with path.open(encoding="utf-8", errors="replace") as file:
+            head = file.readline(_LONGEST_DOCUMENT).strip()
+        for key in keys:
+            head = head.replace(key, "*")
+        return head.split(",")
+    if path.suffix != ".json" or path.stat().st_size > _LONGEST_DOCUMENT:
+        return []
+    try:
+        document = msgspec.json.decode(path.read_bytes())
+    except msgspec.DecodeError:
+        return []
+    return list(document) if isinstance(document, dict) else []
 
 
 def _pairs(run: KitRun) -> BundleCheck:

@@ -322,7 +322,7 @@ def _kit(request: Request) -> dict[str, Content]:
     files |= run_files(_kit_model(sides[0], manifest), created, list(written.values()), pairs)
     for side in sides:
         output = written[side.label]
-        tables = kit_csv(side.table, output.stem)
+        tables = kit_csv(side.table, output.stem, with_warmup=False)
         files |= {output.file(f"_{name}"): file for name, file in zip(FILES, tables, strict=True)}
     return files
 

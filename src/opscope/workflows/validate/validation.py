@@ -74,20 +74,22 @@ def validate(path: str | Path, *, like: str | Path | None = None) -> ValidationR
 
     Args:
         path: of the bundle, or of the run directory of the kit.
-        like: a known-good bundle; the structure of both is compared.
+        like: a known-good bundle, or a known-good run of the kit; the structure of both is compared.
 
     Raises:
         NotFoundError: there is nothing at one of the paths.
         BundleError: it is not a bundle.
-        UsageError: a run of the kit is to be compared with a good bundle.
+        UsageError: a run of the kit is to be compared with a bundle, or a bundle with a run.
     """
-    from opscope.kit.validation import kit_checks
+    from opscope.kit.validation import kit_checks, kit_structure_checks
     from opscope.workflows.analyze.sides import is_kit
 
     if is_kit(Path(path)):
-        if like is not None:
-            raise UsageError("an Arm kit run has a different structure", where="--like", hint="omit --like")
-        return _make_result(path, None, None, kit_checks(Path(path)))
+        if like is not None and not is_kit(Path(like)):
+            hint = "name a run of the kit, such as examples/known-good-run of a checkout"
+            raise UsageError("a bundle has another structure than a run of the Arm kit", where="--like", hint=hint)
+        structure = [] if like is None else kit_structure_checks(Path(path), Path(like))
+        return _make_result(path, None, like, [*kit_checks(Path(path)), *structure])
     bundle = open_bundle(Path(path))
     good = None if like is None else open_bundle(Path(like))
     checks = _make_checks(bundle)
