@@ -38,6 +38,7 @@ from opscope.analysis.kernels.kernels import KernelView
 from opscope.analysis.preflight.contents import KernelSummary, ProgramSummary, RecordSummary
 from opscope.analysis.preflight.exported import ExportRecord
 from opscope.analysis.preflight.preflight import Preflight
+from opscope.analysis.tuning import Tuning
 from opscope.analysis.work.gate import WorkAndTimeEvidence, WorkEvidence
 from opscope.analysis.work.receipt import WorkReceipt
 from opscope.analysis.work.work import Work
@@ -92,6 +93,7 @@ PUBLISHED: dict[str, type[msgspec.Struct]] = {
     "export": ExportRecord,
     "graph": ModelGraph,
     "bisection": Bisection,
+    "tune": Tuning,
     "check": Decision[ComparisonEvidence | FleetEvidence | TilesEvidence | WorkEvidence | WorkAndTimeEvidence],
     "budget": Budgets,
     "fleet-budget": FleetBudgets,

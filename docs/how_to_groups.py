@@ -15,7 +15,7 @@ GROUPS = {
     "Measure": (
         "export-a-model name-a-model onboard-your-model run-a-program-from-elsewhere "
         "run-a-program-with-parts-elsewhere profile-a-language-model profile-your-own-language-model "
-        "profile-a-litert-model profile-an-onnx-model profile-with-openvino "
+        "profile-a-litert-model profile-an-onnx-model profile-with-openvino tune-settings "
         "choose-what-to-switch-off run-experiments-from-a-file "
         "resume-an-interrupted-run install-without-cuda run-in-a-container"
     ),

@@ -30,7 +30,15 @@ if TYPE_CHECKING:
 pytest.importorskip("duckdb")
 Run: TypeAlias = Callable[..., tuple[int, str]]
 MINE = b"mine, and of no format that opscope writes\n"
-MEASURES = {("profile", ""), ("bisect", ""), ("count", ""), ("export", ""), ("run", ""), ("check", "--out")}
+MEASURES = {
+    ("profile", ""),
+    ("bisect", ""),
+    ("count", ""),
+    ("tune", ""),
+    ("export", ""),
+    ("run", ""),
+    ("check", "--out"),
+}
 """Commands that measure: what is refused before they begin is tried, and a pipe or /dev/null is not."""
 
 
@@ -78,6 +86,7 @@ _WORDS = {
     "run": ("lab.toml",),
     "preflight": ("trace.pte",),
     "count": ("trace.pte",),
+    "tune": ("trace.pte",),
     "kernels": ("bundle",),
     "aie": ("tiles.json",),
     "bisect": ("trace.pte", "--options", "key=value"),
@@ -132,7 +141,7 @@ def text_parameters() -> list[TextParameter]:
     return parameters
 
 
-MEASURING = {"profile", "export", "run", "bisect", "count", "check", "doctor"}
+MEASURING = {"profile", "tune", "export", "run", "bisect", "count", "check", "doctor"}
 """Commands that would measure if a text were a good value: only their parameters that name a path are tried."""
 WRITTEN_BELOW = {
     "init --models": "a new file in the directory of models; one that is there is never replaced",

@@ -23,12 +23,13 @@ from bisections import found, state
 from fakes import FakeClock, FakeTarget
 from kernel_files import FILE
 from many_bundles import Made, Mint
+from opscope.analysis.tuning import CandidateResult, ConfirmedGain, Tuning, TuningCandidate
 from opscope.analysis.work.work import CountedOperator, RestWork, Work
 from opscope.api import to_json
 from opscope.core.errors import MissingDependencyError, UsageError
 from opscope.fleet.reports.answer import answer_parts
 from opscope.measurements.notebook import NotebookResult, shown_as
-from opscope.measurements.results import BisectionResult, WorkResult
+from opscope.measurements.results import BisectionResult, TuningResult, WorkResult
 from programs import write_tiny_program
 from texts import WITHOUT_ITS_PROGRAM
 from traces import etdump
@@ -70,6 +71,21 @@ COUNTED = CountedOperator(
     36,
 )
 WORK = Work("tiny.pte", "00", "ExecuTorch", "x86-64", "Valgrind", [], [], [COUNTED], RestWork(3, 2, 1))
+_SETTING = CandidateResult(TuningCandidate("2 threads", 2), "winner", 1.6, ConfirmedGain(1.5, 1.4, 1.6, 1.05, 8))
+TUNING = Tuning(
+    model="tiny.pte",
+    runtime="ExecuTorch",
+    machine="a CPU",
+    base=CandidateResult(TuningCandidate("default"), ""),
+    candidates=[_SETTING],
+    null=ConfirmedGain(1.0, 0.98, 1.02, 1.03, 8),
+    winner="2 threads",
+    reference="default",
+    foreign_cpus=None,
+    disturbed=None,
+    seconds={"search": 10.0, "first": 20.0, "all": 21.0},
+    directory="out",
+)
 RESULTS: dict[str, Callable[[], NotebookResult]] = {
     "read": lambda: opscope.read("trace.etdump"),
     "analyze": lambda: opscope.analyze("out"),
@@ -80,6 +96,7 @@ RESULTS: dict[str, Callable[[], NotebookResult]] = {
     "preflight": lambda: opscope.preflight("tiny.pte"),
     "count": lambda: shown_as(WorkResult, WORK),
     "bisect": lambda: shown_as(BisectionResult, found(Path("releases"), [state(0, 1.0), state(1, 1.4)])),
+    "tune": lambda: shown_as(TuningResult, TUNING),
     "kernels": lambda: opscope.kernels(["kernels.counts"]),
     "analyze_tiles": lambda: opscope.analyze_tiles("tiles/0.json", TILES),
     "combined": lambda: opscope.combined(["out", "nights/00"]),

@@ -43,6 +43,7 @@ if TYPE_CHECKING:
         KernelsResult,
         PreflightResult,
         Profiled,
+        TuningResult,
         ValidationResult,
         WorkResult,
     )
@@ -66,6 +67,7 @@ if TYPE_CHECKING:
     from opscope.workflows.reports.combined import CombinedResult, combined, combined_report
     from opscope.workflows.reports.conversion import CONVERT_FORMATS, convert, converted
     from opscope.workflows.reports.reports import REPORT_FORMATS, content, report
+    from opscope.workflows.tune.tuning import tune
     from opscope.workflows.validate.validation import validate
 
 __all__ = [
@@ -102,6 +104,7 @@ __all__ = [
     "TilesComparisonResult",
     "TilesGateResult",
     "TilesRequest",
+    "TuningResult",
     "ValidationResult",
     "Where",
     "WorkResult",
@@ -150,6 +153,7 @@ __all__ = [
     "stored_fleet",
     "stored_history",
     "to_json",
+    "tune",
     "validate",
     "write_model",
     "write_tiles",
@@ -197,6 +201,7 @@ _MODULES = {
         "PreflightResult",
         "WorkResult",
         "Profiled",
+        "TuningResult",
         "ValidationResult",
     ),
     "opscope.npu.workflows.aie": (
@@ -230,6 +235,7 @@ _MODULES = {
     "opscope.workflows.analyze.preflight": ("preflight",),
     "opscope.workflows.analyze.sides": ("read",),
     "opscope.workflows.bisect.running": ("bisect",),
+    "opscope.workflows.tune.tuning": ("tune",),
     "opscope.workflows.exporting": (
         "ExportDone",
         "export",

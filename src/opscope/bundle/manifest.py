@@ -131,7 +131,8 @@ class Variant(msgspec.Struct, frozen=True):
         role: what it is in the experiment; null only in reports of other tools' directories, where none is known.
         ablated: feature groups that were switched off; null likewise, and of a build of the user's.
         cleared: fields of ``cpuinfo_isa`` that were cleared for it.
-        threads: size of the thread pool; null only in reports of other tools' directories.
+        threads: size of the thread pool, 0 for the runtime's own choice; null only in reports of other tools'
+            directories.
         affinity: CPUs that its processes stay on; empty for all.
         switch: mechanism that its processes run with; null: ``cpuinfo`` where some variant has features cleared, else
             none, and none for a variant of the role ``control``.

@@ -147,6 +147,7 @@ RUNS: dict[str, str] = {
     "run": f"what `opscope profile` runs, for every experiment of the file, and the runners it names: {_RIGHTS}",
     "check": f"for programs and models, what `opscope profile` runs: {_RIGHTS}. For bundles and traces: nothing",
     "bisect": f"the model, in environments with wheels that pip installs, or by the runners it names: {_RIGHTS}",
+    "tune": f"what `opscope profile` runs of the model, once for every setting and round: {_RIGHTS}",
     "count": f"the model, as `opscope profile` does, under Valgrind or QEMU: {_RIGHTS}",
     "mcp": f"with --allow-run, programs that assistants name, as `opscope profile` and `opscope count` do: {_RIGHTS}. "
     "Without: nothing",
@@ -173,7 +174,7 @@ def code_notice(command: str) -> str:
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 GROUPS = {
     "Every day": ("profile", "analyze", "compare", "check", "report"),
-    "Measure": ("export", "run"),
+    "Measure": ("tune", "export", "run"),
     "Understand": ("preflight", "count", "kernels", "aie"),
     "Compare": ("bisect", "history"),
     "Share": ("convert", "validate", "store"),

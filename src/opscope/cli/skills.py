@@ -25,9 +25,9 @@ def list_() -> None:
     """
     from opscope.api import skills
 
-    found = skills()
-    width = max(len(skill.name) for skill in found)
-    for skill in found:
+    listed = skills()
+    width = max(len(skill.name) for skill in listed)
+    for skill in listed:
         say(f"{skill.name:<{width}}  {skill.description}")
 
 

@@ -249,7 +249,7 @@ def _unlike_asked(measurement: Measurement, job: Job, inferences: int) -> Failur
     if inferences != job.inferences:
         what = "the trace holds" if job.traced else "the process timed"
         return Failure(FailureKind.TRACE, f"{what} {inferences} of {counted_text(job.inferences, 'inference')}")
-    if measurement.threads not in {None, job.threads}:
+    if job.threads and measurement.threads not in {None, job.threads}:
         return Failure(
             FailureKind.EXIT, f"the runtime used {counted_text(measurement.threads, 'thread')}, requested {job.threads}"
         )

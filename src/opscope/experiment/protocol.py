@@ -76,8 +76,8 @@ class Job(msgspec.Struct, frozen=True):
 
     @property
     def threads(self) -> int:
-        """Size of the thread pool."""
-        return self.variant.threads or 1
+        """Size of the thread pool; 0: the runtime's own choice."""
+        return 1 if self.variant.threads is None else self.variant.threads
 
 
 AS_IT_IS = Variant("plain", role=None, ablated=None, cleared=[], threads=1)

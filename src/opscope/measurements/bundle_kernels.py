@@ -106,7 +106,7 @@ def _view(
         kernels=kernel_lines(sources, every),
         pairs=kernel_pairs(sources, every),
         ladders=ladders,
-        notes=[*notes, *_problems(ladders)],
+        notes=[*notes, *_attribution_problems(ladders)],
     )
 
 
@@ -120,7 +120,7 @@ def bundle_ladders(
     analyses = {name: analysis_of(side) for name, side in sides.items() if label in {None, name}}
     known = AnalysedVariants(sides, analyses, _comparisons(manifest, sides, notes))
     ladders = _ladders(bundle, known, evidence_runs(bundle), sources, exported, label)
-    notes += _problems(ladders)
+    notes += _attribution_problems(ladders)
     notes += [f"{v.name}: no traced repetition succeeded" for v in manifest.variants if v.name not in sides]
     return ladders, notes
 
@@ -141,7 +141,7 @@ def _ladders(
     ]
 
 
-def _problems(ladders: Sequence[VariantLadder]) -> list[str]:
+def _attribution_problems(ladders: Sequence[VariantLadder]) -> list[str]:
     return [
         f"{ladder.variant}: calls are not attributed to operators: {ladder.problem}"
         for ladder in ladders

@@ -15,6 +15,7 @@ from opscope.analysis.gate.decision import Decision
 from opscope.analysis.gate.gate import ComparisonEvidence
 from opscope.analysis.kernels.kernels import KernelView
 from opscope.analysis.preflight.preflight import Preflight
+from opscope.analysis.tuning import Tuning
 from opscope.analysis.work.work import Work
 from opscope.bundle.validation import Validation
 from opscope.core.table import EventTable
@@ -251,6 +252,21 @@ class BisectionResult(NotebookResult, Bisection, frozen=True):
         from opscope.reports.bisection import bisection_document
 
         return bisection_document(self)
+
+
+class TuningResult(NotebookResult, Tuning, frozen=True):
+    """Which setting is faster than a runtime's default, as :func:`opscope.tune` gives it."""
+
+    def to_polars(self) -> pl.DataFrame:
+        """Return every setting in a row, the default first, then finalists."""
+        from opscope.reports.formats.frames import tuning_frame
+
+        return tuning_frame(self)
+
+    def _document(self) -> Document:
+        from opscope.reports.tuning import tuning_document
+
+        return tuning_document(self)
 
 
 class KernelsResult(NotebookResult, KernelView, frozen=True):

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from opscope.analysis.preflight.contents import ProgramSummary, RecordSummary
     from opscope.analysis.preflight.preflight import Preflight
+    from opscope.analysis.tuning import TuningSpace
     from opscope.bundle.manifest import Model, PlannedInput
     from opscope.experiment.checks import Check
     from opscope.experiment.inputs import InputValue
@@ -376,6 +377,14 @@ class Runtime:
         from opscope.core.files import sha256_of
 
         return preflight(self.model(program, record), str(program), sha256_of(program), cpu)
+
+    def tuning_space(self, cpus: int) -> TuningSpace:  # noqa: ARG002 - for those that have settings
+        """Return the settings that `opscope tune` tries on a machine with so many usable CPUs.
+
+        Raises:
+            UsageError: the runtime has none.
+        """
+        raise UsageError(f"{self.title} has no settings that opscope can try", hint="profile the model instead")
 
     def usable_model(
         self, program: Path, record: Path | None, *, delegated: bool = True

@@ -203,7 +203,9 @@ def all_threads_text(variants: Sequence[Variant]) -> str:
 
 
 def threads_text(count: int | None) -> str:
-    """A thread count in words."""
+    """Return a thread count in words; 0 is the runtime's own choice."""
+    if count == 0:
+        return "the runtime's default threads"
     return f"threads {NOT_KNOWN}" if count is None else counted_text(count, "thread")
 
 

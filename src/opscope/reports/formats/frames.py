@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from opscope.analysis.kernels.kernels import KernelView
     from opscope.analysis.operators.operators import OperatorFacts
     from opscope.analysis.preflight.preflight import Preflight
+    from opscope.analysis.tuning import Tuning
     from opscope.analysis.work.work import Work
     from opscope.bundle.validation import Validation
     from opscope.core.table.places import OperatorKey
@@ -203,6 +204,36 @@ def bisection_frame(bisection: Bisection) -> pl.DataFrame:
         for one in bisection.states
     )
     return typed_frame(_STATES, rows)
+
+
+_SETTINGS = {
+    "setting": pl.String,
+    "outcome": pl.String,
+    "seen": pl.Float64,
+    "speedup": pl.Float64,
+    "low": pl.Float64,
+    "high": pl.Float64,
+    "outputs": pl.String,
+    "max_rel_error": pl.Float64,
+    "cpu_ratio": pl.Float64,
+    "latency_ns": pl.Float64,
+    "peak_bytes": pl.Int64,
+    "load_ns": pl.Int64,
+}
+
+
+def tuning_frame(tuning: Tuning) -> pl.DataFrame:
+    """Return the settings of a search, the default first, then finalists; gains are null where none were measured."""
+    rows = (
+        (
+            *(row.candidate.name, row.outcome, row.seen),
+            *((row.confirmed.speedup, row.confirmed.low, row.confirmed.high) if row.confirmed else (None, None, None)),
+            row.outputs.value if row.outputs else None,
+            *(row.max_rel_error, row.cpu_ratio, row.latency_ns, row.peak_bytes, row.load_ns),
+        )
+        for row in (tuning.base, *tuning.candidates)
+    )
+    return typed_frame(_SETTINGS, rows)
 
 
 def kernel_frame(view: KernelView) -> pl.DataFrame:

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 
     from opscope.analysis.preflight.contents import ProgramSummary, RecordSummary
     from opscope.analysis.preflight.exported import ExportRecord
+    from opscope.analysis.tuning import TuningSpace
     from opscope.bundle.manifest import Model
     from opscope.core.system.stages import StepProgress
     from opscope.experiment.checks import Check
@@ -207,6 +208,13 @@ class ExecuTorch(Runtime):
         whole = all(delegate.data for plan in executable.plans for delegate in plan.delegates)
         graphs = read_xnn_graphs(program) if whole else ()
         return ProgramModel(executable, graphs, read_etrecord(record) if record else None)
+
+    def tuning_space(self, cpus: int) -> TuningSpace:
+        """Return thread counts: ExecuTorch's own default is the number of fast cores."""
+        from opscope.analysis.tuning import DEFAULT, TuningCandidate, TuningSpace, thread_candidates
+
+        line = "executorch::extension::threadpool::get_threadpool()->_unsafe_reset_threadpool({threads});"
+        return TuningSpace(TuningCandidate(DEFAULT), thread_candidates(cpus, 0, line))
 
     def summary(self, path: Path, head: bytes) -> ProgramSummary | RecordSummary | None:
         """Of records of exports, too."""

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
+    from opscope.analysis.tuning import TuningSpace
     from opscope.experiment.target import RunTarget
     from opscope.experiment.target_names import TargetName
     from opscope.program.model import ProgramModel
@@ -171,6 +172,13 @@ class LiteRt(Runtime):
         from opscope.runtimes.litert.lowering import read_tflite_model
 
         return read_tflite_model(program, delegated=delegated)
+
+    def tuning_space(self, cpus: int) -> TuningSpace:
+        """Return thread counts: LiteRT's own default is one."""
+        from opscope.analysis.tuning import DEFAULT, TuningCandidate, TuningSpace, thread_candidates
+
+        threads = thread_candidates(cpus, 1, 'Interpreter("model.tflite", num_threads={threads})')
+        return TuningSpace(TuningCandidate(DEFAULT, 1), threads)
 
     def attributed(self, side: Side, program: Path, record: Path | None) -> AttributedSide:
         """Attribute the operators of a side; with an open batch they have the sizes of the batch that ran."""

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from opscope.analysis.preflight.preflight import Preflight
+    from opscope.analysis.tuning import TuningSpace
     from opscope.bundle.manifest import Model
     from opscope.experiment.target import RunTarget
     from opscope.experiment.target_names import TargetName
@@ -141,6 +142,17 @@ class OnnxRuntime(Runtime):
         from opscope.runtimes.onnxruntime.preflight import onnx_preflight
 
         return onnx_preflight(program, installed=self.is_installed(), cpu=cpu)
+
+    def tuning_space(self, cpus: int) -> TuningSpace:
+        """Return thread counts, and no spinning, which saves CPU time; both change no number."""
+        from opscope.analysis.tuning import DEFAULT, TuningCandidate, TuningSpace, join_candidates, thread_candidates
+
+        threads = thread_candidates(cpus, 0, "options.intra_op_num_threads = {threads}")
+        entry = "session.intra_op.allow_spinning"
+        line = f'options.add_session_config_entry("{entry}", "0")'
+        still = TuningCandidate("no spinning", options={entry: "0"}, lines=[line])
+        several = [candidate for candidate in threads if candidate.threads > 1]
+        return TuningSpace(TuningCandidate(DEFAULT), [*threads, still, *join_candidates(several, [still])])
 
     def clock_start(self, trace: Path) -> int:
         """As the runner left it beside the profile."""

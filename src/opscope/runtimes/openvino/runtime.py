@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, ClassVar
 
 from opscope.runtimes.runtime import Runtime
@@ -11,6 +12,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from opscope.analysis.preflight.preflight import Preflight
+    from opscope.analysis.tuning import TuningSpace
     from opscope.experiment.protocol import ProgramSides
     from opscope.experiment.target import RunTarget
     from opscope.experiment.target_names import TargetName
@@ -125,6 +127,17 @@ class OpenVino(Runtime):
 
         target = OpenVinoTarget(self._sides)
         return openvino_preflight(program, self.signatures(program)[0], self.index_limits(program), target, cpu=cpu)
+
+    def tuning_space(self, cpus: int) -> TuningSpace:
+        """Return the precision f32, where the default may be bfloat16, and thread counts."""
+        from opscope.analysis.tuning import DEFAULT, TuningCandidate, TuningSpace, join_candidates, thread_candidates
+
+        line = 'core.compile_model(model, "CPU", {{"INFERENCE_NUM_THREADS": {threads}}})'
+        threads = thread_candidates(cpus, 0, line)
+        hint = {"INFERENCE_PRECISION_HINT": "f32"}
+        exact = TuningCandidate("f32", options=hint, lines=[f'core.compile_model(model, "CPU", {json.dumps(hint)})'])
+        candidates = [exact, *threads, *join_candidates([exact], threads)]
+        return TuningSpace(TuningCandidate(DEFAULT), candidates, exact.name)
 
     def attributed(self, side: Side, program: Path, record: Path | None) -> AttributedSide:  # noqa: ARG002 - it has none
         """By the graphs that are kept beside the traces."""

@@ -86,9 +86,10 @@ class PteRun(ProgramRun[str]):
         for kernels in request.kernels:
             import_module(kernels)
         self._proof = prove()
-        self._runtime._unsafe_reset_threadpool(job.threads)  # noqa: SLF001 - the runtime offers no other way
-        # The attention of language models multiplies with torch's library, which has threads of its own.
-        torch.set_num_threads(job.threads)
+        if job.threads:
+            self._runtime._unsafe_reset_threadpool(job.threads)  # noqa: SLF001 - the runtime offers no other way
+            # The attention of language models multiplies with torch's library, which has threads of its own.
+            torch.set_num_threads(job.threads)
         self._left: dict[str, list[Any]] = {}
 
     def load(self) -> None:

@@ -1,0 +1,1 @@
+"""Searching settings of a runtime, and confirming what is faster and equal."""
