@@ -31,7 +31,7 @@ from opscope.fleet.results import FleetResult
 from opscope.fleet.runs import name_causes, read_series, steps_of_changes
 from opscope.fleet.selection import RUNS, parse_filter, selection_text
 from opscope.fleet.store.entries import RUN_ORDER
-from opscope.fleet.store.place import find_place, store_address
+from opscope.fleet.store.place import find_place
 from opscope.fleet.store.sql import ask_snapshot
 from opscope.fleet.store.table import open_store
 from opscope.measurements.notebook import shown_as
@@ -71,8 +71,8 @@ def stored_fleet(store: str | Path | None = None, *, where: RunSelection = "") -
         UsageError: the filter is wrong.
         OpscopeError: of the kind that fits when there is no store that can be read.
     """
-    address, where = store_address(store), selection_text(where)
-    snapshot, run_filter = open_store(find_place(address)), parse_filter(where)
+    snapshot, run_filter = open_store(find_place(store)), parse_filter(where := selection_text(where))
+    address = snapshot.place.address
     runs = with_times_best(_newest_runs(snapshot, run_filter))
     if not runs:
         hint = "`opscope store list` shows the stored runs"

@@ -32,7 +32,7 @@ from opscope.fleet.selection import (
     sum_by_method,
 )
 from opscope.fleet.store.entries import RUN_ORDER
-from opscope.fleet.store.place import find_place, store_address
+from opscope.fleet.store.place import find_place
 from opscope.fleet.store.sql import ask_snapshot
 from opscope.fleet.store.table import open_store
 from opscope.measurements.notebook import shown_as
@@ -108,8 +108,8 @@ def stored_history(
     run_filter = parse_filter(where := selection_text(where))
     figure = Metric(metric, _UNITS.get(metric, FigureUnit.TIME), higher_is_better=metric == "speedup")
     query = _figure_query(metric, figure, label)
-    address = store_address(store)
-    snapshot = open_store(find_place(address))
+    snapshot = open_store(find_place(store))
+    address = snapshot.place.address
     every = read_series(snapshot, run_filter, query)
     series = [runs for runs in every if len(runs.values)]
     if not series:

@@ -9,7 +9,6 @@ from opscope.fleet.analysis.fleet import Fleet
 from opscope.fleet.analysis.gate import FleetEvidence
 from opscope.fleet.analysis.series import History
 from opscope.fleet.store.entries import StoreEntry
-from opscope.fleet.store.sql import QueryAnswer
 from opscope.measurements.notebook import NotebookResult, check_most
 
 if TYPE_CHECKING:
@@ -44,7 +43,7 @@ class StoreEntries(NotebookResult, list[StoreEntry]):
         return entries_document(self, self.store, f"{len(self):,} bundles")
 
 
-class QueryResult(NotebookResult, QueryAnswer):
+class QueryResult(NotebookResult):
     """The answer of a store to a query, as :func:`opscope.query_store` gives it.
 
     Attributes:
@@ -55,8 +54,7 @@ class QueryResult(NotebookResult, QueryAnswer):
     """
 
     def __init__(self, columns: list[str], types: list[str], rows: list[tuple[Any, ...]], store: str) -> None:
-        super().__init__(columns, types, rows)
-        self.store = store
+        self.columns, self.types, self.rows, self.store = columns, types, rows, store
 
     def to_polars(self) -> pl.DataFrame:
         """Return the rows; a column whose name is there before gets a number behind it."""
@@ -67,7 +65,7 @@ class QueryResult(NotebookResult, QueryAnswer):
     def _document(self) -> Document:
         from opscope.fleet.reports.answer import query_document
 
-        return query_document(self, self.store)
+        return query_document(self.columns, self.rows, self.store)
 
 
 class HistoryResult(NotebookResult, History, frozen=True):

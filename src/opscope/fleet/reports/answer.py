@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from opscope.fleet.store.entries import StoreEntry
-    from opscope.fleet.store.sql import QueryAnswer
 
     Rows: TypeAlias = Sequence[tuple[Any, ...]]
 
@@ -106,9 +105,9 @@ def entries_document(entries: Sequence[StoreEntry], store: str, answer: str, pro
     return Document(store, answer, [shown, rest_sentence(len(rows), len(entries)), Bullets(problems)], [])
 
 
-def query_document(query_answer: QueryAnswer, store: str) -> Document:
+def query_document(columns: Sequence[str], rows: Rows, store: str) -> Document:
     """Return the first rows of the answer to a query."""
-    rows = [cell_texts(row) for row in query_answer.rows[:NOTEBOOK_ROWS]]
-    answer = f"{counted_text(len(query_answer.rows), 'row')} of {counted_text(len(query_answer.columns), 'column')}"
-    shown = words_table(query_answer.columns, rows, len(query_answer.columns))
-    return Document(store, answer, [shown, rest_sentence(len(rows), len(query_answer.rows))], [])
+    cells = [cell_texts(row) for row in rows[:NOTEBOOK_ROWS]]
+    answer = f"{counted_text(len(rows), 'row')} of {counted_text(len(columns), 'column')}"
+    shown = words_table(columns, cells, len(columns))
+    return Document(store, answer, [shown, rest_sentence(len(cells), len(rows))], [])

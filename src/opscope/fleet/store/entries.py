@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 RUN_ORDER = "placed, created, bundle"
 """Order of histories in SQL: oldest first."""
+_MOMENTS = ("created", "added", "placed")
 
 
 class StoreEntry(msgspec.Struct, frozen=True):
@@ -71,18 +72,15 @@ _COLUMNS = ", ".join(StoreEntry.__struct_fields__)
 def stream_entries(snapshot: Snapshot, last: int | None = None) -> Iterator[EntryStream]:
     """Give the bundles that count, or the last so many of them, in the order of histories."""
     ((total,),) = ask_snapshot(snapshot, "SELECT count(*) FROM bundles")
-    chosen = "bundles"
-    if last is not None:
-        backwards = ", ".join(f"{name} DESC NULLS FIRST" for name in RUN_ORDER.split(", "))
-        chosen = f"(SELECT * FROM bundles ORDER BY {backwards} LIMIT {last:d})"  # noqa: S608 - names of ours, a number
-    sql = f"SELECT {_COLUMNS} FROM {chosen} ORDER BY {RUN_ORDER}"  # noqa: S608 - as above
+    skipped = 0 if last is None else max(total - last, 0)
+    sql = f"SELECT {_COLUMNS} FROM bundles ORDER BY {RUN_ORDER} OFFSET {skipped}"  # noqa: S608 - names of ours, a number
     with stream_answer(snapshot, sql) as stream:
-        yield EntryStream(total, (_entry_of_row(row) for part in stream.parts() for row in part))
+        yield EntryStream(total, (_entry_of_row(row) for rows in stream.parts() for row in rows))
 
 
-def find_same_runs(snapshot: Snapshot, origins: Iterable[str]) -> dict[str, StoreEntry]:
+def find_same_runs(snapshot: Snapshot, origins: Sequence[str]) -> dict[str, StoreEntry]:
     """Return the bundles of a store whose runs began as some others did, by their origin."""
-    return {one.origin: one for one in _ask_entries(snapshot, "origin IN (SELECT unnest(?))", list(origins))}
+    return {entry.origin: entry for entry in _ask_entries(snapshot, "origin IN (SELECT unnest(?))", origins)}
 
 
 def find_known(snapshot: Snapshot, bundles: Collection[str]) -> set[str]:
@@ -97,27 +95,17 @@ def find_entries(snapshot: Snapshot, beginnings: Sequence[str], older_than: int 
 
     Raises NotFoundError where not exactly one hash begins like one of these texts.
     """
-    found = {}
+    entries = {}
     for text in beginnings:
         matches = _ask_entries(snapshot, "starts_with(bundle, ?)", text) if text else []
         if len(matches) != 1:
             problem = "several bundles start with this" if matches else "the store has no such bundle"
             raise NotFoundError(problem, where=text, hint="`opscope store list` shows all of them")
-        found[matches[0].bundle] = matches[0]
+        entries[matches[0].bundle] = matches[0]
     if older_than is not None:
         before = datetime.now(timezone.utc).replace(tzinfo=None) - timedelta(days=older_than)
-        found |= {one.bundle: one for one in _ask_entries(snapshot, "added < ?", before)}
-    return list(found.values())
-
-
-def entries_frame(entries: Iterable[StoreEntry]) -> pl.DataFrame:
-    """Return bundles as rows of the store's table of them; times in UTC."""
-    rows = []
-    for one in entries:
-        fields = msgspec.structs.asdict(one) | {"variants": msgspec.json.encode(one.variants).decode()}
-        fields |= {name: parse_moment(fields[name]) for name in ("created", "added", "placed")}
-        rows.append(tuple(fields[name] for name in BUNDLES.names))
-    return BUNDLES.make_frame(rows)
+        entries |= {entry.bundle: entry for entry in _ask_entries(snapshot, "added < ?", before)}
+    return list(entries.values())
 
 
 def _ask_entries(snapshot: Snapshot, condition: str, value: object) -> list[StoreEntry]:
@@ -126,9 +114,18 @@ def _ask_entries(snapshot: Snapshot, condition: str, value: object) -> list[Stor
 
 
 def _entry_of_row(row: tuple[Any, ...]) -> StoreEntry:
-    fields = dict(zip(StoreEntry.__struct_fields__, row, strict=True))
-    for name in ("created", "added", "placed"):
-        moment = fields[name]
-        fields[name] = moment.replace(tzinfo=timezone.utc).isoformat() if moment else ""
+    moments = (cell.replace(tzinfo=timezone.utc).isoformat() if isinstance(cell, datetime) else cell for cell in row)
+    fields: dict[str, Any] = dict(zip(StoreEntry.__struct_fields__, moments, strict=True))
+    fields |= {name: fields[name] or "" for name in _MOMENTS}
     fields |= {"variants": from_json(fields["variants"], tuple[str, ...]), "checked": bool(fields["checked"])}
     return StoreEntry(**fields)
+
+
+def entries_frame(entries: Iterable[StoreEntry]) -> pl.DataFrame:
+    """Return bundles as rows of the store's table of them; times in UTC."""
+    rows = []
+    for entry in entries:
+        fields = msgspec.structs.asdict(entry) | {"variants": msgspec.json.encode(entry.variants).decode()}
+        fields |= {name: parse_moment(fields[name]) for name in _MOMENTS}
+        rows.append(tuple(fields[name] for name in BUNDLES.names))
+    return BUNDLES.make_frame(rows)

@@ -292,14 +292,8 @@ def _stored_column(frame: pl.DataFrame, name: str, kind: Type) -> pl.Expr:
     return column.dt.replace_time_zone("UTC") if kind is Type.MOMENT else column
 
 
-def columns_as_sql(table: Table) -> str:
-    """Return the columns of a table's files as SQL selects them, with the types of the table."""
-    return ", ".join(_column_as_sql(column) for column in table.columns)
-
-
-def _column_as_sql(column: StoreColumn) -> str:
+def column_as_sql(column: StoreColumn) -> str:
+    """Return a column of a table's files as SQL selects it, with the type of the table."""
     if column.type is Type.MOMENT:  # without a time zone, for which DuckDB would need an extension
         return f'make_timestamp(epoch_us("{column.name}")) AS "{column.name}"'
-    if STORED[column.name] is not column.type:
-        return f'"{column.name}"::{column.type.sql} AS "{column.name}"'
-    return f'"{column.name}"'
+    return f'"{column.name}"::{column.type.sql} AS "{column.name}"'
