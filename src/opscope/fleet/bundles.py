@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import math
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
@@ -11,8 +10,8 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 import msgspec
 
 from opscope.analysis.analysis import Analysis
-from opscope.analysis.compare.compare import verdicts_of
 from opscope.bundle.bundle import MANIFEST, Bundle, is_bundle, is_held
+from opscope.bundle.documents import find_differences
 from opscope.core.errors import BundleError, NotFoundError, OpscopeError, StorageError, TraceFormatError
 from opscope.core.files import sha256_of
 from opscope.core.json import from_json
@@ -26,7 +25,7 @@ from opscope.readers.compressed import content_sha256
 from opscope.workflows.reports.reports import ANALYSIS, analysis_file, comparison_files, content_of
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator
+    from collections.abc import Collection, Iterator, Mapping, Sequence
 
     from opscope.bundle.manifest import Manifest
     from opscope.fleet.store.schema import Row
@@ -77,6 +76,26 @@ def find_bundles(path: Path) -> list[Path]:
     return paths
 
 
+def _find_below(path: Path, seen: set[Path]) -> Iterator[Path]:
+    """Yield the bundles below a directory. Links are followed; what several lead to is found once, so circles end."""
+    for child in sorted(path.iterdir()):
+        if not child.is_dir() or child.resolve() in seen:
+            continue
+        seen.add(child.resolve())
+        if is_bundle(child) or _has_tiles(child):
+            yield child
+        else:
+            yield from _find_below(child, seen)
+
+
+def _has_tiles(path: Path) -> bool:
+    try:
+        with (path / ANALYSIS).open("rb") as file:
+            return _TILES_MARK in file.read(200)
+    except OSError:
+        return False
+
+
 def bundle_hash(path: Path) -> str:
     """Return the hash by which a bundle is known: of its manifest, which holds the hash of every trace."""
     file = path / (MANIFEST if is_bundle(path) else ANALYSIS)
@@ -84,6 +103,13 @@ def bundle_hash(path: Path) -> str:
         return sha256_of(file)
     except OSError as error:
         raise StorageError(f"cannot be read: {error.strerror}", where=file) from error
+
+
+def run_origin(manifest: Manifest) -> str:
+    """Return a hash of what a run keeps when it is resumed: two bundles with it are one run, the one fuller."""
+    first = manifest.repetitions[:1]
+    kept = (manifest.created, manifest.model.sha256, manifest.plan.seed, manifest.variants, manifest.environment, first)
+    return hashlib.sha256(msgspec.json.encode(kept)).hexdigest()
 
 
 def prepare_bundle(
@@ -95,7 +121,7 @@ def prepare_bundle(
         source: path of the bundle.
         labels: what the person who adds it says.
         recompute: analyse its traces, also where the bundle has the analyses already.
-        sample: paths of bundles whose analyses must be those that their traces give. Another version of opscope may
+        sample: paths of bundles whose figures must be those that their traces give. Another version of opscope may
             have computed other figures, so its bundles are stored as not checked.
     """
     try:
@@ -104,7 +130,8 @@ def prepare_bundle(
             prepared = _prepare_runs(path, labels, added, recompute=recompute, is_sampled=source in sample)
         else:
             prepared = _prepare_tiles(path, labels, added)
-        _check_cells(source, (cell for rows in prepared.rows.values() for row in rows for cell in row))
+        for cell in (cell for rows in prepared.rows.values() for row in rows for cell in row):
+            _check_cell(source, cell)
     except OpscopeError as error:
         return Skipped(source, str(error), error.hint)
     except RecursionError:
@@ -112,43 +139,16 @@ def prepare_bundle(
     return prepared
 
 
-def read_bundle(path: Path, *, recompute: bool = False) -> AnalysedBundle:
-    """Return a bundle with its analyses and comparisons: those it holds when they fit its manifest, else recomputed."""
-    if is_held(path):
-        raise BundleError("a run is using it", where=path, hint="add it after the run has ended")
-    bundle, name = Bundle.open(path), bundle_hash(path)
-    manifest = bundle.manifest
-    for variant in manifest.variants:
-        bundle.check_records(variant.name)
-    _check_traces(path, manifest)
-    analyses = None if recompute else _read_analyses(path, manifest)
-    comparisons = None if analyses is None else _read_comparisons(path, manifest, analyses)
-    if analyses is None or comparisons is None:
-        content = content_of(bundle)
-        if content.has_gaps:
-            raise nothing_known(content.bugs[0], path, None)  # a store would keep the gap for good
-        analyses = {result.variant.name: result.analysis for result in content.variants if result.analysis}
-        comparisons = [
-            StoredComparison(one.baseline, one.candidate, one.end_to_end, one.outputs, one.methods)
-            for one in content.comparisons
-        ]
-    return AnalysedBundle(name, str(path), manifest, analyses, comparisons)
-
-
-def run_origin(manifest: Manifest) -> str:
-    """Return a hash of what a run keeps when it is resumed: two bundles with it are one run, the one fuller."""
-    first = manifest.repetitions[:1]
-    kept = (manifest.created, manifest.model.sha256, manifest.plan.seed, manifest.variants, manifest.environment, first)
-    return hashlib.sha256(msgspec.json.encode(kept)).hexdigest()
-
-
 def _prepare_runs(path: Path, labels: BundleLabels, added: str, *, recompute: bool, is_sampled: bool) -> PreparedBundle:
     bundle = read_bundle(path, recompute=recompute)
-    manifest, is_checked = bundle.manifest, recompute
-    if is_sampled and not recompute and manifest.opscope == __version__:
-        _compare_with_traces(bundle, read_bundle(path, recompute=True), path)
-        is_checked = True
+    manifest = bundle.manifest
     placed = manifest.created or added
+    rows, is_checked = bundle_rows(bundle, labels, placed), recompute
+    if is_sampled and not recompute and manifest.opscope == __version__:
+        traced = bundle_rows(read_bundle(path, recompute=True), labels, placed)
+        if next(find_differences(_list_figures(rows), _list_figures(traced)), None):
+            raise TraceFormatError("its analysis is not what its traces give", where=path, hint=_REWRITE)
+        is_checked = True
     entry = StoreEntry(
         bundle=bundle.bundle,
         origin=run_origin(manifest),
@@ -162,7 +162,12 @@ def _prepare_runs(path: Path, labels: BundleLabels, added: str, *, recompute: bo
         placed=placed,
         checked=is_checked,
     )
-    return PreparedBundle(entry, bundle_rows(bundle, labels, placed))
+    return PreparedBundle(entry, rows)
+
+
+def _list_figures(rows: Mapping[str, Sequence[Row]]) -> list[list[float]]:
+    """Return the figures of each table, row by row: all that a store keeps of what was computed from traces."""
+    return [[cell for row in table for cell in row if isinstance(cell, float)] for table in rows.values()]
 
 
 def _prepare_tiles(path: Path, labels: BundleLabels, added: str) -> PreparedBundle:
@@ -181,66 +186,54 @@ def _prepare_tiles(path: Path, labels: BundleLabels, added: str) -> PreparedBund
     return PreparedBundle(entry, rows)
 
 
-def _check_cells(source: str, cells: Iterable[object]) -> None:
+def _check_cell(source: str, cell: object) -> None:
     """Raise TraceFormatError for a value that fits into no column: an integer of more than 64 bits, or no Unicode."""
-    for cell in cells:
-        if isinstance(cell, int) and not -_LARGEST <= cell < _LARGEST:
-            raise TraceFormatError(f"it holds a value that no table can hold: {cell}", where=source)
-        if isinstance(cell, str) and not cell.isascii() and any("\ud800" <= letter <= "\udfff" for letter in cell):
-            raise TraceFormatError("it holds a value that no table can hold: a text that is no Unicode", where=source)
+    if isinstance(cell, int) and not -_LARGEST <= cell < _LARGEST:
+        raise TraceFormatError(f"it holds a value that no table can hold: {cell}", where=source)
+    if isinstance(cell, str) and not cell.isascii() and any("\ud800" <= letter <= "\udfff" for letter in cell):
+        raise TraceFormatError("it holds a value that no table can hold: a text that is no Unicode", where=source)
 
 
-def _compare_with_traces(bundle: AnalysedBundle, traced: AnalysedBundle, path: Path) -> None:
-    """Raise TraceFormatError for a bundle whose figures are not those of its traces."""
-    for name, analysis in traced.analyses.items():
-        stated = bundle.analyses.get(name)
-        if stated is None or not _are_close(_stored_figures(stated), _stored_figures(analysis)):
-            raise TraceFormatError(f"the analysis of {name} is not what its traces give", where=path, hint=_REWRITE)
-    speedups = [
-        [end.speedup for one in side.comparisons for end in verdicts_of(one.end_to_end, one.methods).values()]
-        for side in (bundle, traced)
-    ]
-    if not _are_close(*speedups):
-        raise TraceFormatError("a comparison is not what its traces give", where=path, hint=_REWRITE)
+def read_bundle(path: Path, *, recompute: bool = False) -> AnalysedBundle:
+    """Return a bundle with its analyses and comparisons: those it holds when they fit its manifest, else recomputed."""
+    if is_held(path):
+        raise BundleError("a run is using it", where=path, hint="add it after the run has ended")
+    bundle, name = Bundle.open(path), bundle_hash(path)
+    manifest = bundle.manifest
+    for variant in manifest.variants:
+        bundle.check_records(variant.name)
+        for repetition in manifest.completed(variant.name):
+            if repetition.trace is not None:
+                _check_trace(path, repetition.trace, repetition.trace_sha256)
+    analyses = None if recompute else _read_analyses(path, manifest)
+    comparisons = None if analyses is None else _read_comparisons(path, manifest, analyses)
+    if analyses is None or comparisons is None:
+        content = content_of(bundle)
+        if content.has_gaps:
+            raise nothing_known(content.bugs[0], path, None)  # a store would keep the gap for good
+        analyses = {result.variant.name: result.analysis for result in content.variants if result.analysis}
+        comparisons = [
+            StoredComparison(full.baseline, full.candidate, full.end_to_end, full.outputs, full.methods)
+            for full in content.comparisons
+        ]
+    return AnalysedBundle(name, str(path), manifest, analyses, comparisons)
 
 
-def _stored_figures(analysis: Analysis) -> list[float | None]:
-    """Return what a store keeps of an analysis: the headlines, and the time of every operator."""
-    headlines = [analysis.headline_ns, *(analysis.headline_of(method) for method in analysis.by_method)]
-    return [*headlines, analysis.latency.median_ns, *(operator.time_ns for operator in analysis.operators)]
-
-
-def _are_close(stated: list[float | None], traced: list[float | None]) -> bool:
-    return len(stated) == len(traced) and all(
-        one is other or (one is not None and other is not None and math.isclose(one, other, rel_tol=1e-9))
-        for one, other in zip(stated, traced, strict=True)
-    )
-
-
-def _check_traces(path: Path, manifest: Manifest) -> None:
-    """Raise an error for a trace that counts and is outside of its bundle, missing, or another one."""
-    root = path.resolve()
-    traces = (
-        repetition
-        for variant in manifest.variants
-        for repetition in manifest.completed(variant.name)
-        if repetition.trace is not None
-    )
-    for repetition in traces:
-        file = path / str(repetition.trace)
-        if not file.resolve().is_relative_to(root):
-            raise TraceFormatError("a trace outside its bundle", where=file, hint=_RESTORE)
-        try:
-            is_same = content_sha256(file) == repetition.trace_sha256
-        except TraceFormatError as error:
-            problem = f"a trace differs from the one in the manifest: {error.problem}"
-            raise TraceFormatError(problem, where=file, hint=_RESTORE) from error
-        except FileNotFoundError:
-            raise TraceFormatError("a trace is missing", where=file, hint=_RESTORE) from None
-        except OSError as error:
-            raise StorageError(f"cannot be read: {error.strerror}", where=file) from error
-        if not is_same:
-            raise TraceFormatError("a trace differs from the one in the manifest", where=file, hint=_RESTORE)
+def _check_trace(path: Path, trace: str, sha256: str | None) -> None:
+    """Raise an error for a trace that is outside of its bundle, missing, or another one."""
+    file = path / trace
+    if not file.resolve().is_relative_to(path.resolve()):
+        raise TraceFormatError("a trace outside its bundle", where=file, hint=_RESTORE)
+    try:
+        problem = None if content_sha256(file) == sha256 else "a trace differs from the one in the manifest"
+    except TraceFormatError as error:
+        problem = f"a trace differs from the one in the manifest: {error.problem}"
+    except FileNotFoundError:
+        problem = "a trace is missing"
+    except OSError as error:
+        raise StorageError(f"cannot be read: {error.strerror}", where=file) from error
+    if problem:
+        raise TraceFormatError(problem, where=file, hint=_RESTORE)
 
 
 def _read_analyses(path: Path, manifest: Manifest) -> dict[str, Analysis] | None:
@@ -280,23 +273,3 @@ def _read_document(file: Path, kind: type[_Document]) -> _Document | None:
         return from_json(file.read_bytes(), kind)
     except (OSError, UnicodeDecodeError, msgspec.MsgspecError):
         return None
-
-
-def _find_below(path: Path, seen: set[Path]) -> Iterator[Path]:
-    """Yield the bundles below a directory. Links are followed; what several lead to is found once, so circles end."""
-    for child in sorted(path.iterdir()):
-        if not child.is_dir() or child.resolve() in seen:
-            continue
-        seen.add(child.resolve())
-        if is_bundle(child) or _has_tiles(child):
-            yield child
-        else:
-            yield from _find_below(child, seen)
-
-
-def _has_tiles(path: Path) -> bool:
-    try:
-        with (path / ANALYSIS).open("rb") as file:
-            return _TILES_MARK in file.read(200)
-    except OSError:
-        return False
