@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from datetime import datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
+import polars as pl
 
 from opscope.core.errors import NotFoundError
 from opscope.core.json import to_json
@@ -15,21 +17,19 @@ from opscope.core.outputs import write_outputs
 from opscope.core.parts import part
 from opscope.core.tracebacks import page, tracebacks_kept
 from opscope.core.units import counted_text
-from opscope.fleet.analysis.detector import detect_changes
+from opscope.fleet.analysis.causes import find_causes
+from opscope.fleet.analysis.changes import detect_changes
 from opscope.fleet.analysis.fleet import (
     DominantOperators,
     Fleet,
     FleetChange,
     FleetRun,
-    SortTime,
     counted_runs,
     find_dominant,
     with_times_best,
 )
-from opscope.fleet.analysis.series import FigureUnit, Metric, make_level_change
 from opscope.fleet.results import FleetResult
-from opscope.fleet.runs import name_causes, read_series, steps_of_changes
-from opscope.fleet.selection import RUNS, parse_filter, selection_text
+from opscope.fleet.runs import RUNS, parse_filter, read_facts, read_series
 from opscope.fleet.store.entries import RUN_ORDER
 from opscope.fleet.store.place import find_place
 from opscope.fleet.store.sql import ask_snapshot
@@ -41,22 +41,20 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from opscope.fleet.analysis.causes import SharedCause
-    from opscope.fleet.analysis.detector import DetectedChange
-    from opscope.fleet.runs import SeriesRuns
-    from opscope.fleet.selection import RunFilter, RunSelection
+    from opscope.fleet.analysis.changes import SeriesRuns
+    from opscope.fleet.runs import RunFilter, RunSelection
     from opscope.fleet.store.table import Snapshot
 
 NAME = "fleet"
 _CONFIGURATION = "model, dtype, device, target, variant, method, threads, affinity"
 _COLUMNS = (
-    "bundle, model, dtype, device, target, variant, role, created, runs, latency_ns, arm, "
-    "speedup, speedup_low, speedup_high, verdict, grade, threads, method, placed"
-)
+    "bundle model dtype device target variant role created runs latency_ns arm "
+    "speedup speedup_low speedup_high verdict grade threads method placed"
+).split()
 _LATELY = timedelta(days=14)
 """How long before the newest run a change is told."""
 _SHOWN_RUNS = 60
 """Newest runs of a series whose course a page shows."""
-_LATENCY = Metric("latency", FigureUnit.TIME)
 
 
 def stored_fleet(store: str | Path | None = None, *, where: RunSelection = "") -> FleetResult:
@@ -71,17 +69,18 @@ def stored_fleet(store: str | Path | None = None, *, where: RunSelection = "") -
         UsageError: the filter is wrong.
         OpscopeError: of the kind that fits when there is no store that can be read.
     """
-    snapshot, run_filter = open_store(find_place(store)), parse_filter(where := selection_text(where))
+    run_filter, snapshot = parse_filter(where), open_store(find_place(store))
     address = snapshot.place.address
-    runs = with_times_best(_newest_runs(snapshot, run_filter))
+    runs = with_times_best(_find_newest_runs(snapshot, run_filter))
     if not runs:
         hint = "`opscope store list` shows the stored runs"
-        raise NotFoundError("no stored run matches", where=where or address, hint=hint)
+        raise NotFoundError("no stored run matches", where=run_filter.text or address, hint=hint)
     counted, newest = counted_runs(runs), max(run.placed for run in runs)
     since = (datetime.fromisoformat(newest) - _LATELY).isoformat(timespec="seconds") if newest else ""
     series = [runs for runs in read_series(snapshot, run_filter) if len(runs.values)]
-    changes, causes = part("changes of level", lambda: _recent_changes(snapshot, series, since), _no_changes())
-    dominant = part("operators that dominate", lambda: _dominant(snapshot, counted), list[DominantOperators]())
+    nothing: tuple[list[FleetChange], list[SharedCause]] = ([], [])
+    changes, causes = part("changes of level", lambda: _find_recent_changes(snapshot, series, since), nothing)
+    dominant = part("operators that dominate", lambda: _read_dominant(snapshot, counted), list[DominantOperators]())
     fleet = Fleet(
         store=address,
         models=sorted({run.model for run in runs}),
@@ -136,43 +135,35 @@ def fleet_report(
         return write_outputs({directory / f"{NAME}.{form}": contents[form]() for form in formats})
 
 
-def _no_changes() -> tuple[list[FleetChange], list[SharedCause]]:
-    return [], []
-
-
-def _recent_changes(
+def _find_recent_changes(
     snapshot: Snapshot, series: Sequence[SeriesRuns], since: str
 ) -> tuple[list[FleetChange], list[SharedCause]]:
     """Return the confirmed changes of level since a moment, the newest first, and what they have in common."""
-    courses = detect_changes([runs.values for runs in series]).courses
+    courses = detect_changes(series).courses
     recent = [
-        [change for change in course.changes if change.is_confirmed and runs.placed[change.seen] >= since]
+        [change for change in course.changes if change.confirmed and runs.placed[change.seen] >= since]
         for runs, course in zip(series, courses, strict=True)
     ]
-    changes = [_make_change(runs, change) for runs, own in zip(series, recent, strict=True) for change in own[-1:]]
-    named = [(runs.subject, runs.bundles, [placed[:10] for placed in runs.placed]) for runs in series]
-    judged = [steps_of_changes(own) if course.is_judged else None for course, own in zip(courses, recent, strict=True)]
-    causes = name_causes(snapshot, named, judged)
-    return sorted(changes, key=lambda told: (told.placed, abs(told.change.ratio - 1)), reverse=True), causes
+    changes = [
+        FleetChange(runs.subject, change, runs.placed[change.seen], runs.values[-_SHOWN_RUNS:].tolist())
+        for runs, confirmed in zip(series, recent, strict=True)
+        for change in confirmed[-1:]
+    ]
+    judged = [confirmed if course.is_judged else None for course, confirmed in zip(courses, recent, strict=True)]
+    causes = find_causes(series, judged, partial(read_facts, snapshot))
+    return sorted(changes, key=lambda one: (one.placed, abs(one.change.ratio - 1)), reverse=True), causes
 
 
-def _make_change(series: SeriesRuns, change: DetectedChange) -> FleetChange:
-    labels = [placed[:10] for placed in series.placed]
-    told = make_level_change(change, labels, _LATENCY)
-    return FleetChange(series.subject, told, series.placed[change.seen], series.values[-_SHOWN_RUNS:].tolist())
-
-
-def _newest_runs(snapshot: Snapshot, run_filter: RunFilter) -> list[FleetRun]:
+def _find_newest_runs(snapshot: Snapshot, run_filter: RunFilter) -> list[FleetRun]:
     """Return the newest run of each configuration; names tell what configurations differ in beside their names."""
     order = ", ".join(f"{name} DESC" for name in RUN_ORDER.split(", "))
     window = f"count(*) OVER (PARTITION BY {_CONFIGURATION}) AS runs"
     runs = f"(SELECT * FROM {RUNS} {run_filter.where}) WHERE kind = 'bundle'"  # noqa: S608 - names of ours; values are bound
     newest = f"QUALIFY row_number() OVER (PARTITION BY {_CONFIGURATION} ORDER BY {order}) = 1"
-    sql = f"SELECT {_COLUMNS} FROM (SELECT *, {window} FROM {runs} {newest}) ORDER BY ALL"  # noqa: S608 - as above
-    names = [name.strip() for name in _COLUMNS.split(",")]
-    rows = [dict(zip(names, row, strict=True)) for row in ask_snapshot(snapshot, sql, run_filter.values)]
+    sql = f"SELECT {', '.join(_COLUMNS)} FROM (SELECT *, {window} FROM {runs} {newest}) ORDER BY ALL"  # noqa: S608 - as above
+    rows = [dict(zip(_COLUMNS, row, strict=True)) for row in ask_snapshot(snapshot, sql, run_filter.values)]
     targets = Counter(device for device, _ in {(row["device"], row["target"]) for row in rows})
-    found = [(_make_run(row, is_several=targets[row["device"]] > 1), row["threads"]) for row in rows]
+    found = [(_make_run(row, has_targets=targets[row["device"]] > 1), row["threads"]) for row in rows]
     counts = Counter((run.device, run.model, run.variant) for run, _ in found)
     return [
         msgspec.structs.replace(run, device=f"{run.device}, {counted_text(threads or 1, 'thread')}")
@@ -182,14 +173,15 @@ def _newest_runs(snapshot: Snapshot, run_filter: RunFilter) -> list[FleetRun]:
     ]
 
 
-def _make_run(row: dict[str, Any], *, is_several: bool) -> FleetRun:
+def _make_run(row: dict[str, Any], *, has_targets: bool) -> FleetRun:
+    """Return a row as a run; its device with its target where the device has several."""
     low, high = row["speedup_low"], row["speedup_high"]
     same = ("bundle", "role", "runs", "latency_ns", "arm", "speedup", "verdict", "grade")
     created, placed = (row[name].isoformat(timespec="seconds") if row[name] else "" for name in ("created", "placed"))
     return FleetRun(
         model=" ".join(filter(None, (row["model"], row["dtype"]))),
-        device=f"{row['device']}, {row['target']}" if is_several else row["device"],
-        variant=_variant_name(row["variant"], row["method"]),
+        device=f"{row['device']}, {row['target']}" if has_targets else row["device"],
+        variant=", ".join(filter(None, (row["variant"], row["method"]))),
         created=created,
         placed=placed,
         ci95=None if low is None or high is None else (low, high),
@@ -197,18 +189,13 @@ def _make_run(row: dict[str, Any], *, is_several: bool) -> FleetRun:
     )
 
 
-def _variant_name(variant: str, method: str | None) -> str:
-    """Return the name of a variant, with the method where a run calls several."""
-    return f"{variant}, {method}" if method else variant
-
-
-def _dominant(snapshot: Snapshot, runs: Sequence[FleetRun]) -> list[DominantOperators]:
-    columns = (
-        "k.bundle, k.variant, m.method, operator, category, backend, sum(k.share) / coalesce(any_value(m.share), 1)"
+def _read_dominant(snapshot: Snapshot, runs: Sequence[FleetRun]) -> list[DominantOperators]:
+    sql = (
+        "SELECT k.bundle, concat_ws(', ', k.variant, m.method) AS variant, operator, category, backend, "
+        "sum(k.share) / coalesce(any_value(m.share), 1) AS share FROM kernels k LEFT JOIN methods m "
+        "ON m.bundle = k.bundle AND m.variant = k.variant AND m.method = k.method "
+        "WHERE k.bundle IN (SELECT unnest(?)) GROUP BY ALL ORDER BY ALL"
     )
-    same = "m.bundle = k.bundle AND m.variant = k.variant AND m.method = k.method"
-    chosen = "k.bundle IN (SELECT unnest(?))"
-    sql = f"SELECT {columns} FROM kernels k LEFT JOIN methods m ON {same} WHERE {chosen} GROUP BY ALL ORDER BY ALL"  # noqa: S608 - names of ours
     rows = ask_snapshot(snapshot, sql, [sorted({run.bundle for run in runs})])
-    sorts = [SortTime(bundle, _variant_name(variant, method), *rest) for bundle, variant, method, *rest in rows]
-    return find_dominant(runs, sorts)
+    names = dict.fromkeys(("bundle", "variant", "operator", "category", "backend"), pl.String)
+    return find_dominant(runs, pl.DataFrame(rows, schema={**names, "share": pl.Float64}, orient="row"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,36 +12,38 @@ from opscope.core.errors import NotFoundError, UntrustedError
 from opscope.core.grouping import grouped
 from opscope.experiment.config import decoded
 from opscope.experiment.config_errors import typed, wrong
-from opscope.fleet.analysis.causes import changed_facts
-from opscope.fleet.analysis.detector import detect_changes
+from opscope.fleet.analysis.causes import CauseKind, changed_facts, find_causes
+from opscope.fleet.analysis.changes import FALSE_RED_NIGHTS, detect_changes
 from opscope.fleet.analysis.gate import (
     SELECTORS,
     FleetBudgets,
-    FleetTerms,
-    GateSeries,
+    FleetEvidence,
     PartChange,
     RunPlace,
     SlowerSeries,
     VanishedDevice,
+    count_models,
+    count_unjudged,
     decide_fleet,
-    series_limits,
+    find_usual_limit,
+    measure_budgets,
+    select_changes,
 )
 from opscope.fleet.results import FleetGateResult
-from opscope.fleet.runs import name_causes, read_series, steps_of_changes
-from opscope.fleet.selection import RUNS, parse_date, parse_filter, read_facts, selection_text
+from opscope.fleet.runs import RUNS, parse_date, parse_filter, read_facts, read_series
 from opscope.fleet.store.place import find_place
 from opscope.fleet.store.sql import ask_snapshot
 from opscope.fleet.store.table import open_store
 from opscope.measurements.notebook import shown_as
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from datetime import datetime
 
-    from opscope.fleet.analysis.causes import SharedCause
-    from opscope.fleet.analysis.detector import DetectedChange
-    from opscope.fleet.runs import SeriesRuns
-    from opscope.fleet.selection import RunFilter, RunSelection
+    from opscope.fleet.analysis.causes import RunFacts, SharedCause
+    from opscope.fleet.analysis.changes import LevelChange
+    from opscope.fleet.analysis.gate import GateSeries
+    from opscope.fleet.runs import RunFilter, RunSelection
     from opscope.fleet.store.table import Snapshot
 
 _MOST_EXPLAINED = 1_000
@@ -78,47 +81,45 @@ def check_fleet(
         UsageError: the date, the filter or the budget file is wrong, or an entry of it chooses no series.
         OpscopeError: of the kind that fits when there is no store that can be read.
     """
-    moment, where = parse_date(since, "--new", "--new "), selection_text(where)
+    moment, run_filter = parse_date(since, "--new", "--new "), parse_filter(where)
     budgets = FleetBudgets() if budget is None else read_fleet_budgets(Path(budget))
-    snapshot, run_filter, start = open_store(find_place(store)), parse_filter(where), moment.isoformat()
+    snapshot, start = open_store(find_place(store)), moment.isoformat()
+    address, usual = snapshot.place.address, find_usual_limit(budgets, threshold)
     every = read_series(snapshot, run_filter)
     new = [runs for runs in every if runs.placed and runs.placed[-1] >= start]
     untrusted = sum(runs.newest_untrusted >= start for runs in every if not runs.placed or runs.placed[-1] < start)
-    address = snapshot.place.address
     if not new and untrusted:
         hint = f"they are graded do_not_trust: {QUIETER}"
         raise UntrustedError(f"no new run of {untrusted} series is trustworthy", where=address, hint=hint)
     if not new:
         problem = "no run began since then" if every else "no stored run matches"
         hint = "`opscope store list` shows the stored runs and when they began"
-        raise NotFoundError(problem, where=f"{address} {where}".strip(), hint=hint)
-    gone = _find_vanished(snapshot, run_filter, moment)
-    without = len(every) - len(new) - untrusted
-    terms = FleetTerms(address, start, threshold, budgets, str(budget), without, untrusted, gone)
-    detection = detect_changes([runs.values for runs in new])
-    changes = [
-        [
-            change
-            for change in course.changes
-            if change.kind == "step" and change.is_confirmed and runs.placed[change.settled] >= start
-        ]
-        for runs, course in zip(new, detection.courses, strict=True)
-    ]
-    series = [
-        GateSeries(runs.subject, runs.values, course.is_judged, _newest_rise(own))
-        for runs, course, own in zip(new, detection.courses, changes, strict=True)
-    ]
-    limits = series_limits(series, terms)
-    named = [(runs.subject, runs.bundles, [placed[:10] for placed in runs.placed]) for runs in new]
-    judged = [steps_of_changes(own) if one.is_judged else None for one, own in zip(series, changes, strict=True)]
-    causes = name_causes(snapshot, named, judged)
-    rises = {
-        number: one.rise
-        for number, one in enumerate(series)
-        if one.rise is not None and one.rise.ratio > 1 + limits[number]
-    }
-    slower = _explain_slower(snapshot, new, rises, limits, causes)
-    return shown_as(FleetGateResult, decide_fleet(series, slower, causes, terms, detection.detectable))
+        raise NotFoundError(problem, where=f"{address} {run_filter.text}".strip(), hint=hint)
+    courses, detectable = detect_changes(new)
+    series = select_changes(new, courses, start, budgets, usual, str(budget))
+    changes = [one.changes if one.is_judged else None for one in series]
+    causes = find_causes(new, changes, partial(read_facts, snapshot))
+    slower = _explain_slower(snapshot, series, causes)
+    is_told = budgets.fleet.device_changes == "tell"
+    failing = [one for one in slower if not (is_told and one.cause is CauseKind.DEVICE)]
+    evidence = FleetEvidence(
+        store=address,
+        since=start,
+        threshold=usual,
+        false_red_nights=FALSE_RED_NIGHTS,
+        series=len(new) + untrusted,
+        without=len(every) - len(new) - untrusted,
+        judged=sum(one.is_judged for one in series),
+        not_judged=count_unjudged(series, untrusted),
+        slower=failing,
+        causes=causes,
+        budgets=measure_budgets(series, budgets),
+        models=count_models(series, failing),
+        detectable=detectable,
+        vanished=_find_vanished(snapshot, run_filter, moment),
+    )
+    decision = decide_fleet(evidence, untrusted=untrusted, let_through=len(slower) - len(failing))
+    return shown_as(FleetGateResult, decision)
 
 
 def read_fleet_budgets(file: Path) -> FleetBudgets:
@@ -132,12 +133,6 @@ def read_fleet_budgets(file: Path) -> FleetBudgets:
             hint = f"give at least one of {', '.join(SELECTORS)}; limits for all series belong in [fleet]"
             raise wrong(file, f"budget[{number}]", "it chooses no series", hint)
     return budgets
-
-
-def _newest_rise(changes: Sequence[DetectedChange]) -> DetectedChange | None:
-    """Return the newest rise, unless the level fell again since."""
-    newest = max(changes, key=lambda change: change.seen, default=None)
-    return newest if newest is not None and newest.ratio > 1 else None
 
 
 def _find_vanished(snapshot: Snapshot, run_filter: RunFilter, since: datetime) -> list[VanishedDevice]:
@@ -154,66 +149,68 @@ def _find_vanished(snapshot: Snapshot, run_filter: RunFilter, since: datetime) -
 
 
 def _explain_slower(
-    snapshot: Snapshot,
-    series: Sequence[SeriesRuns],
-    rises: dict[int, DetectedChange],
-    limits: Sequence[float],
-    causes: Sequence[SharedCause],
+    snapshot: Snapshot, series: Sequence[GateSeries], causes: Sequence[SharedCause]
 ) -> list[SlowerSeries]:
     """Return the slower series, the largest slowdown first, with what differs between the runs before and behind."""
+    rises = {number: one.rise for number, one in enumerate(series) if one.rise}
     numbers = sorted(rises, key=lambda number: -rises[number].ratio)
-    explained = numbers[:_MOST_EXPLAINED]
-    sides = {number: _sides(series[number], rises[number]) for number in explained}
-    facts = read_facts(snapshot, {bundles[at] for bundles, at in _edges(sides)}) if sides else {}
-    operators = _compare_operators(snapshot, series, sides)
+    explained = {number: rises[number] for number in numbers[:_MOST_EXPLAINED]}
+    sides = {side for number, rise in explained.items() for side in _find_edges(series[number], rise)}
+    facts, operators = read_facts(snapshot, sides), _compare_operators(snapshot, series, explained)
     kinds = {number: cause.kind for cause in reversed(causes) if cause.ratio > 1 for number in cause.subjects}
-    slower = []
-    for number in numbers:
-        runs, change = series[number], rises[number]
-        first, before = change.latest, change.earliest - 1
-        variant = runs.subject.variant
-        old, new = (facts.get((runs.bundles[at], variant), {}) for at in (before, first))
-        slower.append(
-            SlowerSeries(
-                subject=runs.subject,
-                before_ns=change.before,
-                after_ns=change.after,
-                slowdown=change.ratio - 1,
-                ci95=(change.ci95[0] - 1, change.ci95[1] - 1),
-                limit=limits[number],
-                runs=change.end - first,
-                p_value=change.p_value,
-                first=RunPlace(runs.bundles[first], runs.placed[first]),
-                before=RunPlace(runs.bundles[before], runs.placed[before]),
-                cause=kinds.get(number),
-                changed=changed_facts(old, new),
-                operators=operators.get(number, []),
-            )
-        )
-    return slower
+    return [
+        _describe_slower(series[number], rises[number], kinds.get(number), facts, operators.get(number, []))
+        for number in numbers
+    ]
 
 
-def _sides(runs: SeriesRuns, change: DetectedChange) -> tuple[list[str], list[str]]:
-    """Return the bundles of the last runs before a change and the first ones behind it, in order."""
-    return runs.bundles[: change.earliest][-_SIDE_RUNS:], runs.bundles[change.latest :][:_SIDE_RUNS]
+def _find_edges(series: GateSeries, rise: LevelChange) -> tuple[str, str]:
+    """Return the bundles of the last run that is certainly before a change, and the first one behind it."""
+    return series.runs.bundles[rise.earliest - 1], series.runs.bundles[rise.latest]
 
 
-def _edges(sides: dict[int, tuple[list[str], list[str]]]) -> list[tuple[list[str], int]]:
-    return [edge for before, after in sides.values() for edge in ((before, -1), (after, 0))]
+def _describe_slower(
+    series: GateSeries,
+    rise: LevelChange,
+    cause: CauseKind | None,
+    facts: Mapping[tuple[str, str], RunFacts],
+    operators: list[PartChange],
+) -> SlowerSeries:
+    runs, before, first = series.runs, *_find_edges(series, rise)
+    old, new = (facts.get((bundle, runs.subject.variant), {}) for bundle in (before, first))
+    return SlowerSeries(
+        subject=runs.subject,
+        before_ns=rise.from_value,
+        after_ns=rise.to_value,
+        slowdown=rise.ratio - 1,
+        ci95=(rise.ci95[0] - 1, rise.ci95[1] - 1),
+        limit=series.limit,
+        runs=rise.end - rise.latest,
+        p_value=rise.p_value,
+        first=RunPlace(first, runs.placed[rise.latest]),
+        before=RunPlace(before, runs.placed[rise.earliest - 1]),
+        cause=cause,
+        changed=changed_facts(old, new),
+        operators=operators,
+    )
 
 
 def _compare_operators(
-    snapshot: Snapshot, series: Sequence[SeriesRuns], sides: dict[int, tuple[list[str], list[str]]]
+    snapshot: Snapshot, series: Sequence[GateSeries], rises: Mapping[int, LevelChange]
 ) -> dict[int, list[PartChange]]:
-    """Return the operators whose time grew most, by the number of the series."""
-    if not sides:
+    """Return the operators whose time grew most, by the number of the series.
+
+    Of the last runs before a change and the first ones behind it.
+    """
+    wanted = []
+    for number, rise in rises.items():
+        runs = series[number].runs
+        for side, bundles in enumerate(
+            (runs.bundles[: rise.earliest][-_SIDE_RUNS:], runs.bundles[rise.latest :][:_SIDE_RUNS])
+        ):
+            wanted += [(number, side, bundle, runs.subject.variant, runs.subject.method) for bundle in bundles]
+    if not wanted:
         return {}
-    wanted = [
-        (number, side, bundle, series[number].subject.variant, series[number].subject.method)
-        for number, pair in sides.items()
-        for side, bundles in enumerate(pair)
-        for bundle in bundles
-    ]
     lists = ", ".join(f"unnest(?) AS {name}" for name in ("number", "side", "bundle", "variant", "method"))
     sql = (
         f"WITH wanted AS (SELECT {lists}), "  # noqa: S608 - names of ours

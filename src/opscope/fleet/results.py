@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from opscope.analysis.gate.decision import Decision
 from opscope.fleet.analysis.fleet import Fleet
 from opscope.fleet.analysis.gate import FleetEvidence
-from opscope.fleet.analysis.series import History
+from opscope.fleet.analysis.history import History
 from opscope.fleet.store.entries import StoreEntry
 from opscope.measurements.notebook import NotebookResult, check_most
 

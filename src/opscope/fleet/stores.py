@@ -15,7 +15,7 @@ from opscope.bundle.bundle import is_bundle
 from opscope.core.errors import OpscopeError
 from opscope.fleet.bundles import PreparedBundle, Skipped, bundle_hash, find_bundles, prepare_bundle
 from opscope.fleet.results import QueryResult, StoreEntries
-from opscope.fleet.selection import find_machine_names
+from opscope.fleet.runs import find_machine_names
 from opscope.fleet.store.entries import (
     EntryStream,
     StoreEntry,

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 from msgspec.structs import astuple
 
-from opscope.fleet.analysis.series import Subject, fit_levels
+from opscope.fleet.analysis.changes import Subject
+from opscope.fleet.analysis.history import fit_levels
 from opscope.fleet.reports.causes import fact_text
 from opscope.fleet.store.entries import entries_frame
 from opscope.fleet.store.rows import parse_moment
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
     from opscope.fleet.analysis.fleet import Fleet
     from opscope.fleet.analysis.gate import FleetEvidence, SlowerSeries
-    from opscope.fleet.analysis.series import History, Series
+    from opscope.fleet.analysis.history import History, Series
     from opscope.fleet.store.entries import StoreEntry
     from opscope.reports.formats.frames import Schema
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import altair as alt
 
 from opscope.core import units
-from opscope.fleet.analysis.series import FigureUnit
+from opscope.fleet.analysis.history import FigureUnit
 from opscope.fleet.reports.causes import cause_text
 from opscope.reports.document.blocks import (
     Bullets,
@@ -37,7 +37,8 @@ if TYPE_CHECKING:
 
     from rich.console import RenderableType
 
-    from opscope.fleet.analysis.series import History, LevelChange, Metric, Series, Subject
+    from opscope.fleet.analysis.changes import LevelChange, Subject
+    from opscope.fleet.analysis.history import History, Metric, Series
     from opscope.reports.document.blocks import TableColumn
     from opscope.reports.pictures.pictures import Rows
 
