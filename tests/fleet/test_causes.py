@@ -14,8 +14,8 @@ from many_bundles import Made, Mint
 from opscope.api import add_to_store, check_fleet, query_store
 from opscope.bundle.manifest import Manifest, Phone
 from opscope.fleet.analysis.causes import CauseKind
-from opscope.fleet.reports.causes import cause_text
 from opscope.fleet.reports.fleet_gate import fleet_text
+from opscope.fleet.reports.words import cause_text
 from opscope.fleet.store import rows, schema
 from opscope.fleet.store.rows import BundleLabels
 from opscope.machine.environment import capture, host, host_digest

@@ -34,7 +34,7 @@ from opscope.api import (
 )
 from opscope.bundle.manifest import Manifest
 from opscope.core.errors import NotFoundError, StorageError, UsageError
-from opscope.fleet.reports.answer import answer_parts
+from opscope.fleet.reports.tables import answer_parts
 from opscope.fleet.store.place import find_place
 from opscope.fleet.store.rows import BundleLabels
 from opscope.fleet.store.schema import TABLES

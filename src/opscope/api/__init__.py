@@ -17,16 +17,16 @@ if TYPE_CHECKING:
     from opscope.fleet.fleet_gate import check_fleet
     from opscope.fleet.history import check_history, check_new_changes, stored_history
     from opscope.fleet.results import (
+        AddReport,
         FleetGateResult,
         FleetResult,
         HistoryResult,
         QueryResult,
+        RemoveReport,
         StoreEntries,
     )
     from opscope.fleet.store.rows import BundleLabels
     from opscope.fleet.stores import (
-        AddReport,
-        RemoveReport,
         add_to_store,
         entries_stream,
         query_store,
@@ -169,16 +169,16 @@ _MODULES = {
         "stored_history",
     ),
     "opscope.fleet.results": (
+        "AddReport",
         "FleetGateResult",
         "FleetResult",
         "HistoryResult",
         "QueryResult",
+        "RemoveReport",
         "StoreEntries",
     ),
     "opscope.fleet.store.rows": ("BundleLabels",),
     "opscope.fleet.stores": (
-        "AddReport",
-        "RemoveReport",
         "add_to_store",
         "entries_stream",
         "query_store",

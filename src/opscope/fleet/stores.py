@@ -9,12 +9,10 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import msgspec
-
 from opscope.bundle.bundle import is_bundle
 from opscope.core.errors import OpscopeError
 from opscope.fleet.bundles import PreparedBundle, Skipped, bundle_hash, find_bundles, prepare_bundle
-from opscope.fleet.results import QueryResult, StoreEntries
+from opscope.fleet.results import AddReport, QueryResult, RemoveReport, StoreEntries
 from opscope.fleet.runs import find_machine_names
 from opscope.fleet.store.entries import (
     EntryStream,
@@ -37,17 +35,13 @@ from opscope.fleet.store.table import (
     merge_small_files,
     open_store,
 )
-from opscope.measurements.notebook import NotebookResult
 from opscope.workflows.measure.parallel.workers import UnfinishedTask, Where, run_calls
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    import polars as pl
-
     from opscope.fleet.store.place import StorePlace
     from opscope.fleet.store.table import Snapshot
-    from opscope.reports.document.blocks import Document
 
 _MOST_ROWS = 20_000
 """Rows that are written together: what bounds the memory."""
@@ -55,56 +49,6 @@ _COMMIT_SECONDS = 30.0
 """Time after which what is ready is written."""
 _SAMPLE = 400
 """Of so many bundles one more is analysed again: a fleet of edited files is seen, and the rest costs nothing."""
-
-
-class AddReport(NotebookResult, msgspec.Struct, frozen=True, tag_field="schema", tag="opscope.store-add/1"):
-    """What became of the bundles that were to be added.
-
-    Attributes:
-        store: where.
-        added: bundles that were not there before.
-        known: how many were there already.
-        skipped: what could not be stored.
-        checked: how many of the added bundles were analysed again, and would have been skipped if their files told
-            anything else: one, and one of 400 more, by chance, unless another version wrote them; all where that was
-            asked for.
-    """
-
-    store: str
-    added: list[StoreEntry]
-    known: int
-    skipped: list[Skipped]
-    checked: int = 0
-
-    def to_polars(self) -> pl.DataFrame:
-        """Return the bundles that were added, a row each."""
-        from opscope.fleet.reports.frames import listed_entries_frame
-
-        return listed_entries_frame(self.added)
-
-    def _document(self) -> Document:
-        from opscope.fleet.reports.answer import entries_document
-
-        counts = f"{len(self.added)} added, {self.known} already there, {len(self.skipped)} left out"
-        return entries_document(self.added, self.store, counts, [f"{one.path}: {one.problem}" for one in self.skipped])
-
-
-class RemoveReport(NotebookResult, msgspec.Struct, frozen=True, tag_field="schema", tag="opscope.store-remove/1"):
-    """The bundles that were removed."""
-
-    store: str
-    removed: list[StoreEntry]
-
-    def to_polars(self) -> pl.DataFrame:
-        """Return the bundles that were removed, a row each."""
-        from opscope.fleet.reports.frames import listed_entries_frame
-
-        return listed_entries_frame(self.removed)
-
-    def _document(self) -> Document:
-        from opscope.fleet.reports.answer import entries_document
-
-        return entries_document(self.removed, self.store, f"{len(self.removed)} bundles removed")
 
 
 def add_to_store(  # noqa: PLR0913 - the one call a notebook makes; all but the first two are by name

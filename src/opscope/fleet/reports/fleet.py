@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 from opscope.core import units
 from opscope.core.grouping import grouped
 from opscope.core.stats.effect import Verdict
-from opscope.fleet.reports.causes import cause_text
-from opscope.fleet.reports.history import since_text, subject_text
+from opscope.fleet.reports.words import cause_text, since_text, subject_text
 from opscope.reports.document.blocks import (
     NOTEBOOK_ROWS,
     Bullets,

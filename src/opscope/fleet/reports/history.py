@@ -8,7 +8,7 @@ import altair as alt
 
 from opscope.core import units
 from opscope.fleet.analysis.history import FigureUnit
-from opscope.fleet.reports.causes import cause_text
+from opscope.fleet.reports.words import cause_text, since_text, subject_text
 from opscope.reports.document.blocks import (
     Bullets,
     Document,
@@ -37,7 +37,6 @@ if TYPE_CHECKING:
 
     from rich.console import RenderableType
 
-    from opscope.fleet.analysis.changes import LevelChange, Subject
     from opscope.fleet.analysis.history import History, Metric, Series
     from opscope.reports.document.blocks import TableColumn
     from opscope.reports.pictures.pictures import Rows
@@ -96,25 +95,6 @@ def history_document(history: History, *, has_pictures: bool = True) -> Document
     unjudged = len(history.series) - judged
     counts = f"{len(changed)} changed{f', {unjudged} not judged' if unjudged else ''}"
     return Document(title, f"{title}: {runs}, {len(history.series)} series: {counts}", blocks, sections)
-
-
-def subject_text(subject: Subject) -> str:
-    """Return what runs are about, in one line."""
-    model = " ".join(filter(None, (subject.model, subject.dtype)))
-    threads = units.counted_text(subject.threads, "thread") if subject.threads else ""
-    cpus = f"CPUs {subject.affinity}" if subject.affinity else ""
-    how = ", ".join(filter(None, (threads, subject.target or "", subject.arm or "", cpus)))
-    variant = ", ".join(filter(None, (subject.variant, subject.method)))
-    return f"{plain(model)} on {plain(subject.device)}, {plain(variant)} ({plain(how)})"
-
-
-def since_text(change: LevelChange) -> str:
-    """Return when a level changed, or the two runs between which it did."""
-    if change.kind == "drift":
-        return f"{plain(change.before, 24)} to {plain(change.label, 24)}"
-    if change.earliest == change.latest:
-        return plain(change.label, 24)
-    return f"between {plain(change.before, 24)} and {plain(change.label, 24)}"
 
 
 def history_chart(history: History, most: int) -> alt.VConcatChart:
