@@ -54,10 +54,6 @@ _DATA_FILE = re.compile(rf"{PARTITION}=([a-z]+)/part-\d{{5}}-{_UUID}-c\d{{3}}\.z
 """Paths of data as Delta Lake writes them: below the store, without links, escapes or steps upwards."""
 
 
-class OvertakenError(Exception):
-    """Somebody else has committed since the snapshot was taken; nothing was changed."""
-
-
 class StoredFile(NamedTuple):
     """A Parquet file that counts."""
 
@@ -168,53 +164,40 @@ def change_store(place: StorePlace, change: Callable[[Snapshot], Result]) -> Res
 
     On this machine writers wait for each other; on object storage the one that commits second prepares its change anew.
     """
+    overtaken = import_extra("deltalake").exceptions.CommitFailedError
     for _ in range(TRIES):
-        with _one_writer(place), contextlib.suppress(OvertakenError):
+        with translate_storage_errors(place.address), contextlib.suppress(overtaken), _one_writer(place):
             return change(open_store(place))
     raise StorageError("others keep changing the store", where=place.address, hint="try again")
 
 
 def append_rows(snapshot: Snapshot, frames: Mapping[str, pl.DataFrame]) -> None:
-    """Add rows of several tables, by the tables' names, in one commit behind a snapshot.
-
-    Raises OvertakenError when somebody else has committed since.
-    """
+    """Add rows of several tables, by the tables' names, in one commit; a change of :func:`change_store`."""
     deltalake = import_extra("deltalake")
-    with _committing(snapshot.place):
-        deltalake.write_deltalake(
-            snapshot.delta,
-            make_stored_frame(frames),
-            mode="append",
-            schema_mode="merge",
-            commit_properties=_commit_once(),
-            writer_properties=deltalake.WriterProperties(compression="ZSTD"),
-        )
+    deltalake.write_deltalake(
+        snapshot.delta,
+        make_stored_frame(frames),
+        mode="append",
+        schema_mode="merge",
+        commit_properties=_commit_once(),
+        writer_properties=deltalake.WriterProperties(compression="ZSTD"),
+    )
 
 
 def delete_bundles(snapshot: Snapshot, bundles: Collection[str]) -> None:
-    """Rewrite the files that hold rows of some bundles without them, and delete what they replace.
-
-    Raises OvertakenError when somebody else has committed since the snapshot.
-    """
+    """Rewrite the files that hold rows of some bundles without them, and delete what they replace."""
     snapshot.files_of()
     names = ", ".join("'" + name.replace("'", "''") + "'" for name in sorted(bundles))
-    with _committing(snapshot.place):
-        snapshot.delta.delete(f"bundle IN ({names})", commit_properties=_commit_once())
-        _vacuum(snapshot, hours=0)
+    snapshot.delta.delete(f"bundle IN ({names})", commit_properties=_commit_once())
+    _vacuum(snapshot, hours=0)
 
 
 def merge_small_files(snapshot: Snapshot) -> None:
-    """Merge small files where there are many, and delete files that were replaced a week ago.
-
-    Nothing is merged when somebody else has committed since the snapshot.
-    """
-    if sum(file.size < _TARGET_BYTES // 2 for file in snapshot.files) <= SMALL_FILES:
-        return
-    snapshot.files_of()
-    with contextlib.suppress(OvertakenError), _committing(snapshot.place):
-        snapshot.delta.optimize.compact(
-            target_size=_TARGET_BYTES, max_concurrent_tasks=1, commit_properties=_commit_once()
-        )
+    """Merge small files where there are many, and delete files that were replaced a week ago."""
+    if sum(file.size < _TARGET_BYTES // 2 for file in snapshot.files) > SMALL_FILES:
+        snapshot.files_of()
+        properties = _commit_once()
+        snapshot.delta.optimize.compact(target_size=_TARGET_BYTES, max_concurrent_tasks=1, commit_properties=properties)
         _vacuum(snapshot, hours=None)
 
 
@@ -334,18 +317,6 @@ def _one_writer(place: StorePlace) -> Iterator[None]:
         yield
     finally:
         os.close(directory)
-
-
-@contextlib.contextmanager
-def _committing(place: StorePlace) -> Iterator[None]:
-    deltalake = import_extra("deltalake")
-    try:
-        with translate_storage_errors(place.address):
-            yield
-    except StorageError as error:
-        if isinstance(error.__cause__, deltalake.exceptions.CommitFailedError):
-            raise OvertakenError from error
-        raise
 
 
 def _commit_once() -> Any:  # noqa: ANN401 - of a package that may be absent
