@@ -19,14 +19,14 @@ from opscope.bundle.manifest import TracingMode, device_text
 from opscope.fleet.store.schema import KEYS, TABLES
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from opscope.analysis.analysis import Analysis
     from opscope.analysis.latency.latency import Latency
     from opscope.analysis.operators.operators import Operator
     from opscope.bundle.manifest import Manifest, Repetition, Variant
     from opscope.fleet.store.schema import Row
-    from opscope.npu.analysis.tiles_result import TileRow, TilesAnalysis
+    from opscope.npu.analysis.tiles_result import TilesAnalysis
 
 _NUMBER = re.compile(r" #\d+\Z")
 _FRAMEWORK = "framework"
@@ -99,23 +99,22 @@ def bundle_rows(bundle: AnalysedBundle, labels: BundleLabels, placed: str) -> di
 
     ``placed``: where the bundle stands in histories, ISO 8601.
     """
-    rows: dict[str, list[Row]] = {
-        name: [] for name in ("runs", "methods", "latency", "operators", "modules", "findings", "kernels")
-    }
+    rows: dict[str, list[Row]] = {}
     manifest = bundle.manifest
     for variant in manifest.variants:
         key = (bundle.bundle, manifest.model_of(variant.name).name, labels.device_of(manifest), variant.name)
-        analysis = bundle.analyses.get(variant.name)
-        rows["runs"].append(key + _run_cells(bundle, variant, labels, placed))
-        if analysis is not None:
-            rows["methods"] += [
-                key + cells for cells in _method_rows(analysis, _find_comparison(bundle.comparisons, variant))
-            ]
-            rows["latency"] += [key + cells for cells in _latency_rows(analysis)]
-            rows["operators"] += [key + _operator_cells(row) for row in analysis.operators]
-            rows["modules"] += [key + _MODULE(one) for one in analysis.modules]
-            rows["findings"] += [key + _FINDING(one) for one in analysis.findings]
-            rows["kernels"] += [key + cells for cells in _kernel_rows(analysis.operators)]
+        tables: dict[str, Iterable[Row]] = {"runs": [_run_cells(bundle, variant, labels, placed)]}
+        if analysis := bundle.analyses.get(variant.name):
+            tables |= {
+                "methods": _method_rows(analysis, _find_comparison(bundle, variant)),
+                "latency": _latency_rows(analysis),
+                "operators": map(_operator_cells, analysis.operators),
+                "modules": map(_MODULE, analysis.modules),
+                "findings": map(_FINDING, analysis.findings),
+                "kernels": _kernel_rows(analysis.operators),
+            }
+        for name, table_rows in tables.items():
+            rows.setdefault(name, []).extend(key + cells for cells in table_rows)
     return rows
 
 
@@ -169,7 +168,7 @@ def _run_cells(bundle: AnalysedBundle, variant: Variant, labels: BundleLabels, p
         *_figure_cells(
             analysis, [*manifest.completed(variant.name), *manifest.completed(variant.name, TracingMode.TIMED)]
         ),
-        *_comparison_cells(bundle.comparisons, variant),
+        *_comparison_cells(_find_comparison(bundle, variant)),
         _worst_grade(analysis, bundle.comparisons, variant),
         analysis.quality.grade.value if analysis and analysis.quality else None,
         parse_moment(placed),
@@ -180,14 +179,12 @@ def _encode_object(values: Mapping[str, str] | None) -> str | None:
     return None if values is None else msgspec.json.encode(values, order="sorted").decode()
 
 
-def _figure_cells(analysis: Analysis | None, done: Sequence[Repetition]) -> Row:
-    measured = [repetition.measurement for repetition in done if repetition.measurement]
+def _figure_cells(analysis: Analysis | None, completed: Sequence[Repetition]) -> Row:
+    measured = [repetition.measurement for repetition in completed if repetition.measurement]
     loads = [one.load_ns for one in measured if one.load_ns is not None]
     memory = [one.peak_rss_bytes for one in measured if one.peak_rss_bytes is not None]
-    machine = float(np.median(loads)) if loads else None, max(memory, default=None)
-    if analysis is None:
-        return (None,) * 9 + machine
-    return (*_time_cells(analysis.latency, analysis.headline_of()), *machine)
+    times = (None,) * 9 if analysis is None else _time_cells(analysis.latency, analysis.headline_of())
+    return (*times, float(np.median(loads)) if loads else None, max(memory, default=None))
 
 
 def _time_cells(latency: Latency, headline_ns: float) -> Row:
@@ -196,46 +193,43 @@ def _time_cells(latency: Latency, headline_ns: float) -> Row:
     return (latency.source, headline_ns, latency.mean_ns, *quantiles, *ends, latency.cv)
 
 
-def _find_comparison(comparisons: Sequence[StoredComparison], variant: Variant) -> StoredComparison | None:
-    return next((one for one in comparisons if one.candidate.label == variant.name), None)
+def _find_comparison(bundle: AnalysedBundle, variant: Variant) -> StoredComparison | None:
+    return next((one for one in bundle.comparisons if one.candidate.label == variant.name), None)
 
 
-def _comparison_cells(comparisons: Sequence[StoredComparison], variant: Variant) -> Row:
-    comparison = _find_comparison(comparisons, variant)
+def _comparison_cells(comparison: StoredComparison | None) -> Row:
     if comparison is None:
         return (None,) * 6
-    agreed = comparison.outputs
-    return comparison.baseline.label, *_verdict_cells(comparison.end_to_end), agreed.agree if agreed else None
+    agreement = comparison.outputs
+    return comparison.baseline.label, *_verdict_cells(comparison.end_to_end), agreement.agree if agreement else None
 
 
 def _verdict_cells(end: EndToEnd | None) -> Row:
     if end is None:
         return (None,) * 4
-    low, high = end.ci95 or (None, None)
-    return end.speedup, low, high, end.verdict.value
+    return (end.speedup, *(end.ci95 or (None, None)), end.verdict.value)
 
 
 def _method_rows(analysis: Analysis, comparison: StoredComparison | None) -> Iterator[Row]:
-    """Several methods one by one; one alone is the run itself."""
+    """Yield several methods one by one; one alone is the run itself."""
     if len(analysis.methods) < 2:  # noqa: PLR2004 - one method is the whole
         return
     ends = {one.method: one.end_to_end for one in comparison.methods} if comparison else {}
-    for one in analysis.methods:
-        phase = one.phase
-        about = (phase.kind.value, phase.tokens, phase.position) if phase else (None, None, None)
-        shares = (analysis.calls_share(one.method), one.share)
+    for method in analysis.methods:
+        phase = method.phase
         yield (
-            one.method,
-            *about,
-            *shares,
-            *_time_cells(one.latency, analysis.headline_of(one.method)),
-            *_verdict_cells(ends.get(one.method)),
-            one.tokens_per_second,
+            method.method,
+            *((phase.kind.value, phase.tokens, phase.position) if phase else (None, None, None)),
+            analysis.calls_share(method.method),
+            method.share,
+            *_time_cells(method.latency, analysis.headline_of(method.method)),
+            *_verdict_cells(ends.get(method.method)),
+            method.tokens_per_second,
         )
 
 
 def _worst_grade(analysis: Analysis | None, comparisons: Sequence[StoredComparison], variant: Variant) -> str | None:
-    """How far its figures can be trusted: its own, and the comparison's with its baseline, whichever is worse."""
+    """Return how far its figures can be trusted: its own, and its speedup, whichever is worse."""
     grades = [one.end_to_end.grade for one in comparisons if one.candidate.label == variant.name]
     grades += [analysis.quality.grade] if analysis and analysis.quality else []
     worst_first = (Grade.DO_NOT_TRUST, Grade.USABLE, Grade.GOOD)
@@ -247,24 +241,24 @@ def _latency_rows(analysis: Analysis) -> Iterator[Row]:
         yield from ((latency.source, *_PROCESS(one)) for one in latency.processes)
 
 
-def _operator_cells(row: Operator) -> Row:
-    cells = _OPERATOR(row)
-    shape = None if row.shape is None else "x".join(map(str, row.shape))
+def _operator_cells(operator: Operator) -> Row:
+    cells = _OPERATOR(operator)
+    shape = None if operator.shape is None else "x".join(map(str, operator.shape))
     return (*cells[:_SHAPE], shape, *cells[_SHAPE:])
 
 
 def _kernel_rows(operators: Sequence[Operator]) -> Iterator[Row]:
-    """Operators by sort and microkernel, longest first; the framework's own time is in none."""
+    """Yield operators by kind and microkernel, longest first; the framework's own time is in none."""
     groups: dict[tuple[tuple[str | None, ...], str], list[Operator]] = {}
-    for row in operators:
-        if row.kind != _FRAMEWORK:
-            name = _NUMBER.sub("", row.name).removeprefix("native_call_")
-            columns = (name, row.kernel, row.category.value, row.kind, row.backend)
-            groups.setdefault((columns, row.method), []).append(row)
-    for (sort, method), own in sorted(groups.items(), key=lambda group: -sum(row.share for row in group[1])):
-        macs = None if any(row.macs is None for row in own) else sum(row.macs or 0 for row in own)
-        together = sums(own)
-        yield (*sort, len(own), together.time_ns, together.share, macs, method)
+    for operator in operators:
+        if operator.kind != _FRAMEWORK:
+            name = _NUMBER.sub("", operator.name).removeprefix("native_call_")
+            columns = (name, operator.kernel, operator.category.value, operator.kind, operator.backend)
+            groups.setdefault((columns, operator.method), []).append(operator)
+    for (kind, method), members in sorted(groups.items(), key=lambda group: -sum(row.share for row in group[1])):
+        macs = None if any(row.macs is None for row in members) else sum(row.macs or 0 for row in members)
+        together = sums(members)
+        yield (*kind, len(members), together.time_ns, together.share, macs, method)
 
 
 def tile_rows(
@@ -274,8 +268,8 @@ def tile_rows(
     device = labels.device or (analysis.given.device.name if analysis.given.device else "unknown AI Engine")
     model = PurePath(analysis.trace.path).name.partition(".")[0] or "trace"
     key = bundle, model, device, analysis.given.dtype or "tiles"
-    said = {
-        **dict(zip(("bundle", "model", "device", "variant"), key, strict=True)),
+    cells = {
+        **dict(zip(KEYS, key, strict=True)),
         "kind": "tiles",
         "created": parse_moment(created),
         "placed": parse_moment(created),
@@ -285,22 +279,14 @@ def tile_rows(
         "source": source,
         "status": "complete",
     }
-    return {
-        "runs": [tuple(map(said.get, TABLES["runs"].names))],
-        "tiles": [key + _tile_cells(tile) for tile in analysis.tiles],
-    }
-
-
-def _tile_cells(tile: TileRow) -> Row:
-    return (
-        tile.tile,
-        tile.unit,
-        tile.calls.paired,
-        tile.window_cycles,
-        *map(tile.cycles.of, _SPLIT),
-        tile.mac_per_cycle,
-        tile.utilisation,
-        tile.coverage,
-        tile.bound.by if tile.bound else None,
-        len(tile.iterations),
-    )
+    tiles = [
+        (
+            *(*key, tile.tile, tile.unit, tile.calls.paired, tile.window_cycles),
+            *map(tile.cycles.of, _SPLIT),
+            *(tile.mac_per_cycle, tile.utilisation, tile.coverage),
+            tile.bound.by if tile.bound else None,
+            len(tile.iterations),
+        )
+        for tile in analysis.tiles
+    ]
+    return {"runs": [tuple(map(cells.get, TABLES["runs"].names))], "tiles": tiles}
