@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from datetime import datetime, timedelta
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-import msgspec
 import polars as pl
 
 from opscope.core.errors import NotFoundError
@@ -16,7 +14,6 @@ from opscope.core.json import to_json
 from opscope.core.outputs import write_outputs
 from opscope.core.parts import part
 from opscope.core.tracebacks import page, tracebacks_kept
-from opscope.core.units import counted_text
 from opscope.fleet.analysis.causes import find_causes
 from opscope.fleet.analysis.changes import detect_changes
 from opscope.fleet.analysis.fleet import (
@@ -29,7 +26,7 @@ from opscope.fleet.analysis.fleet import (
     with_times_best,
 )
 from opscope.fleet.results import FleetResult
-from opscope.fleet.runs import RUNS, parse_filter, read_facts, read_series
+from opscope.fleet.runs import ISO, RUNS, parse_filter, read_facts, read_series
 from opscope.fleet.store.entries import RUN_ORDER
 from opscope.fleet.store.place import find_place
 from opscope.fleet.store.sql import ask_snapshot
@@ -47,10 +44,6 @@ if TYPE_CHECKING:
 
 NAME = "fleet"
 _CONFIGURATION = "model, dtype, device, target, variant, method, threads, affinity"
-_COLUMNS = (
-    "bundle model dtype device target variant role created runs latency_ns arm "
-    "speedup speedup_low speedup_high verdict grade threads method placed"
-).split()
 _LATELY = timedelta(days=14)
 """How long before the newest run a change is told."""
 _SHOWN_RUNS = 60
@@ -157,45 +150,38 @@ def _find_recent_changes(
 def _find_newest_runs(snapshot: Snapshot, run_filter: RunFilter) -> list[FleetRun]:
     """Return the newest run of each configuration; names tell what configurations differ in beside their names."""
     order = ", ".join(f"{name} DESC" for name in RUN_ORDER.split(", "))
-    window = f"count(*) OVER (PARTITION BY {_CONFIGURATION}) AS runs"
-    runs = f"(SELECT * FROM {RUNS} {run_filter.where}) WHERE kind = 'bundle'"  # noqa: S608 - names of ours; values are bound
-    newest = f"QUALIFY row_number() OVER (PARTITION BY {_CONFIGURATION} ORDER BY {order}) = 1"
-    sql = f"SELECT {', '.join(_COLUMNS)} FROM (SELECT *, {window} FROM {runs} {newest}) ORDER BY ALL"  # noqa: S608 - as above
-    rows = [dict(zip(_COLUMNS, row, strict=True)) for row in ask_snapshot(snapshot, sql, run_filter.values)]
-    targets = Counter(device for device, _ in {(row["device"], row["target"]) for row in rows})
-    found = [(_make_run(row, has_targets=targets[row["device"]] > 1), row["threads"]) for row in rows]
-    counts = Counter((run.device, run.model, run.variant) for run, _ in found)
+    sql = f"""
+        WITH newest AS (
+            SELECT *, count(*) OVER alike AS runs FROM (SELECT * FROM {RUNS} {run_filter.where}) WHERE kind = 'bundle'
+            WINDOW alike AS (PARTITION BY {_CONFIGURATION})
+            QUALIFY row_number() OVER (alike ORDER BY {order}) = 1
+        ), named AS (
+            SELECT * REPLACE (
+                concat_ws(' ', model, dtype) AS model,
+                concat_ws(', ', variant, method) AS variant,
+                if(count(DISTINCT target) OVER (PARTITION BY device) > 1, concat_ws(', ', device, target), device)
+                    AS device
+            ), coalesce(threads, 1) || if(threads > 1, ' threads', ' thread') AS pool FROM newest
+        )
+        SELECT model, variant, bundle, role, runs, latency_ns, arm, speedup, verdict, grade,
+            if(count(*) OVER (PARTITION BY device, model, variant) > 1, concat_ws(', ', device, pool), device),
+            coalesce(strftime(created, '{ISO}'), ''), coalesce(strftime(placed, '{ISO}'), ''), speedup_low, speedup_high
+        FROM named ORDER BY bundle, model, dtype, device
+    """  # noqa: S608 - names of ours; values are bound
+    names = "model variant bundle role runs latency_ns arm speedup verdict grade device created placed".split()
     return [
-        msgspec.structs.replace(run, device=f"{run.device}, {counted_text(threads or 1, 'thread')}")
-        if counts[run.device, run.model, run.variant] > 1
-        else run
-        for run, threads in found
+        FleetRun(**dict(zip(names, cells, strict=True)), ci95=None if low is None or high is None else (low, high))
+        for *cells, low, high in ask_snapshot(snapshot, sql, run_filter.values)
     ]
 
 
-def _make_run(row: dict[str, Any], *, has_targets: bool) -> FleetRun:
-    """Return a row as a run; its device with its target where the device has several."""
-    low, high = row["speedup_low"], row["speedup_high"]
-    same = ("bundle", "role", "runs", "latency_ns", "arm", "speedup", "verdict", "grade")
-    created, placed = (row[name].isoformat(timespec="seconds") if row[name] else "" for name in ("created", "placed"))
-    return FleetRun(
-        model=" ".join(filter(None, (row["model"], row["dtype"]))),
-        device=f"{row['device']}, {row['target']}" if has_targets else row["device"],
-        variant=", ".join(filter(None, (row["variant"], row["method"]))),
-        created=created,
-        placed=placed,
-        ci95=None if low is None or high is None else (low, high),
-        **{name: row[name] for name in same},
-    )
-
-
 def _read_dominant(snapshot: Snapshot, runs: Sequence[FleetRun]) -> list[DominantOperators]:
-    sql = (
-        "SELECT k.bundle, concat_ws(', ', k.variant, m.method) AS variant, operator, category, backend, "
-        "sum(k.share) / coalesce(any_value(m.share), 1) AS share FROM kernels k LEFT JOIN methods m "
-        "ON m.bundle = k.bundle AND m.variant = k.variant AND m.method = k.method "
-        "WHERE k.bundle IN (SELECT unnest(?)) GROUP BY ALL ORDER BY ALL"
-    )
+    sql = """
+        SELECT k.bundle, concat_ws(', ', k.variant, m.method) AS variant, operator, category, backend,
+            sum(k.share) / coalesce(any_value(m.share), 1) AS share
+        FROM kernels k LEFT JOIN methods m ON m.bundle = k.bundle AND m.variant = k.variant AND m.method = k.method
+        WHERE k.bundle IN (SELECT unnest(?)) GROUP BY ALL ORDER BY ALL
+    """
     rows = ask_snapshot(snapshot, sql, [sorted({run.bundle for run in runs})])
     names = dict.fromkeys(("bundle", "variant", "operator", "category", "backend"), pl.String)
     return find_dominant(runs, pl.DataFrame(rows, schema={**names, "share": pl.Float64}, orient="row"))

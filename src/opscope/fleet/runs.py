@@ -58,7 +58,8 @@ WHOLE_RUNS = "(SELECT *, NULL::VARCHAR AS method FROM runs)"
 DAY = "strftime(r.placed, '%Y-%m-%d')"
 """SQL: the day of a run."""
 _NOT_KNOWN = "not known"
-_ISO = "%Y-%m-%dT%H:%M:%S"
+ISO = "%Y-%m-%dT%H:%M:%S"
+"""Format of moments for ``strftime``."""
 
 
 class RunFilter(NamedTuple):
@@ -83,41 +84,37 @@ class RunFilter(NamedTuple):
 def parse_filter(where: RunSelection) -> RunFilter:
     """Return the filter that ``device=Pixel 8,last=30`` or ``{"device": "Pixel 8", "last": 30}`` means.
 
-    A comma belongs to a value unless a key and ``=`` follow it. Raises UsageError for what is no filter; the hint has
-    the text to write.
+    In a text a comma belongs to a value unless a key and ``=`` follow it. Raises UsageError for what is no filter.
     """
-    run_filter = RunFilter(text := where if isinstance(where, str) else _write_filter(where))
-    for words in filter(None, (words.strip() for words in _NEXT.split(text))):
-        key, equals, value = (word.strip() for word in words.partition("="))
-        if not equals or key not in KEYS:
+    pairs, run_filter = _split_filter(where), RunFilter()
+    for key, value in pairs:
+        if key not in KEYS:
             hint = f"KEY=VALUE,...; {did_you_mean(key, KEYS)}"
-            raise UsageError(f"unknown filter {words!r}", where="filter", hint=hint)
-        if key in {"last", "threads"} and (not value.isdecimal() or int(value) < 1):
+            raise UsageError(f"unknown filter {key!r}", where="filter", hint=hint)
+        if isinstance(value, bool) or not isinstance(value, str | int):
+            hint = f"write {key}=VALUE; a value is a text or a whole number"
+            raise UsageError(f"{key} has no value that fits: {value!r}", where="filter", hint=hint)
+        if key in {"last", "threads"} and (not f"{value}".isdecimal() or int(value) < 1):
             hint = f"for example {key}=4"
             raise UsageError(f"{value!r} is not a positive whole number", where=f"filter, {key}", hint=hint)
         if key == "last":
             run_filter = run_filter._replace(last=int(value))
         elif key in {"since", "until"}:
-            run_filter = run_filter.add_condition(key, parse_date(value, f"filter, {key}", f"{key}="))
+            run_filter = run_filter.add_condition(key, parse_date(f"{value}", f"filter, {key}", f"{key}="))
         else:
-            run_filter = run_filter.add_condition(key, int(value) if key == "threads" else value)
-    return run_filter
+            run_filter = run_filter.add_condition(key, int(value) if key == "threads" else f"{value}")
+    return run_filter._replace(text=where if isinstance(where, str) else ",".join(f"{k}={v}" for k, v in pairs))
 
 
-def _write_filter(where: Mapping[str, str | int]) -> str:
-    """Return a filter that is given by key and value as text."""
-    if not isinstance(where, Mapping):
+def _split_filter(where: RunSelection) -> list[tuple[str, Any]]:
+    """Return the keys of a filter with their values; None for a value that is missing."""
+    if isinstance(where, Mapping):
+        return list(where.items())
+    if not isinstance(where, str):
         hint = 'write where="device=NAME,last=30" or where={"device": "NAME", "last": 30}'
         raise UsageError(f"{type(where).__name__} is not a filter", where="where", hint=hint)
-    text = ",".join(f"{key}={value}" for key, value in where.items())
-    for key, value in where.items():
-        if isinstance(value, bool) or not isinstance(value, str | int):
-            hint = f'values are text or whole numbers: where="{text}"'
-            raise UsageError(f"{key}={value!r} is not a filter", where="where", hint=hint)
-        if _NEXT.search(f"{value}"):
-            hint = "choose by another key"
-            raise UsageError(f"{value!r} cannot be told from two filters", where=f"where, {key}", hint=hint)
-    return text
+    words = [text.partition("=") for text in _NEXT.split(where) if text.strip()]
+    return [(key.strip(), value.strip() if equals else None) for key, equals, value in words]
 
 
 def parse_date(text: str, where: str, before: str) -> datetime:
@@ -148,18 +145,18 @@ def read_series(snapshot: Snapshot, run_filter: RunFilter, query: FigureQuery | 
     usable = f"({query.expression}) IS NOT NULL"
     usable += f" AND r.{TRUSTED}" if query.is_trusted_only else ""
     newest = f"[-{run_filter.last}:]" if run_filter.last else ""
-    began = f"CASE WHEN r.created IS DISTINCT FROM r.placed THEN coalesce(strftime(r.created, '{_ISO}'), '') END"
+    began = f"CASE WHEN r.created IS DISTINCT FROM r.placed THEN coalesce(strftime(r.created, '{ISO}'), '') END"
     cells = {
         "value": query.expression,
         "bundle": "r.bundle",
-        "placed": f"strftime(r.placed, '{_ISO}')",
+        "placed": f"strftime(r.placed, '{ISO}')",
         "label": f"coalesce({query.label}, '{_NOT_KNOWN}')",
         "created": began,
     }
     pack = ", ".join(f"{name} := {cell}" for name, cell in cells.items())  # one list is sorted, and then taken apart
     lists = ", ".join(f"[run.{name} FOR run IN runs_in_order]" for name in cells)
     omitted = (
-        f"count(*) FILTER (NOT ({usable})), coalesce(max(strftime(r.placed, '{_ISO}')) FILTER (NOT ({usable})), '')"
+        f"count(*) FILTER (NOT ({usable})), coalesce(max(strftime(r.placed, '{ISO}')) FILTER (NOT ({usable})), '')"
     )
     grouped = (
         f"SELECT {subject}, coalesce(list(struct_pack({pack}) ORDER BY {order}) FILTER ({usable}), []){newest} "  # noqa: S608 - names of ours; values are bound

@@ -15,6 +15,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from opscope.core.grouping import grouped
 from opscope.core.stats.distributions import t_cdf, t_quantile
 from opscope.core.stats.effect import ALPHA, adjust_for_many
 from opscope.core.stats.many_series import CONFIRMING, SHORTEST, judge_newest
@@ -137,37 +138,34 @@ class Detection(NamedTuple):
 
 def detect_changes(series: Sequence[SeriesRuns]) -> Detection:
     """Find the changes of level of many series of runs, each with at least one run."""
-    usable = [bool((runs.values > 0).all()) for runs in series]
-    flagged = _screen_series(series, usable)
-    parts, changes = [], []
-    for runs, flag in zip(series, flagged, strict=True):
-        level = float(np.median(runs.values))
-        parts.append(segments(runs.values) if flag else [SeriesSegment(0, len(runs.values), level, level)])
-        changes.append(_changes_of_segments(runs, parts[-1]) if flag else [])
-    _correct_for_many(
-        changes, [flag and len(runs.values) >= FEWEST_RUNS for runs, flag in zip(series, usable, strict=True)]
-    )
-    newest, detectable = _find_newest_changes(series, parts, usable)
+    lengths = [len(runs.values) if bool((runs.values > 0).all()) else 0 for runs in series]  # zeros have no ratio
+    searched = [number for number, length in enumerate(lengths) if length >= FEWEST_RUNS]
+    by_length = grouped(searched, lambda number: lengths[number])
+    flagged = {number for numbers in by_length.values() for number in _screen_series(series, numbers)}
+    parts = [
+        segments(runs.values) if number in flagged else _make_level(runs.values) for number, runs in enumerate(series)
+    ]
+    changes = {number: _changes_of_segments(series[number], parts[number]) for number in flagged}
+    _correct_for_many(changes, searched)
+    judged = [number for number, length in enumerate(lengths) if length >= SHORTEST]
+    newest, detectable = _find_newest_changes(series, parts, judged)
     courses = []
     for number, runs in enumerate(series):
-        joined = _join_changes(changes[number], newest.get(number), len(runs.values))
+        joined = _join_changes(changes.get(number, []), newest.get(number), len(runs.values))
         told = [msgspec.structs.replace(change, confirmed=change.p_value <= RATE) for change in joined]
-        courses.append(SeriesCourse(parts[number], told, usable[number] and len(runs.values) >= SHORTEST))
+        courses.append(SeriesCourse(parts[number], told, lengths[number] >= SHORTEST))
     return Detection(courses, detectable)
 
 
-def _screen_series(series: Sequence[SeriesRuns], usable: Sequence[bool]) -> list[bool]:
-    """Return which series the segmentation has to look at; the others are one level."""
-    by_length: dict[int, list[int]] = {}
-    for number, runs in enumerate(series):
-        if usable[number] and len(runs.values) >= FEWEST_RUNS:
-            by_length.setdefault(len(runs.values), []).append(number)
-    flagged = [False] * len(series)
-    for numbers in by_length.values():
-        logs = np.log(np.stack([series[number].values for number in numbers]))
-        for number, flag in zip(numbers, may_change(logs), strict=True):
-            flagged[number] = bool(flag)
-    return flagged
+def _screen_series(series: Sequence[SeriesRuns], numbers: Sequence[int]) -> list[int]:
+    """Return which series, of equal length, the segmentation has to look at; the others are one level."""
+    flags = may_change(np.log(np.stack([series[number].values for number in numbers])))
+    return [number for number, flag in zip(numbers, flags, strict=True) if flag]
+
+
+def _make_level(values: Floats) -> list[SeriesSegment]:
+    level = float(np.median(values))
+    return [SeriesSegment(0, len(values), level, level)]
 
 
 def _changes_of_segments(runs: SeriesRuns, parts: Sequence[SeriesSegment]) -> list[LevelChange]:
@@ -227,23 +225,22 @@ def _make_drift(runs: SeriesRuns, parts: Sequence[SeriesSegment], part: SeriesSe
     )
 
 
-def _correct_for_many(changes: list[list[LevelChange]], searched: Sequence[bool]) -> None:
+def _correct_for_many(changes: dict[int, list[LevelChange]], searched: Sequence[int]) -> None:
     """Correct the p-values of the changes for all series that were searched: each takes part with its least one."""
-    numbers = [number for number, is_searched in enumerate(searched) if is_searched]
-    least = [min((change.p_value for change in changes[number]), default=1.0) for number in numbers]
-    for number, before, corrected in zip(numbers, least, adjust_for_many(least) if least else [], strict=True):
+    least = [min((change.p_value for change in changes.get(number, ())), default=1.0) for number in searched]
+    for number, before, corrected in zip(searched, least, adjust_for_many(least) if least else [], strict=True):
         factor = corrected / before if before > 0 else 1.0
-        changes[number] = [
-            msgspec.structs.replace(change, p_value=min(1.0, max(corrected, change.p_value * factor)))
-            for change in changes[number]
-        ]
+        if number in changes:
+            changes[number] = [
+                msgspec.structs.replace(change, p_value=min(1.0, max(corrected, change.p_value * factor)))
+                for change in changes[number]
+            ]
 
 
 def _find_newest_changes(
-    series: Sequence[SeriesRuns], parts: Sequence[Sequence[SeriesSegment]], usable: Sequence[bool]
+    series: Sequence[SeriesRuns], parts: Sequence[Sequence[SeriesSegment]], numbers: Sequence[int]
 ) -> tuple[dict[int, LevelChange], list[float] | None]:
     """Return steps that the newest runs show by themselves, by the number of the series, and what would have shown."""
-    numbers = [number for number, runs in enumerate(series) if usable[number] and len(runs.values) >= SHORTEST]
     if not numbers:
         return {}, None
     width = max(min(len(series[number].values), _MOST_PREDECESSORS + CONFIRMING) for number in numbers)
