@@ -29,9 +29,11 @@ from opscope.fleet.analysis.history import (
 )
 from opscope.fleet.analysis.history_gate import current_level
 from opscope.fleet.history import check_new_changes
-from opscope.fleet.reports.history import history_html, history_summary
+from opscope.fleet.reports.history import history_document
 from opscope.fleet.runs import parse_filter
 from opscope.fleet.store.rows import BundleLabels
+from opscope.reports.document.html import html_document
+from opscope.reports.document.terminal import terminal_document
 from texts import OPERATORS_SLOWER
 
 BIN = Path(sys.executable).parent / "opscope"
@@ -270,13 +272,13 @@ def test_names_stay_text_on_the_page_and_on_the_terminal() -> None:
     values = [1e6 * NOISE[n % 10] * (2 if n > 14 else 1) for n in range(30)]
     labelled = runs(values, [trap if n > 14 else "old" for n in range(30)], subject)
     found = make_history(trap, Metric(trap, FigureUnit.TIME), Order.COMMIT, [labelled], lambda _: {})
-    page = history_html(found)
+    page = html_document(history_document(found), styles=("fleet.css",))
     assert "<script>" not in page
     assert "\x1b" not in page
     from rich.console import Console
 
     console = Console(width=100, record=True)
-    console.print(history_summary(found))
+    console.print(terminal_document(history_document(found, has_pictures=False)))
     assert "\x1b[2J" not in console.export_text(styles=False)
 
 
