@@ -17,8 +17,8 @@ from opscope.core.files import sha256_of
 from opscope.core.json import from_json
 from opscope.core.tracebacks import nothing_known
 from opscope.core.version import __version__
-from opscope.fleet.store.entries import StoreEntry
 from opscope.fleet.store.rows import AnalysedBundle, BundleLabels, StoredComparison, bundle_rows, tile_rows
+from opscope.fleet.store.schema import StoreEntry
 from opscope.measurements.sides import compared_pairs
 from opscope.npu.analysis.tiles_result import TilesAnalysis
 from opscope.readers.compressed import content_sha256

@@ -27,8 +27,8 @@ from opscope.fleet.analysis.fleet import (
 )
 from opscope.fleet.results import FleetResult
 from opscope.fleet.runs import ISO, RUNS, parse_filter, read_facts, read_series
-from opscope.fleet.store.entries import RUN_ORDER
 from opscope.fleet.store.place import find_place
+from opscope.fleet.store.schema import RUN_ORDER
 from opscope.fleet.store.sql import ask_snapshot
 from opscope.fleet.store.table import open_store
 from opscope.measurements.notebook import shown_as

@@ -31,8 +31,8 @@ from opscope.fleet.runs import (
     read_series,
     sum_by_method,
 )
-from opscope.fleet.store.entries import RUN_ORDER
 from opscope.fleet.store.place import find_place
+from opscope.fleet.store.schema import RUN_ORDER
 from opscope.fleet.store.sql import ask_snapshot
 from opscope.fleet.store.table import open_store
 from opscope.measurements.notebook import shown_as

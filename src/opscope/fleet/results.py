@@ -22,7 +22,7 @@ from opscope.fleet.reports.tables import (
     query_document,
     slower_frame,
 )
-from opscope.fleet.store.entries import StoreEntry
+from opscope.fleet.store.schema import StoreEntry
 from opscope.measurements.notebook import NotebookResult, check_most
 from opscope.reports.document.blocks import NOTEBOOK_ROWS
 from opscope.reports.gate import gate_document

@@ -13,9 +13,7 @@ from opscope.analysis.findings.message import Grade
 from opscope.core.errors import UsageError, did_you_mean
 from opscope.fleet.analysis.causes import FACTS, OBJECTS, make_facts
 from opscope.fleet.analysis.changes import SeriesRuns, Subject
-from opscope.fleet.store.entries import RUN_ORDER
-from opscope.fleet.store.rows import parse_moment
-from opscope.fleet.store.schema import METHOD_FIGURES
+from opscope.fleet.store.schema import METHOD_FIGURES, RUN_ORDER, parse_moment
 from opscope.fleet.store.sql import ask_snapshot
 
 if TYPE_CHECKING:

@@ -5,28 +5,30 @@ from __future__ import annotations
 import random
 import time
 from contextlib import contextmanager
+from datetime import datetime, timedelta, timezone
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from opscope.bundle.bundle import is_bundle
-from opscope.core.errors import OpscopeError
+from opscope.core.errors import NotFoundError, OpscopeError
+from opscope.core.json import from_json
 from opscope.fleet.bundles import PreparedBundle, Skipped, bundle_hash, find_bundles, prepare_bundle
 from opscope.fleet.results import AddReport, QueryResult, RemoveReport, StoreEntries
 from opscope.fleet.runs import find_machine_names
-from opscope.fleet.store.entries import (
-    EntryStream,
-    StoreEntry,
-    entries_frame,
-    find_entries,
-    find_known,
-    find_same_runs,
-    stream_entries,
-)
 from opscope.fleet.store.place import find_place
 from opscope.fleet.store.rows import BundleLabels
-from opscope.fleet.store.schema import BUNDLES, EVERY, REPLACED, TABLES
-from opscope.fleet.store.sql import QueryStream, stream_answer
+from opscope.fleet.store.schema import (
+    BUNDLES,
+    ENTRY_MOMENTS,
+    EVERY,
+    REPLACED,
+    RUN_ORDER,
+    TABLES,
+    StoreEntry,
+    entries_frame,
+)
+from opscope.fleet.store.sql import QueryStream, ask_snapshot, stream_answer
 from opscope.fleet.store.table import (
     append_rows,
     change_store,
@@ -38,11 +40,12 @@ from opscope.fleet.store.table import (
 from opscope.workflows.measure.parallel.workers import UnfinishedTask, Where, run_calls
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Collection, Iterator, Sequence
 
     from opscope.fleet.store.place import StorePlace
     from opscope.fleet.store.table import Snapshot
 
+_COLUMNS = ", ".join(StoreEntry.__struct_fields__)
 _MOST_ROWS = 20_000
 """Rows that are written together: what bounds the memory."""
 _COMMIT_SECONDS = 30.0
@@ -95,7 +98,7 @@ def add_to_store(  # noqa: PLR0913 - the one call a notebook makes; all but the 
         else:
             paths_by_hash.setdefault(name, path)  # of two paths with one content the first
     snapshot = open_store(place)
-    known = find_known(snapshot, paths_by_hash)
+    known = _find_known(snapshot, paths_by_hash)
     sources = [str(path.absolute()) for name, path in paths_by_hash.items() if name not in known]
     bundles = [source for source in sources if is_bundle(Path(source))]
     sample = frozenset(random.SystemRandom().sample(bundles, min(len(bundles), 1 + len(bundles) // _SAMPLE)))
@@ -151,8 +154,8 @@ def write_bundles(place: StorePlace, bundles: Sequence[PreparedBundle]) -> list[
         return []
 
     def write(snapshot: Snapshot) -> list[StoreEntry]:
-        stored = find_same_runs(snapshot, [bundle.entry.origin for bundle in bundles])
-        known = find_known(snapshot, [bundle.entry.bundle for bundle in bundles])
+        stored = _find_same_runs(snapshot, [bundle.entry.origin for bundle in bundles])
+        known = _find_known(snapshot, [bundle.entry.bundle for bundle in bundles])
         fullest: dict[str, PreparedBundle] = {}
         for bundle in bundles:
             origin = bundle.entry.origin
@@ -191,6 +194,13 @@ def store_entries(store: str | Path | None = None, *, last: int | None = None) -
         return StoreEntries(stream.entries, find_place(store).address)
 
 
+class EntryStream(NamedTuple):
+    """Bundles of a store, some at a time."""
+
+    total: int  # how many count
+    entries: Iterator[StoreEntry]  # those that were asked for, in the order of histories
+
+
 @contextmanager
 def entries_stream(store: str | Path | None = None, *, last: int | None = None) -> Iterator[EntryStream]:
     """Give the bundles of a store, in the order of histories, some at a time.
@@ -199,8 +209,12 @@ def entries_stream(store: str | Path | None = None, *, last: int | None = None) 
         store: directory or URL; None: that of OPSCOPE_STORE, else ``opscope-store``.
         last: only so many, the newest ones; None: all.
     """
-    with stream_entries(open_store(find_place(store)), last) as stream:
-        yield stream
+    snapshot = open_store(find_place(store))
+    ((total,),) = ask_snapshot(snapshot, "SELECT count(*) FROM bundles")
+    skipped = 0 if last is None else max(total - last, 0)
+    sql = f"SELECT {_COLUMNS} FROM bundles ORDER BY {RUN_ORDER} OFFSET {skipped}"  # noqa: S608 - names of ours, a number
+    with stream_answer(snapshot, sql) as stream:
+        yield EntryStream(total, (_entry_of_row(row) for rows in stream.parts() for row in rows))
 
 
 def query_store(
@@ -259,9 +273,52 @@ def remove_from_store(
     place = find_place(store)
 
     def remove(snapshot: Snapshot) -> list[StoreEntry]:
-        entries = find_entries(snapshot, bundles, older_than)
+        entries = _find_entries(snapshot, bundles, older_than)
         if entries:
             delete_bundles(snapshot, [entry.bundle for entry in entries])
         return entries
 
     return RemoveReport(place.address, change_store(place, remove))
+
+
+def _find_same_runs(snapshot: Snapshot, origins: Sequence[str]) -> dict[str, StoreEntry]:
+    """Return the bundles of a store whose runs began as some others did, by their origin."""
+    return {entry.origin: entry for entry in _ask_entries(snapshot, "origin IN (SELECT unnest(?))", origins)}
+
+
+def _find_known(snapshot: Snapshot, bundles: Collection[str]) -> set[str]:
+    """Return those of some hashes that a store has seen, also of bundles that were replaced since."""
+    seen = "SELECT bundle FROM bundles UNION ALL SELECT bundle FROM replaced"
+    sql = f"SELECT bundle FROM ({seen}) WHERE bundle IN (SELECT unnest(?))"  # noqa: S608 - a text of ours
+    return {row[0] for row in ask_snapshot(snapshot, sql, [list(bundles)])}
+
+
+def _find_entries(snapshot: Snapshot, beginnings: Sequence[str], older_than: int | None) -> list[StoreEntry]:
+    """Return the bundles whose hashes begin so, and those that were added more than so many days ago.
+
+    Raises NotFoundError where not exactly one hash begins like one of these texts.
+    """
+    entries = {}
+    for text in beginnings:
+        matches = _ask_entries(snapshot, "starts_with(bundle, ?)", text) if text else []
+        if len(matches) != 1:
+            problem = "several bundles start with this" if matches else "the store has no such bundle"
+            raise NotFoundError(problem, where=text, hint="`opscope store list` shows all of them")
+        entries[matches[0].bundle] = matches[0]
+    if older_than is not None:
+        before = datetime.now(timezone.utc).replace(tzinfo=None) - timedelta(days=older_than)
+        entries |= {entry.bundle: entry for entry in _ask_entries(snapshot, "added < ?", before)}
+    return list(entries.values())
+
+
+def _ask_entries(snapshot: Snapshot, condition: str, value: object) -> list[StoreEntry]:
+    sql = f"SELECT {_COLUMNS} FROM bundles WHERE {condition} ORDER BY {RUN_ORDER}"  # noqa: S608 - texts of ours
+    return [_entry_of_row(row) for row in ask_snapshot(snapshot, sql, [value])]
+
+
+def _entry_of_row(row: tuple[Any, ...]) -> StoreEntry:
+    moments = (cell.replace(tzinfo=timezone.utc).isoformat() if isinstance(cell, datetime) else cell for cell in row)
+    fields: dict[str, Any] = dict(zip(StoreEntry.__struct_fields__, moments, strict=True))
+    fields |= {name: fields[name] or "" for name in ENTRY_MOMENTS}
+    fields |= {"variants": from_json(fields["variants"], tuple[str, ...]), "checked": bool(fields["checked"])}
+    return StoreEntry(**fields)

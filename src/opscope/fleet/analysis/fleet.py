@@ -168,7 +168,7 @@ def find_dominant(runs: Sequence[FleetRun], shares: pl.DataFrame) -> list[Domina
     dominant = (
         shares.group_by(*place, *kind)
         .agg(pl.col("share").sum())
-        .join(pl.DataFrame(words, schema=[*place, "where"], orient="row"), on=place)
+        .join(pl.DataFrame(words, schema=dict.fromkeys((*place, "where"), pl.String), orient="row"), on=place)
         .with_columns(first=pl.col("share") >= pl.col("share").max().over(place))
         .sort("share", *place, descending=True)
         .group_by(kind, maintain_order=True)

@@ -17,8 +17,7 @@ from opscope.core.units import counted_text
 from opscope.fleet.analysis.changes import Subject
 from opscope.fleet.analysis.history import fit_levels
 from opscope.fleet.reports.words import fact_text
-from opscope.fleet.store.entries import entries_frame
-from opscope.fleet.store.rows import parse_moment
+from opscope.fleet.store.schema import entries_frame, parse_moment
 from opscope.reports.document.blocks import NOTEBOOK_ROWS, Bullets, Document, rest_sentence, words_table
 from opscope.reports.document.console import WIDE, Text, TextConsole, TextTable
 from opscope.reports.document.text import csv_cell, distinct, plain
@@ -30,7 +29,7 @@ if TYPE_CHECKING:
     from opscope.fleet.analysis.fleet import Fleet
     from opscope.fleet.analysis.gate import FleetEvidence
     from opscope.fleet.analysis.history import History, Series
-    from opscope.fleet.store.entries import StoreEntry
+    from opscope.fleet.store.schema import StoreEntry
     from opscope.reports.formats.frames import Schema
 
     Rows: TypeAlias = Sequence[tuple[Any, ...]]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from datetime import datetime, timezone
 from operator import attrgetter
 from pathlib import PurePath
 from typing import TYPE_CHECKING, NamedTuple
@@ -16,7 +15,7 @@ from opscope.analysis.compare.outputs import OutputAgreement
 from opscope.analysis.findings.message import Grade
 from opscope.analysis.operators.operators import sums
 from opscope.bundle.manifest import TracingMode, device_text
-from opscope.fleet.store.schema import KEYS, TABLES
+from opscope.fleet.store.schema import KEYS, TABLES, parse_moment
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -116,15 +115,6 @@ def bundle_rows(bundle: AnalysedBundle, labels: BundleLabels, placed: str) -> di
         for name, table_rows in tables.items():
             rows.setdefault(name, []).extend(key + cells for cells in table_rows)
     return rows
-
-
-def parse_moment(text: str | None) -> datetime | None:
-    """Return a time in ISO 8601 as one in UTC without a zone, as tables hold it; None for what is no time."""
-    try:
-        found = datetime.fromisoformat(text.replace("Z", "+00:00")) if text else None
-    except ValueError:
-        return None
-    return found.astimezone(timezone.utc).replace(tzinfo=None) if found and found.tzinfo else found
 
 
 def _run_cells(bundle: AnalysedBundle, variant: Variant, labels: BundleLabels, placed: str) -> Row:
