@@ -249,18 +249,15 @@ def _find_newest_changes(
         newest = series[number].values[-width:]
         logs[row, -len(newest) :] = np.log(newest)
     judged = judge_newest(logs)
-    has_verdict, falls = judged.runs.judged, np.ones(len(numbers))
-    if has_verdict.any():
-        falls[has_verdict] = adjust_for_many(judged.fall_p_values[has_verdict].tolist())
     changes: dict[int, LevelChange] = {}
-    for row in np.flatnonzero(np.minimum(judged.corrected, falls) <= RATE).tolist():
-        number, rises = numbers[row], bool(judged.corrected[row] <= falls[row])
-        p_value = float(judged.corrected[row] if rises else falls[row])
+    for row in np.flatnonzero(np.minimum(judged.rises, judged.falls) <= RATE).tolist():
+        number, rises = numbers[row], bool(judged.rises[row] <= judged.falls[row])
+        p_value = float(judged.rises[row] if rises else judged.falls[row])
         level = math.exp(judged.runs.level[row])
         change = _make_newest_step(series[number], parts[number], level, p_value, rises=rises)
         if change is not None and abs(math.log(change.ratio)) >= math.log1p(SMALLEST_CHANGE):
             changes[number] = change
-    count = int(has_verdict.sum())
+    count = int(judged.runs.judged.sum())
     sizes = judged.detectable(RATE / count) if count else None
     return changes, sizes and [math.expm1(size) for size in sizes]
 
