@@ -13,8 +13,7 @@ if TYPE_CHECKING:
     from opscope.core.json import to_json
     from opscope.experiment.checks import Check
     from opscope.experiment.planned import Settings
-    from opscope.fleet.fleet import fleet_report, stored_fleet
-    from opscope.fleet.fleet_gate import check_fleet
+    from opscope.fleet.fleet import check_fleet, fleet_report, stored_fleet
     from opscope.fleet.history import check_history, check_new_changes, stored_history
     from opscope.fleet.results import (
         AddReport,
@@ -159,10 +158,10 @@ _MODULES = {
     "opscope.core.json": ("to_json",),
     "opscope.experiment.checks": ("Check",),
     "opscope.fleet.fleet": (
+        "check_fleet",
         "fleet_report",
         "stored_fleet",
     ),
-    "opscope.fleet.fleet_gate": ("check_fleet",),
     "opscope.fleet.history": (
         "check_history",
         "check_new_changes",
