@@ -108,8 +108,15 @@ def bundle_hash(path: Path) -> str:
 def run_origin(manifest: Manifest) -> str:
     """Return a hash of what a run keeps when it is resumed: two bundles with it are one run, the one fuller."""
     first = manifest.repetitions[:1]
-    kept = (manifest.created, manifest.model.sha256, manifest.plan.seed, manifest.variants, manifest.environment, first)
-    return hashlib.sha256(msgspec.json.encode(kept)).hexdigest()
+    identity = (
+        manifest.created,
+        manifest.model.sha256,
+        manifest.plan.seed,
+        manifest.variants,
+        manifest.environment,
+        first,
+    )
+    return hashlib.sha256(msgspec.json.encode(identity)).hexdigest()
 
 
 def prepare_bundle(
@@ -242,12 +249,12 @@ def _read_analyses(path: Path, manifest: Manifest) -> dict[str, Analysis] | None
     What was computed from traces can always be computed again, so a document that does not fit is not damage.
     """
     analyses = {}
-    shown = _read_document(path / ANALYSIS, Analysis)
+    main_analysis = _read_document(path / ANALYSIS, Analysis)
     for variant in manifest.variants:
         hashes = [repetition.data_sha256 for repetition in manifest.completed(variant.name)]
         if not hashes:
             continue
-        analysis = _read_document(path / analysis_file(variant.name), Analysis) or shown
+        analysis = _read_document(path / analysis_file(variant.name), Analysis) or main_analysis
         if analysis is None or analysis.variant != variant.name:
             return None
         if [file.sha256 for file in analysis.trace.files] != hashes:
@@ -258,9 +265,9 @@ def _read_analyses(path: Path, manifest: Manifest) -> dict[str, Analysis] | None
 
 def _read_comparisons(path: Path, manifest: Manifest, analyses: dict[str, Analysis]) -> list[StoredComparison] | None:
     """Return the comparisons with the baseline that the bundle holds; None when one is missing."""
-    wanted = [pair for pair in compared_pairs(manifest) if analyses.keys() >= set(pair)]
+    pairs = [pair for pair in compared_pairs(manifest) if analyses.keys() >= set(pair)]
     comparisons = []
-    for pair, name in zip(wanted, comparison_files(wanted), strict=True):
+    for pair, name in zip(pairs, comparison_files(pairs), strict=True):
         comparison = _read_document(path / name, StoredComparison)
         if comparison is None or (comparison.baseline.label, comparison.candidate.label) != pair:
             return None

@@ -171,7 +171,9 @@ def _find_recent_changes(
     ]
     judged = [confirmed if course.is_judged else None for course, confirmed in zip(courses, recent, strict=True)]
     causes = find_causes(series, judged, partial(read_facts, snapshot))
-    return sorted(changes, key=lambda one: (one.placed, abs(one.change.ratio - 1)), reverse=True), causes
+    return sorted(
+        changes, key=lambda recent_change: (recent_change.placed, abs(recent_change.change.ratio - 1)), reverse=True
+    ), causes
 
 
 def _find_newest_runs(snapshot: Snapshot, run_filter: RunFilter) -> list[FleetRun]:
@@ -256,11 +258,11 @@ def check_fleet(
         raise NotFoundError(problem, where=f"{address} {run_filter.text}".strip(), hint=hint)
     courses, detectable = detect_changes(new)
     series = select_changes(new, courses, start, budgets, usual, str(budget))
-    changes = [one.changes if one.is_judged else None for one in series]
+    changes = [gated.changes if gated.is_judged else None for gated in series]
     causes = find_causes(new, changes, partial(read_facts, snapshot))
     slower = _explain_slower(snapshot, series, causes)
     is_told = budgets.fleet.device_changes == "tell"
-    failing = [one for one in slower if not (is_told and one.cause is CauseKind.DEVICE)]
+    failing = [gated for gated in slower if not (is_told and gated.cause is CauseKind.DEVICE)]
     evidence = FleetEvidence(
         store=address,
         since=start,
@@ -268,7 +270,7 @@ def check_fleet(
         false_red_nights=FALSE_RED_NIGHTS,
         series=len(new) + untrusted,
         without=len(every) - len(new) - untrusted,
-        judged=sum(one.is_judged for one in series),
+        judged=sum(gated.is_judged for gated in series),
         not_judged=count_unjudged(series, untrusted),
         slower=failing,
         causes=causes,
@@ -296,14 +298,16 @@ def read_fleet_budgets(file: Path) -> FleetBudgets:
 
 def _find_vanished(snapshot: Snapshot, run_filter: RunFilter, since: datetime) -> list[VanishedDevice]:
     """Return devices that stopped where others of the same CPU began: a series ends, and nobody would hear of it."""
-    kept = run_filter.add_condition("kind", "bundle")
-    sql = (
-        f"WITH devices AS (SELECT device, cpu, min(placed) AS first, max(placed) AS last FROM {RUNS} {kept.where} "  # noqa: S608 - names of ours; values are bound
-        "AND cpu IS NOT NULL AND placed IS NOT NULL GROUP BY ALL) "
-        "SELECT old.device, old.cpu, list(new.device ORDER BY new.device) FROM devices AS old JOIN devices AS new "
-        "ON new.cpu = old.cpu AND new.first >= ? AND old.last < ? AND old.last >= ? GROUP BY ALL ORDER BY ALL"
-    )
-    rows = ask_snapshot(snapshot, sql, (*kept.values, since, since, since - _RECENT))
+    bundles = run_filter.add_condition("kind", "bundle")
+    sql = f"""
+        WITH devices AS (
+            SELECT device, cpu, min(placed) AS first, max(placed) AS last FROM {RUNS} {bundles.where}
+            AND cpu IS NOT NULL AND placed IS NOT NULL GROUP BY ALL
+        )
+        SELECT old.device, old.cpu, list(new.device ORDER BY new.device) FROM devices AS old JOIN devices AS new
+        ON new.cpu = old.cpu AND new.first >= ? AND old.last < ? AND old.last >= ? GROUP BY ALL ORDER BY ALL
+    """  # noqa: S608 - names of ours; values are bound
+    rows = ask_snapshot(snapshot, sql, (*bundles.values, since, since, since - _RECENT))
     return [VanishedDevice(device, cpu, appeared) for device, cpu, appeared in rows]
 
 
@@ -311,7 +315,7 @@ def _explain_slower(
     snapshot: Snapshot, series: Sequence[GateSeries], causes: Sequence[SharedCause]
 ) -> list[SlowerSeries]:
     """Return the slower series, the largest slowdown first, with what differs between the runs before and behind."""
-    rises = {number: one.rise for number, one in enumerate(series) if one.rise}
+    rises = {number: gated.rise for number, gated in enumerate(series) if gated.rise}
     numbers = sorted(rises, key=lambda number: -rises[number].ratio)
     explained = {number: rises[number] for number in numbers[:_MOST_EXPLAINED]}
     sides = {side for number, rise in explained.items() for side in _find_edges(series[number], rise)}
@@ -364,27 +368,29 @@ def _compare_operators(
     wanted = []
     for number, rise in rises.items():
         runs = series[number].runs
-        for side, bundles in enumerate(
-            (runs.bundles[: rise.earliest][-_SIDE_RUNS:], runs.bundles[rise.latest :][:_SIDE_RUNS])
-        ):
-            wanted += [(number, side, bundle, runs.subject.variant, runs.subject.method) for bundle in bundles]
+        sides = runs.bundles[: rise.earliest][-_SIDE_RUNS:], runs.bundles[rise.latest :][:_SIDE_RUNS]
+        key = (runs.subject.variant, runs.subject.method)
+        wanted += [(number, side, bundle, *key) for side, bundles in enumerate(sides) for bundle in bundles]
     if not wanted:
         return {}
     lists = ", ".join(f"unnest(?) AS {name}" for name in ("number", "side", "bundle", "variant", "method"))
-    sql = (
-        f"WITH wanted AS (SELECT {lists}), "  # noqa: S608 - names of ours
-        "sums AS (SELECT w.number, w.side, w.bundle, o.category, regexp_replace(o.name, ' #\\d+$', '') AS name, "
-        "sum(o.time_ns) / coalesce(any_value(m.calls_share), 1) AS ns "
-        "FROM operators o JOIN wanted w ON o.bundle = w.bundle AND o.variant = w.variant "
-        "AND coalesce(w.method, o.method) = o.method "
-        "LEFT JOIN methods m ON m.bundle = w.bundle AND m.variant = w.variant AND m.method = w.method GROUP BY ALL), "
-        "medians AS (SELECT number, category, name, coalesce(median(ns) FILTER (side = 0), 0) AS before, "
-        "coalesce(median(ns) FILTER (side = 1), 0) AS after FROM sums GROUP BY ALL) "
-        "SELECT number, name, category, before, after FROM medians WHERE after > before "
-        "QUALIFY row_number() OVER (PARTITION BY number ORDER BY after - before DESC) <= ? "
-        "ORDER BY number, after - before DESC"
-    )
-    rows = ask_snapshot(snapshot, sql, [*(list(column) for column in zip(*wanted, strict=True)), _MOST_PARTS])
+    sql = f"""
+        WITH wanted AS (SELECT {lists}), sums AS (
+            SELECT w.number, w.side, w.bundle, o.category, regexp_replace(o.name, ' #\\d+$', '') AS name,
+                sum(o.time_ns) / coalesce(any_value(m.calls_share), 1) AS ns
+            FROM operators o JOIN wanted w ON o.bundle = w.bundle AND o.variant = w.variant
+                AND coalesce(w.method, o.method) = o.method
+            LEFT JOIN methods m ON m.bundle = w.bundle AND m.variant = w.variant AND m.method = w.method GROUP BY ALL
+        ), medians AS (
+            SELECT number, category, name, coalesce(median(ns) FILTER (side = 0), 0) AS before,
+                coalesce(median(ns) FILTER (side = 1), 0) AS after FROM sums GROUP BY ALL
+        )
+        SELECT number, name, category, before, after FROM medians WHERE after > before
+        QUALIFY row_number() OVER (PARTITION BY number ORDER BY after - before DESC) <= {_MOST_PARTS}
+        ORDER BY number, after - before DESC
+    """  # noqa: S608 - names of ours
+    rows = ask_snapshot(snapshot, sql, [list(column) for column in zip(*wanted, strict=True)])
     return {
-        number: [PartChange(*row[1:]) for row in own] for number, own in grouped(rows, lambda row: int(row[0])).items()
+        number: [PartChange(*cells) for _, *cells in changes]
+        for number, changes in grouped(rows, lambda row: int(row[0])).items()
     }

@@ -189,11 +189,11 @@ def check_history(
         hint = "`opscope store list` shows what is stored; `store:device=NAME` uses runs under another device name"
         hint += "; runs graded do_not_trust do not count"
         raise MismatchError("the store has no comparable run", where=candidate, hint=hint)
-    method, shown = next(iter(predecessors.items()))
+    method, first_runs = next(iter(predecessors.items()))
     before = ComparedSide(
         label=f"history of {variant.name}",
         path=f"{HISTORY}{run_filter.text} in {snapshot.place.address}",
-        headline_ns=float(np.mean(shown.latencies_ns)),
+        headline_ns=float(np.mean(first_runs.latencies_ns)),
     )
     after = ComparedSide(label=variant.name, path=bundle.source, headline_ns=analysis.headline_of(method))
     limit, processes = DEFAULT_THRESHOLD if threshold is None else threshold, bundle.processes(variant.name)

@@ -157,9 +157,9 @@ def find_causes(
         by_date: whether runs are in the order of their days, their labels; otherwise runs of one label stand together.
     """
     steps = {
-        number: [change for change in own if change.kind == "step"]
-        for number, own in enumerate(changes)
-        if own is not None
+        number: [change for change in series_changes if change.kind == "step"]
+        for number, series_changes in enumerate(changes)
+        if series_changes is not None
     }
     groups = [
         (label, members, direction, group)
@@ -199,16 +199,22 @@ def _find_events(
     series: Sequence[SeriesRuns], steps: Mapping[int, Sequence[LevelChange]], *, by_date: bool
 ) -> list[tuple[str, list[_Member]]]:
     """Return the days (commits, versions) at which levels changed, with every series that has runs on both sides."""
-    remaining = Counter(series[number].labels[step.first] for number, own in steps.items() for step in own)
+    remaining = Counter(
+        series[number].labels[step.first] for number, series_steps in steps.items() for step in series_steps
+    )
     events = []
     while remaining:
         label = max(remaining, key=lambda name: (remaining[name], name))
         members = []
-        for number, own in steps.items():
-            member = _place_member(number, series[number], own, label, by_date=by_date)
+        for number, series_steps in steps.items():
+            member = _place_member(number, series[number], series_steps, label, by_date=by_date)
             if member is not None:
                 members.append(member)
-                near = [one for one in own if member.direction and member.sides == (one.earliest - 1, one.latest)]
+                near = [
+                    step
+                    for step in series_steps
+                    if member.direction and member.sides == (step.earliest - 1, step.latest)
+                ]
                 remaining.subtract(member.runs.labels[step.first] for step in near)
         remaining[label] = 0
         remaining = +remaining
@@ -225,7 +231,7 @@ def _place_member(
     position = bisect_left(runs.labels, label) if by_date else runs.labels.index(label)
     if not 0 < position < len(runs.labels):
         return None
-    step = min(steps, key=lambda one: abs(one.first - position), default=None)
+    step = min(steps, key=lambda candidate: abs(candidate.first - position), default=None)
     if step is None or abs(step.first - position) > NEAR:
         return _Member(number, runs, 0, 1.0, (position - 1, position))
     return _Member(number, runs, 1 if step.ratio > 1 else -1, step.ratio, (step.earliest - 1, step.latest))
@@ -236,13 +242,13 @@ def _find_groups(members: Sequence[_Member], direction: int) -> list[tuple[Cause
     changed = sum(member.direction == direction for member in members)
     groups = []
     for kind, across in ((CauseKind.DEVICE, "model"), (CauseKind.MODEL, "device")):
-        for name, own in grouped(members, lambda member: str(getattr(member.runs.subject, kind.value))).items():  # noqa: B023 - used at once
-            own_changed = [member for member in own if member.direction == direction]
-            others, elsewhere = len(members) - len(own), changed - len(own_changed)
-            is_most = len(own_changed) >= FEWEST_IN_COMMON and len(own_changed) > MOST * len(own)
-            are_several = len({getattr(member.runs.subject, across) for member in own_changed}) > 1
-            if is_most and are_several and others >= FEWEST_IN_COMMON and elsewhere <= FEW_ELSEWHERE * others:
-                groups.append((kind, name, own))
+        for name, group in grouped(members, lambda member: str(getattr(member.runs.subject, kind.value))).items():  # noqa: B023 - used at once
+            group_changed = [member for member in group if member.direction == direction]
+            rest, elsewhere = len(members) - len(group), changed - len(group_changed)
+            is_most = len(group_changed) >= FEWEST_IN_COMMON and len(group_changed) > MOST * len(group)
+            are_several = len({getattr(member.runs.subject, across) for member in group_changed}) > 1
+            if is_most and are_several and rest >= FEWEST_IN_COMMON and elsewhere <= FEW_ELSEWHERE * rest:
+                groups.append((kind, name, group))
     if groups:
         return sorted(groups, key=lambda group: -len(group[2]))
     is_fleet = changed >= FEWEST_IN_COMMON and changed > MOST * len(members)
@@ -256,8 +262,8 @@ def _make_cause(
     group: tuple[CauseKind, str, list[_Member]],
     facts: FactsOfRuns,
 ) -> SharedCause:
-    kind, name, own = group
-    changed = [member for member in own if member.direction == direction]
+    kind, name, series = group
+    changed = [member for member in series if member.direction == direction]
     stayed = [member for member in members if member.direction == 0]
     elsewhere = sum(member.direction == direction for member in members) - len(changed)
     ratios = [member.ratio for member in changed]
@@ -269,9 +275,9 @@ def _make_cause(
         kind=kind,
         name=name,
         changed=len(changed),
-        series=len(own),
+        series=len(series),
         elsewhere_changed=elsewhere,
-        elsewhere=len(members) - len(own),
+        elsewhere=len(members) - len(series),
         ratio=statistics.median(ratios),
         ratios=(min(ratios), max(ratios)),
         facts=telling,
@@ -282,11 +288,11 @@ def _make_cause(
 
 def _find_telling_facts(changed: Sequence[_Member], stayed: Sequence[_Member], facts: FactsOfRuns) -> list[ChangedFact]:
     """Return the facts of half of the series that changed, twice as frequent in them as in those that stayed."""
-    counts, others = _count_facts(changed, facts), _count_facts(stayed, facts)
-    shares = {fact: (count / len(changed), others[fact] / max(len(stayed), 1)) for fact, count in counts.items()}
-    telling = [fact for fact, (share, other) in shares.items() if share >= MOST and share > 2 * other]
+    counts, stayed_counts = _count_facts(changed, facts), _count_facts(stayed, facts)
+    shares = {fact: (count / len(changed), stayed_counts[fact] / max(len(stayed), 1)) for fact, count in counts.items()}
+    telling = [fact for fact, (share, stayed_share) in shares.items() if share >= MOST and share > 2 * stayed_share]
     telling.sort(key=lambda fact: (shares[fact][1] - shares[fact][0], fact[0]))
-    return [ChangedFact(*fact, counts[fact], others[fact]) for fact in telling[:_MOST_FACTS]]
+    return [ChangedFact(*fact, counts[fact], stayed_counts[fact]) for fact in telling[:_MOST_FACTS]]
 
 
 def _count_facts(members: Sequence[_Member], facts: FactsOfRuns) -> Counter[tuple[str, str | None, str | None]]:

@@ -152,8 +152,8 @@ def detect_changes(series: Sequence[SeriesRuns]) -> Detection:
     courses = []
     for number, runs in enumerate(series):
         joined = _join_changes(changes.get(number, []), newest.get(number), len(runs.values))
-        told = [msgspec.structs.replace(change, confirmed=change.p_value <= RATE) for change in joined]
-        courses.append(SeriesCourse(parts[number], told, lengths[number] >= SHORTEST))
+        finished = [msgspec.structs.replace(change, confirmed=change.p_value <= RATE) for change in joined]
+        courses.append(SeriesCourse(parts[number], finished, lengths[number] >= SHORTEST))
     return Detection(courses, detectable)
 
 
@@ -282,9 +282,11 @@ def _make_newest_step(
 
 def _join_changes(changes: list[LevelChange], newest: LevelChange | None, count: int) -> list[LevelChange]:
     """Return the changes of a series; how sure its newest runs are is said by all earlier runs, not by its segments."""
-    young = [one for one in changes if one.kind == "step" and one.end == count and one.runs[1] <= CONFIRMING]
+    young = [
+        change for change in changes if change.kind == "step" and change.end == count and change.runs[1] <= CONFIRMING
+    ]
     if not young:
         return [*changes, newest] if newest else changes
     is_same = newest is not None and (newest.ratio > 1) is (young[0].ratio > 1)
     p_value = newest.p_value if newest is not None and is_same else 1.0
-    return [msgspec.structs.replace(one, p_value=p_value) if one in young else one for one in changes]
+    return [msgspec.structs.replace(change, p_value=p_value) if change in young else change for change in changes]

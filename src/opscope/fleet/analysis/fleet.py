@@ -147,7 +147,9 @@ def with_times_best(runs: Sequence[FleetRun]) -> list[FleetRun]:
     Where a pair was timed in two ways, the run without tracing counts.
     """
     fastest: dict[tuple[str, str], FleetRun] = {}
-    for run in sorted(counted_runs(runs), key=lambda one: (one.arm == "untraced", -(one.latency_ns or 0.0))):
+    for run in sorted(
+        counted_runs(runs), key=lambda candidate: (candidate.arm == "untraced", -(candidate.latency_ns or 0.0))
+    ):
         fastest[run.model, run.device] = run
     times: dict[int, float] = {}
     for group in grouped(list(fastest.values()), lambda run: (run.model, run.arm)).values():
@@ -164,13 +166,13 @@ def find_dominant(runs: Sequence[FleetRun], shares: pl.DataFrame) -> list[Domina
     ``share``; those of other runs are left out.
     """
     words = [(run.bundle, run.variant, f"{run.model} on {run.device}, {run.variant}") for run in runs]
-    place, kind = ("bundle", "variant"), ("operator", "category", "backend")
+    run_key, kind = ("bundle", "variant"), ("operator", "category", "backend")
     dominant = (
-        shares.group_by(*place, *kind)
+        shares.group_by(*run_key, *kind)
         .agg(pl.col("share").sum())
-        .join(pl.DataFrame(words, schema=dict.fromkeys((*place, "where"), pl.String), orient="row"), on=place)
-        .with_columns(first=pl.col("share") >= pl.col("share").max().over(place))
-        .sort("share", *place, descending=True)
+        .join(pl.DataFrame(words, schema=dict.fromkeys((*run_key, "where"), pl.String), orient="row"), on=run_key)
+        .with_columns(first=pl.col("share") >= pl.col("share").max().over(run_key))
+        .sort("share", *run_key, descending=True)
         .group_by(kind, maintain_order=True)
         .agg(
             pl.col("share").sum() / len(runs),

@@ -72,7 +72,7 @@ class SeriesBudget(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def selects(self, subject: Subject) -> bool:
         """Return whether a series is meant."""
         pairs = ((getattr(self, name), getattr(subject, name)) for name in SELECTORS)
-        return all(word is None or word == own for word, own in pairs)
+        return all(word is None or word == value for word, value in pairs)
 
 
 class FleetBudgets(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -302,9 +302,9 @@ def _selects_nothing(entry: str, budget: SeriesBudget, subjects: Sequence[Subjec
 def count_unjudged(series: Sequence[GateSeries], untrusted: int) -> list[NotJudged]:
     """Return why series were not judged, the most frequent reason first; some have only runs that are not trusted."""
     reasons = Counter(
-        f"fewer than {SHORTEST} runs" if len(one.runs.values) < SHORTEST else "a latency of zero"
-        for one in series
-        if not one.is_judged
+        f"fewer than {SHORTEST} runs" if len(gated.runs.values) < SHORTEST else "a latency of zero"
+        for gated in series
+        if not gated.is_judged
     )
     reasons["new runs that are not to be trusted"] = untrusted
     return [NotJudged(reason, count) for reason, count in reasons.most_common() if count]
@@ -317,9 +317,9 @@ def measure_budgets(series: Sequence[GateSeries], budgets: FleetBudgets) -> list
         if budget.max_ms is None:
             continue
         medians = [
-            (float(np.median(one.runs.values[-CONFIRMING:])), one.runs.subject)
-            for one in series
-            if budget.selects(one.runs.subject)
+            (float(np.median(gated.runs.values[-CONFIRMING:])), gated.runs.subject)
+            for gated in series
+            if budget.selects(gated.runs.subject)
         ]
         limit_ns, worst = budget.max_ms * 1e6, max(medians, key=lambda pair: pair[0])
         beyond = sum(median > limit_ns for median, _ in medians)
@@ -330,9 +330,9 @@ def measure_budgets(series: Sequence[GateSeries], budgets: FleetBudgets) -> list
 
 def count_models(series: Sequence[GateSeries], slower: Sequence[SlowerSeries]) -> list[ModelCount]:
     """Return how many series of each model there are, were judged, and are slower."""
-    every = Counter(one.runs.subject.model for one in series)
-    judged = Counter(one.runs.subject.model for one in series if one.is_judged)
-    slow = Counter(one.subject.model for one in slower)
+    every = Counter(gated.runs.subject.model for gated in series)
+    judged = Counter(gated.runs.subject.model for gated in series if gated.is_judged)
+    slow = Counter(gated.subject.model for gated in slower)
     return [ModelCount(model, every[model], judged[model], slow[model]) for model in sorted(every)]
 
 
@@ -387,7 +387,7 @@ def _give_advice(outcome: Outcome, slower: Sequence[SlowerSeries]) -> str | None
         return QUIETER
     if outcome is Outcome.INCONCLUSIVE:
         return f"a series needs {SHORTEST} runs; add more to the store"
-    if any(one.cause is CauseKind.DEVICE for one in slower):
+    if any(row.cause is CauseKind.DEVICE for row in slower):
         return "check the device first: its system, power and other load"
     if slower:
         return "run `opscope compare` on the two bundles named first and before to see every operator"

@@ -154,17 +154,18 @@ def make_history(
         read_facts: gives the facts of the runs of some bundles.
         since: only changes and outliers that were seen then or later, ISO 8601; all runs are judged.
     """
-    ordered = sorted(runs, key=lambda one: tuple(map(str, msgspec.structs.astuple(one.subject))))
-    arranged = [arrange_runs(one, order) for one in ordered if len(one.values)]
+    ordered = sorted(runs, key=lambda rows: tuple(map(str, msgspec.structs.astuple(rows.subject))))
+    arranged = [arrange_runs(rows, order) for rows in ordered if len(rows.values)]
     courses = detect_changes(arranged).courses
-    series = [_make_series(one, course, since) for one, course in zip(arranged, courses, strict=True)]
-    changes = [None if one.not_judged else one.changes for one in series]
+    series = [_make_series(rows, course, since) for rows, course in zip(arranged, courses, strict=True)]
+    changes = [None if row.not_judged else row.changes for row in series]
     causes = part(
         "what changes have in common",
         lambda: find_causes(arranged, changes, read_facts, by_date=order is Order.DATE),
         list[SharedCause](),
     )
-    return History(store, metric, order, SMALLEST_CHANGE, series, sum(one.untrusted for one in runs), causes)
+    untrusted = sum(rows.untrusted for rows in runs)
+    return History(store, metric, order, SMALLEST_CHANGE, series, untrusted, causes)
 
 
 def arrange_runs(runs: SeriesRuns, order: Order) -> SeriesRuns:
@@ -216,7 +217,9 @@ def _make_series(runs: SeriesRuns, course: SeriesCourse, since: str) -> Series:
 
 def fit_levels(parts: Sequence[SeriesSegment]) -> NDArray[np.float64]:
     """Return the value of its level or drift at each run of a series."""
-    return np.concatenate([one.fitted() if one.drifts else np.full(one.end - one.first, one.begins) for one in parts])
+    return np.concatenate(
+        [part.fitted() if part.drifts else np.full(part.end - part.first, part.begins) for part in parts]
+    )
 
 
 def _find_scatter(values: NDArray[np.float64], parts: Sequence[SeriesSegment], apart: Sequence[int]) -> float | None:

@@ -162,8 +162,8 @@ def _compare_operators(
     for operator in candidate.operators:
         if operator.shown_ns <= 0 or (method and operator.method != method):
             continue
-        place = (operator.method, operator.instruction, operator.position, operator.name)
-        by_bundle = predecessors.operators.get(place, {})
+        operator_place = (operator.method, operator.instruction, operator.position, operator.name)
+        by_bundle = predecessors.operators.get(operator_place, {})
         times = [by_bundle[bundle] for bundle in bundles if by_bundle.get(bundle, 0) > 0]
         if len(times) >= FEWEST:
             time_ns = operator.shown_ns / candidate.calls_share(method)  # of a call of its method, not of any
