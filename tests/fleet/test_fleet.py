@@ -15,8 +15,8 @@ from opscope.api import add_to_store, fleet_report, stored_fleet
 from opscope.core.errors import NotFoundError, UsageError
 from opscope.core.outputs import MARKDOWN_MARK
 from opscope.fleet.analysis.fleet import Fleet, FleetRun, find_dominant, with_times_best
+from opscope.fleet.bundles import BundleLabels
 from opscope.fleet.reports.fleet import MOST_COLUMNS, distance_map, fleet_document, speedup_map
-from opscope.fleet.store.rows import BundleLabels
 from opscope.reports.document.blocks import MapCell
 from opscope.reports.document.html import html_document
 from opscope.reports.document.markdown import markdown_document

@@ -28,10 +28,10 @@ from opscope.fleet.analysis.history import (
     version_key,
 )
 from opscope.fleet.analysis.history_gate import current_level
+from opscope.fleet.bundles import BundleLabels
 from opscope.fleet.history import check_new_changes
 from opscope.fleet.reports.history import history_document
 from opscope.fleet.runs import parse_filter
-from opscope.fleet.store.rows import BundleLabels
 from opscope.reports.document.html import html_document
 from opscope.reports.document.terminal import terminal_document
 from texts import OPERATORS_SLOWER

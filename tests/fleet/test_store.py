@@ -34,9 +34,9 @@ from opscope.api import (
 )
 from opscope.bundle.manifest import Manifest
 from opscope.core.errors import NotFoundError, StorageError, UsageError
+from opscope.fleet.bundles import BundleLabels
 from opscope.fleet.reports.tables import answer_parts
 from opscope.fleet.store.place import find_place
-from opscope.fleet.store.rows import BundleLabels
 from opscope.fleet.store.schema import TABLES
 from opscope.fleet.store.table import create_store
 from opscope.npu.workflows.aie import TilesRequest, analyze_tiles

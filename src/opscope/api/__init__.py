@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from opscope.core.json import to_json
     from opscope.experiment.checks import Check
     from opscope.experiment.planned import Settings
+    from opscope.fleet.bundles import BundleLabels
     from opscope.fleet.fleet import check_fleet, fleet_report, stored_fleet
     from opscope.fleet.history import check_history, check_new_changes, stored_history
     from opscope.fleet.results import (
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
         RemoveReport,
         StoreEntries,
     )
-    from opscope.fleet.store.rows import BundleLabels
     from opscope.fleet.stores import (
         add_to_store,
         entries_stream,
@@ -176,7 +176,7 @@ _MODULES = {
         "RemoveReport",
         "StoreEntries",
     ),
-    "opscope.fleet.store.rows": ("BundleLabels",),
+    "opscope.fleet.bundles": ("BundleLabels",),
     "opscope.fleet.stores": (
         "add_to_store",
         "entries_stream",

@@ -68,7 +68,7 @@ def add(
     An unreadable bundle is reported and skipped; the exit code is then 11.
     """
     from opscope.api import add_to_store
-    from opscope.fleet.store.rows import BundleLabels
+    from opscope.fleet.bundles import BundleLabels
     from opscope.workflows.measure.parallel.workers import Where
 
     with _bar(shown=sys.stderr.isatty() and not quiet) as progress:

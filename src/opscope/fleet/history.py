@@ -42,8 +42,8 @@ from opscope.measurements.sides import usual_variant
 if TYPE_CHECKING:
     from opscope.bundle.manifest import Variant
     from opscope.fleet.analysis.history import History
+    from opscope.fleet.bundles import AnalysedBundle
     from opscope.fleet.runs import RunFilter, RunSelection
-    from opscope.fleet.store.rows import AnalysedBundle
     from opscope.fleet.store.table import Snapshot
 
 HISTORY = "store:"

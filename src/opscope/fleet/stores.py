@@ -13,11 +13,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from opscope.bundle.bundle import is_bundle
 from opscope.core.errors import NotFoundError, OpscopeError
 from opscope.core.json import from_json
-from opscope.fleet.bundles import PreparedBundle, Skipped, bundle_hash, find_bundles, prepare_bundle
+from opscope.fleet.bundles import BundleLabels, PreparedBundle, Skipped, bundle_hash, find_bundles, prepare_bundle
 from opscope.fleet.results import AddReport, QueryResult, RemoveReport, StoreEntries
 from opscope.fleet.runs import find_machine_names
 from opscope.fleet.store.place import find_place
-from opscope.fleet.store.rows import BundleLabels
 from opscope.fleet.store.schema import (
     BUNDLES,
     ENTRY_MOMENTS,
