@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from opscope.analysis.gate.decision import QUIETER
+from opscope.analysis.gate.gate import DEFAULT_THRESHOLD
 from opscope.core.errors import NotFoundError, UntrustedError
 from opscope.core.grouping import grouped
 from opscope.core.json import to_json
@@ -40,7 +41,6 @@ from opscope.fleet.analysis.gate import (
     count_models,
     count_unjudged,
     decide_fleet,
-    find_usual_limit,
     measure_budgets,
     select_changes,
 )
@@ -245,7 +245,8 @@ def check_fleet(
     moment, run_filter = parse_date(since, "--new", "--new "), parse_filter(where)
     budgets = FleetBudgets() if budget is None else read_fleet_budgets(Path(budget))
     snapshot, start = open_store(find_place(store)), moment.isoformat()
-    address, usual = snapshot.place.address, find_usual_limit(budgets, threshold)
+    limit, address = budgets.fleet.max_slower if threshold is None else threshold, snapshot.place.address
+    usual_limit = DEFAULT_THRESHOLD if limit is None else limit
     every = read_series(snapshot, run_filter)
     new = [runs for runs in every if runs.placed and runs.placed[-1] >= start]
     untrusted = sum(runs.newest_untrusted >= start for runs in every if not runs.placed or runs.placed[-1] < start)
@@ -257,7 +258,7 @@ def check_fleet(
         hint = "`opscope store list` shows the stored runs and when they began"
         raise NotFoundError(problem, where=f"{address} {run_filter.text}".strip(), hint=hint)
     courses, detectable = detect_changes(new)
-    series = select_changes(new, courses, start, budgets, usual, str(budget))
+    series = select_changes(new, courses, start, budgets, usual_limit, str(budget))
     changes = [gated.changes if gated.is_judged else None for gated in series]
     causes = find_causes(new, changes, partial(read_facts, snapshot))
     slower = _explain_slower(snapshot, series, causes)
@@ -266,7 +267,7 @@ def check_fleet(
     evidence = FleetEvidence(
         store=address,
         since=start,
-        threshold=usual,
+        threshold=usual_limit,
         false_red_nights=FALSE_RED_NIGHTS,
         series=len(new) + untrusted,
         without=len(every) - len(new) - untrusted,

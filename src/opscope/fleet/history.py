@@ -37,7 +37,7 @@ from opscope.fleet.store.sql import ask_snapshot
 from opscope.fleet.store.table import open_store
 from opscope.measurements.notebook import shown_as
 from opscope.measurements.results import GateResult
-from opscope.measurements.sides import usual_variant
+from opscope.measurements.sides import find_variant
 
 if TYPE_CHECKING:
     from opscope.bundle.manifest import Variant
@@ -177,7 +177,9 @@ def check_history(
     if not is_bundle(Path(path)):
         raise UsageError("only a bundle can be judged against a history", where=path, hint="give a bundle")
     bundle = read_bundle(Path(path))
-    variant = _find_variant(bundle, name)
+    variant = find_variant(bundle.manifest, name or None, bundle.source)
+    if variant.name not in bundle.analyses:
+        raise NotFoundError(f"no repetition of {variant.name} succeeded", where=bundle.source)
     analysis, model = bundle.analyses[variant.name], bundle.manifest.model_of(variant.name)
     snapshot = open_store(find_place(store))
     predecessors = {}
@@ -199,17 +201,6 @@ def check_history(
     limit, processes = DEFAULT_THRESHOLD if threshold is None else threshold, bundle.processes(variant.name)
     decision = history_gate(analysis, processes, (before, after), predecessors, threshold=limit, model=model.name)
     return shown_as(GateResult, decision)
-
-
-def _find_variant(bundle: AnalysedBundle, name: str) -> Variant:
-    manifest = bundle.manifest
-    variant = manifest.variant(name) if name else usual_variant(manifest)
-    if variant is None:
-        hint = did_you_mean(name, (known.name for known in manifest.variants))
-        raise NotFoundError(f"the bundle has no variant {name!r}", where=bundle.source, hint=hint)
-    if variant.name not in bundle.analyses:
-        raise NotFoundError(f"no repetition of {variant.name} succeeded", where=bundle.source)
-    return variant
 
 
 def _add_conditions(

@@ -12,7 +12,6 @@ import msgspec
 import numpy as np
 
 from opscope.analysis.gate.decision import QUIETER, Criterion, Outcome, Quantity, decided, overall
-from opscope.analysis.gate.gate import DEFAULT_THRESHOLD
 from opscope.core.errors import UsageError, did_you_mean
 from opscope.core.stats.many_series import CONFIRMING, SHORTEST
 from opscope.fleet.analysis.causes import CauseKind, ChangedFact, SharedCause
@@ -246,12 +245,6 @@ class GateSeries(NamedTuple):
         """The newest rise above the limit; None without one, and if the level fell again since."""
         newest = max(self.changes, key=lambda change: change.seen, default=None)
         return newest if newest is not None and newest.ratio > 1 + self.limit else None
-
-
-def find_usual_limit(budgets: FleetBudgets, threshold: float | None) -> float:
-    """Return the threshold of series that no entry of the budgets chooses; None: that of the budgets, else 3 %."""
-    limit = budgets.fleet.max_slower if threshold is None else threshold
-    return DEFAULT_THRESHOLD if limit is None else limit
 
 
 def select_changes(
