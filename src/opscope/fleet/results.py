@@ -12,7 +12,6 @@ from opscope.fleet.analysis.gate import FleetEvidence
 from opscope.fleet.analysis.history import History
 from opscope.fleet.bundles import Skipped
 from opscope.fleet.reports.fleet import fleet_screen
-from opscope.fleet.reports.fleet_gate import fleet_text
 from opscope.fleet.reports.tables import (
     answer_frame,
     entries_document,
@@ -24,8 +23,6 @@ from opscope.fleet.reports.tables import (
 )
 from opscope.fleet.store.schema import StoreEntry
 from opscope.measurements.notebook import NotebookResult, check_most
-from opscope.reports.document.blocks import NOTEBOOK_ROWS
-from opscope.reports.gate import gate_document
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -174,4 +171,8 @@ class FleetGateResult(NotebookResult, Decision[FleetEvidence], frozen=True):
         return slower_frame(self.evidence)
 
     def _document(self) -> Document:
+        from opscope.fleet.reports.fleet_gate import fleet_text
+        from opscope.reports.document.blocks import NOTEBOOK_ROWS
+        from opscope.reports.gate import gate_document
+
         return gate_document(self, fleet_text(self), NOTEBOOK_ROWS)

@@ -210,8 +210,9 @@ def entries_stream(store: str | Path | None = None, *, last: int | None = None) 
     """
     snapshot = open_store(find_place(store))
     ((total,),) = ask_snapshot(snapshot, "SELECT count(*) FROM bundles")
-    skipped = 0 if last is None else max(total - last, 0)
-    sql = f"SELECT {_COLUMNS} FROM bundles ORDER BY {RUN_ORDER} OFFSET {skipped}"  # noqa: S608 - names of ours, a number
+    backwards = ", ".join(f"{name} DESC NULLS FIRST" for name in RUN_ORDER.split(", "))
+    newest = f"ORDER BY {backwards} LIMIT {total if last is None else last}"
+    sql = f"SELECT {_COLUMNS} FROM (SELECT * FROM bundles {newest}) ORDER BY {RUN_ORDER}"  # noqa: S608 - names of ours, a number
     with stream_answer(snapshot, sql) as stream:
         yield EntryStream(total, (_entry_of_row(row) for rows in stream.parts() for row in rows))
 
