@@ -19,7 +19,6 @@ from opscope.fleet.analysis.history_gate import Predecessors, history_gate
 from opscope.fleet.bundles import read_bundle, run_origin
 from opscope.fleet.results import HistoryResult
 from opscope.fleet.runs import (
-    DAY,
     RUNS,
     RUNTIME,
     TRUSTED,
@@ -114,14 +113,14 @@ def stored_history(
     return shown_as(HistoryResult, make_history(snapshot.place.address, figure, order, runs, read, moment))
 
 
-def _parse_order(by: str) -> tuple[Order, str]:
-    """Return what points stand beside each other by, and the SQL of their labels."""
+def _parse_order(by: str) -> tuple[Order, str | None]:
+    """Return what points stand beside each other by, and the SQL of their labels; None: their days."""
     name, _, package = by.partition(":")
     if name not in {order.value for order in Order} or (package and name != "version"):
         hint = "date, commit, version or version:PACKAGE"
         raise UsageError(f"unknown order {by!r}", where="--by", hint=hint)
     if name != "version":
-        return Order(name), "r.commit" if name == "commit" else DAY
+        return Order(name), "r.commit" if name == "commit" else None
     if not (package or RUNTIME).replace("-", "").replace("_", "").replace(".", "").isalnum():
         raise UsageError(f"unknown package {package!r}", where="--by", hint="version:executorch")
     return Order.VERSION, f"json_extract_string(r.versions, '$.\"{package or RUNTIME}\"')"

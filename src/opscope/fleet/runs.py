@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Mapping
+from sys import intern
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -53,8 +54,6 @@ RUNS = (
 """SQL: the runs, those of several methods as a run of each method with its own figures."""
 WHOLE_RUNS = "(SELECT *, NULL::VARCHAR AS method FROM runs)"
 """SQL: the runs for figures that a method has no part of: each once, of no method."""
-DAY = "strftime(r.placed, '%Y-%m-%d')"
-"""SQL: the day of a run."""
 _NOT_KNOWN = "not known"
 ISO = "%Y-%m-%dT%H:%M:%S"
 """Format of moments for ``strftime``."""
@@ -132,7 +131,7 @@ class FigureQuery(NamedTuple):
     source: str = RUNS  # SQL of the runs
     is_trusted_only: bool = True  # whether runs that are graded do_not_trust are left out
     higher_is_better: bool = False
-    label: str = DAY  # SQL of what readers know a run by
+    label: str | None = None  # SQL of what readers know a run by; None: its day
 
 
 def read_series(snapshot: Snapshot, run_filter: RunFilter, query: FigureQuery | None = None) -> list[SeriesRuns]:
@@ -148,7 +147,7 @@ def read_series(snapshot: Snapshot, run_filter: RunFilter, query: FigureQuery | 
         "value": query.expression,
         "bundle": "r.bundle",
         "placed": f"strftime(r.placed, '{ISO}')",
-        "label": f"coalesce({query.label}, '{_NOT_KNOWN}')",
+        "label": f"coalesce({query.label}, '{_NOT_KNOWN}')" if query.label else "NULL",
         "created": began,
     }
     pack = ", ".join(f"{name} := {cell}" for name, cell in cells.items())  # one list is sorted, and then taken apart
@@ -163,9 +162,12 @@ def read_series(snapshot: Snapshot, run_filter: RunFilter, query: FigureQuery | 
     )
     sql = f"SELECT {lists}, * EXCLUDE runs_in_order FROM ({grouped})"  # noqa: S608 - as above
     series = []
-    for values, bundles, placed, labels, created, *facts, untrusted, newest_untrusted in ask_snapshot(
+    for values, bundles, placed, label_cells, created, *facts, untrusted, newest_untrusted in ask_snapshot(
         snapshot, sql, (*run_filter.values, *query.values)
     ):
+        labels = (
+            label_cells if query.label else [intern(moment[:10]) for moment in placed]
+        )  # each day once in the memory
         figures, direction = np.array(values, np.float64), query.higher_is_better
         runs = SeriesRuns(Subject(*facts), figures, bundles, placed, labels, direction, created)
         series.append(runs._replace(untrusted=untrusted, newest_untrusted=newest_untrusted))
