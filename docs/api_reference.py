@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import opscope
 from opscope.bundle.settings import ExperimentSettings, options_of
-from opscope.fleet.store.entries import StoreEntry
+from opscope.fleet.store.schema import StoreEntry
 from opscope.measurements.notebook import NotebookResult
 
 if TYPE_CHECKING:

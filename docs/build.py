@@ -52,9 +52,9 @@ from opscope.core.table import column_reference
 from opscope.experiment.config import Config
 from opscope.fleet.analysis.fleet import Fleet
 from opscope.fleet.analysis.gate import FleetBudgets, FleetEvidence
-from opscope.fleet.analysis.series import History
+from opscope.fleet.analysis.history import History
+from opscope.fleet.results import AddReport, RemoveReport
 from opscope.fleet.store.schema import KEYS, SCHEMA, TABLES
-from opscope.fleet.stores import AddReport, RemoveReport
 from opscope.hosts.target_kinds import KINDS as KINDS_OF_TARGETS
 from opscope.npu.analysis.compare import TilesComparison, TilesEvidence
 from opscope.npu.analysis.tiles_result import TilesAnalysis

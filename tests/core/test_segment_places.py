@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from opscope.core.stats.segments import newest_rise, segments, steps
+from opscope.core.stats.segments import newest_rise, segments, step_between
 
 
 @pytest.mark.parametrize("noise", ["normal", "heavy tails", "correlated"])
@@ -20,8 +20,9 @@ def test_a_place_that_is_stated_is_right(age: int, noise: str) -> None:
         logs[count:] += generator.uniform(3, 10) * 0.01
         values = np.exp(logs)
         step = newest_rise(values, segments(values), float(np.exp(np.median(logs[:count]))))
-        stated += step.certain
-        right += step.certain and step.first == count
+        is_stated = step.earliest == step.latest
+        stated += is_stated
+        right += is_stated and step.first == count
         within += step.earliest <= count <= step.latest
     assert right >= 0.95 * stated
     assert within >= 0.93 * 150
@@ -50,7 +51,7 @@ def test_a_step_behind_a_drift_has_an_interval_and_a_fall_is_no_rise() -> None:
     values = np.exp(logs)
     found = segments(values)
     assert [one.drifts for one in found] == [True, False]
-    (step,) = steps(values, found)
+    step = step_between(values, found, 1)
     assert step.first == 40
     assert step.ci95[0] < np.exp(0.2) < step.ci95[1]
     assert step.p_value < 1e-6

@@ -13,11 +13,12 @@ import pytest
 from many_bundles import Made, Mint
 from opscope.api import add_to_store, check_fleet, query_store
 from opscope.bundle.manifest import Manifest, Phone
+from opscope.fleet import bundles
 from opscope.fleet.analysis.causes import CauseKind
-from opscope.fleet.reports.causes import cause_text
+from opscope.fleet.bundles import BundleLabels
 from opscope.fleet.reports.fleet_gate import fleet_text
-from opscope.fleet.store import rows, schema
-from opscope.fleet.store.rows import BundleLabels
+from opscope.fleet.reports.words import cause_text
+from opscope.fleet.store import schema
 from opscope.machine.environment import capture, host, host_digest
 from opscope.reports.gate import gate_markdown
 
@@ -135,7 +136,7 @@ def test_columns_are_added_to_a_store_that_is_there(
     mint: Mint, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Rows from before have null there; nothing else changes for queries."""
-    store, own = tmp_path / "store", rows._run_cells
+    store, own = tmp_path / "store", bundles._run_cells
     add_to_store([mint.make(tmp_path / "1", Made(1))], store)
 
     runs = schema.TABLES["runs"]
@@ -143,7 +144,7 @@ def test_columns_are_added_to_a_store_that_is_there(
     for tables in (schema.TABLES, schema.EVERY):
         monkeypatch.setitem(tables, "runs", more)
     monkeypatch.setitem(schema.STORED, "later", schema.Type.TEXT)
-    monkeypatch.setattr(rows, "_run_cells", lambda *asked: (*own(*asked), "7"))
+    monkeypatch.setattr(bundles, "_run_cells", lambda *asked: (*own(*asked), "7"))
     asked = "SELECT later, latency_ns > 0 FROM runs ORDER BY ALL"
     assert query_store(asked, store).rows == [(None, True)] * 2
     add_to_store([mint.make(tmp_path / "2", Made(2))], store)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
+import polars as pl
 import pytest
 
 from many_bundles import Made, Mint
@@ -12,12 +14,17 @@ from nightly_fleet import eventful_fleet, store_nights
 from opscope.api import add_to_store, fleet_report, stored_fleet
 from opscope.core.errors import NotFoundError, UsageError
 from opscope.core.outputs import MARKDOWN_MARK
-from opscope.fleet.analysis.fleet import Fleet, FleetRun, SortTime, find_dominant, with_times_best
+from opscope.fleet.analysis.fleet import Fleet, FleetRun, find_dominant, with_times_best
+from opscope.fleet.bundles import BundleLabels
 from opscope.fleet.reports.fleet import MOST_COLUMNS, distance_map, fleet_document, speedup_map
-from opscope.fleet.store.rows import BundleLabels
 from opscope.reports.document.blocks import MapCell
 from opscope.reports.document.html import html_document
 from opscope.reports.document.markdown import markdown_document
+
+SHARES = {
+    **dict.fromkeys(("bundle", "variant", "operator", "category", "backend"), pl.String),
+    "share": pl.Float64,
+}
 
 
 def run(device: str, model: str = "toy", variant: str = "accelerated", **given: object) -> FleetRun:
@@ -38,10 +45,15 @@ def run(device: str, model: str = "toy", variant: str = "accelerated", **given: 
     return FleetRun(device=device, model=model, variant=variant, **(usual | given))  # type: ignore[arg-type]
 
 
-def fleet(runs: list[FleetRun], sorts: list[SortTime] | None = None, store: str = "store") -> Fleet:
+def frame_of(shares: Sequence[tuple[str | float, ...]]) -> pl.DataFrame:
+    """Shares of kinds of operators, a row each."""
+    return pl.DataFrame(shares, schema=SHARES, orient="row")
+
+
+def fleet(runs: list[FleetRun], shares: Sequence[tuple[str | float, ...]] = (), store: str = "store") -> Fleet:
     """A fleet of some runs, without changes."""
     names = [sorted({getattr(one, name) for one in runs}) for name in ("model", "device", "variant")]
-    found = find_dominant(runs, sorts or [])
+    found = find_dominant(runs, frame_of(shares))
     return Fleet(store, *names, with_times_best(runs), len(runs), "2026-01-16T05:00:00", [], [], found, len(runs))
 
 
@@ -82,13 +94,13 @@ def test_a_filter_chooses_runs(store: Path) -> None:
 def test_what_dominates_is_a_mean_over_configurations() -> None:
     """A sort that is in one of two configurations counts half; where it is largest is said."""
     runs = [run("a"), run("b")]
-    sorts = [
-        SortTime("a-toy", "accelerated", "Convolution", "Convolution", "XNNPACK", 0.6),
-        SortTime("b-toy", "accelerated", "Convolution", "Convolution", "XNNPACK", 0.2),
-        SortTime("b-toy", "accelerated", "Softmax", "Other", "portable", 0.7),
-        SortTime("b-toy", "baseline", "Softmax", "Other", "portable", 0.9),
+    shares = [
+        ("a-toy", "accelerated", "Convolution", "Convolution", "XNNPACK", 0.6),
+        ("b-toy", "accelerated", "Convolution", "Convolution", "XNNPACK", 0.2),
+        ("b-toy", "accelerated", "Softmax", "Other", "portable", 0.7),
+        ("b-toy", "baseline", "Softmax", "Other", "portable", 0.9),
     ]
-    first, second = find_dominant(runs, sorts)
+    first, second = find_dominant(runs, frame_of(shares))
     assert (first.operator, first.share, first.present, first.first) == ("Convolution", 0.4, 2, 1)
     assert first.where == "toy on a, accelerated"
     assert (second.operator, second.share, second.highest, second.first) == ("Softmax", 0.35, 0.7, 1)
@@ -121,7 +133,7 @@ def test_names_stay_text() -> None:
     """Devices, models, variants and operators that look like markup."""
     trap = "<img src=x onerror=alert(1)>|`x`"
     runs = [run(f"{trap}{n}", trap, trap, role="accelerated", bundle="x") for n in range(2)]
-    document = fleet_document(fleet(runs, [SortTime("x", trap, trap, trap, trap, 0.5)], trap))
+    document = fleet_document(fleet(runs, [("x", trap, trap, trap, trap, 0.5)], trap))
     page = html_document(document, styles=("fleet.css",))
     assert "<img" not in page
     assert " style=" not in page

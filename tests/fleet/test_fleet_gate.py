@@ -17,7 +17,7 @@ from opscope.analysis.gate.decision import Outcome
 from opscope.api import check_fleet, stored_fleet, stored_history
 from opscope.core.errors import NotFoundError, UntrustedError, UsageError
 from opscope.fleet.analysis.causes import CauseKind
-from opscope.fleet.analysis.detector import FALSE_RED_NIGHTS, detect_changes
+from opscope.fleet.analysis.changes import FALSE_RED_NIGHTS, SeriesRuns, Subject, detect_changes
 from opscope.fleet.reports.fleet_gate import fleet_text
 from opscope.reports.formats.ci import junit_xml
 from opscope.reports.gate import gate_markdown
@@ -137,12 +137,13 @@ def test_at_most_one_night_of_a_month_is_red_without_a_reason(noise: str) -> Non
     logs = generator.standard_t(2, (300, 54)) if noise == "heavy tails" else generator.normal(0, 1, (300, 54))
     for night in range(1, 54 if noise == "correlated" else 0):
         logs[:, night] = 0.5 * logs[:, night - 1] + np.sqrt(0.75) * logs[:, night]
-    values = np.exp(logs * 0.01)
+    values, names = np.exp(logs * 0.01), [f"{night}" for night in range(54)]
+    subject = Subject("m", None, "d", None, "v", None, None, None)
     red = 0
     for night in range(25, 55):
-        courses = detect_changes(list(values[:, :night])).courses
+        courses = detect_changes([SeriesRuns(subject, row[:night], names, names, names) for row in values]).courses
         red += any(
-            change.kind == "step" and change.is_confirmed and change.ratio > 1.03 and change.settled >= night - 1
+            change.kind == "step" and change.confirmed and change.ratio > 1.03 and change.settled >= night - 1
             for course in courses
             for change in course.changes
         )

@@ -16,24 +16,24 @@ from many_bundles import Made, Mint
 from opscope.api import add_to_store, check_history, stored_history
 from opscope.core.errors import MismatchError, NotFoundError, RegressionError, UsageError
 from opscope.core.stats.effect import FEWEST, Verdict, predict
-from opscope.fleet.analysis.history_gate import current_level
-from opscope.fleet.analysis.series import (
+from opscope.fleet.analysis.changes import SeriesRuns, Subject
+from opscope.fleet.analysis.history import (
     FigureUnit,
     History,
     Metric,
     Order,
-    Point,
     Series,
-    Subject,
-    arrange_points,
-    keep_since,
+    arrange_runs,
     make_history,
     version_key,
 )
+from opscope.fleet.analysis.history_gate import current_level
+from opscope.fleet.bundles import BundleLabels
 from opscope.fleet.history import check_new_changes
-from opscope.fleet.reports.history import history_html, history_summary
-from opscope.fleet.selection import parse_filter
-from opscope.fleet.store.rows import BundleLabels
+from opscope.fleet.reports.history import history_document
+from opscope.fleet.runs import parse_filter
+from opscope.reports.document.html import html_document
+from opscope.reports.document.terminal import terminal_document
 from texts import OPERATORS_SLOWER
 
 BIN = Path(sys.executable).parent / "opscope"
@@ -42,30 +42,33 @@ SUBJECT = Subject("toy", "fp32", "a phone", "local", "accelerated", 1, "", "untr
 NOISE = [1.004, 0.997, 1.001, 0.995, 1.006, 0.999, 1.002, 0.996, 1.003, 0.998]
 
 
-def points(values: list[float], labels: list[str] | None = None) -> list[Point]:
-    """One point an hour."""
-    named = labels or [f"day {number:03d}" for number in range(len(values))]
-    return [
-        Point(f"{n:064x}", f"2026-01-01T{n:04d}", label, v, f"2026-01-{1 + n // 24:02d}T{n % 24:02d}:00:00")
-        for n, (v, label) in enumerate(zip(values, named, strict=True))
-    ]
+def runs(values: list[float], labels: list[str] | None = None, subject: Subject = SUBJECT) -> SeriesRuns:
+    """One run an hour."""
+    count = range(len(values))
+    placed = [f"2026-01-{1 + number // 24:02d}T{number % 24:02d}:00:00" for number in count]
+    named = labels or [f"day {number:03d}" for number in count]
+    return SeriesRuns(
+        subject, np.array(values), [f"{number:064x}" for number in count], placed, named, created=[None] * len(values)
+    )
 
 
-def series(points: list[Point], metric: Metric = LATENCY) -> Series:
+def history(*series: SeriesRuns, metric: Metric = LATENCY, since: str = "") -> History:
+    """A history by date of runs of which nothing else is known."""
+    return make_history("store", metric, Order.DATE, series, lambda _: {}, since)
+
+
+def series(runs: SeriesRuns, metric: Metric = LATENCY) -> Series:
     """The only series of a history."""
-    (found,) = make_history("store", metric, Order.DATE, [(SUBJECT, points)], 0).series
+    (found,) = history(runs._replace(higher_is_better=metric.higher_is_better), metric=metric).series
     return found
 
 
-def nights(*levels: float, each: int = 15) -> History:
+def nights(*levels: float, each: int = 15, since: str = "") -> History:
     """Nights of July 2026 on, so many of each level, with a scatter of 0.5 %."""
     values = np.repeat(levels, each) * np.exp(np.random.default_rng(1).normal(0, 0.005, each * len(levels)))
     dates = [f"2026-{7 + night // 28:02d}-{night % 28 + 1:02d}" for night in range(len(values))]
-    made = [
-        Point(f"{night:064x}", f"{date}T03:00:00", date, float(value), f"{date}T03:00:00")
-        for night, (date, value) in enumerate(zip(dates, values, strict=True))
-    ]
-    return make_history("store", LATENCY, Order.DATE, [(SUBJECT, made)], 0)
+    made = runs(values.tolist(), dates)._replace(placed=[f"{date}T03:00:00" for date in dates])
+    return history(made, since=since)
 
 
 @pytest.fixture(scope="module")
@@ -90,7 +93,7 @@ def store(mint: Mint, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_step_is_found_where_it_is() -> None:
     """20 runs, then 15 that take 10 % longer: one change, between its neighbours, with an interval that holds 10 %."""
     values = [100.0 * NOISE[n % 10] for n in range(20)] + [110.0 * NOISE[n % 10] for n in range(15)]
-    (change,) = series(points(values)).changes
+    (change,) = series(runs(values)).changes
     assert (change.first, change.before, change.label, change.runs) == (20, "day 019", "day 020", (20, 15))
     assert change.ratio == pytest.approx(1.1, abs=0.005)
     assert change.ci95 is not None
@@ -102,34 +105,33 @@ def test_a_step_is_found_where_it_is() -> None:
 def test_whether_a_change_is_good_depends_on_the_figure(higher: bool, better: bool) -> None:
     """Half the latency is better, half the speedup is worse."""
     values = [2.0 * NOISE[n % 10] for n in range(12)] + [1.0 * NOISE[n % 10] for n in range(12)]
-    (change,) = series(points(values), Metric("x", FigureUnit.RATIO, higher)).changes
+    (change,) = series(runs(values), Metric("x", FigureUnit.RATIO, higher)).changes
     assert change.better is better
 
 
 def test_zeros_are_not_judged() -> None:
     """A category that takes no time has no ratio."""
-    assert series(points([0.0] * 20)).not_judged == "some values are zero, so ratios are meaningless"
+    assert series(runs([0.0] * 20)).not_judged == "some values are zero, so ratios are meaningless"
 
 
 def test_versions_stand_in_order_of_their_numbers() -> None:
     """1.10 behind 1.9, a candidate before its release, and all runs of one version together."""
     words = ["1.10.0", "1.9.2", "1.10.0rc1", "2.0", "1.9.10", "not known"]
     assert sorted(words, key=version_key) == ["not known", "1.9.2", "1.9.10", "1.10.0rc1", "1.10.0", "2.0"]
-    mixed = points([1.0, 2.0, 3.0], ["1.10", "1.9", "1.10"])
-    assert [point.value for point in arrange_points(mixed, Order.VERSION)] == [2.0, 1.0, 3.0]
+    mixed = runs([1.0, 2.0, 3.0], ["1.10", "1.9", "1.10"])
+    assert arrange_runs(mixed, Order.VERSION).values.tolist() == [2.0, 1.0, 3.0]
 
 
 def test_commits_stand_in_order_of_their_first_runs() -> None:
     """A run of an old commit joins the others of that commit."""
-    mixed = points([1.0, 2.0, 3.0], ["beef", "cafe", "beef"])
-    assert [point.value for point in arrange_points(mixed, Order.COMMIT)] == [1.0, 3.0, 2.0]
+    mixed = arrange_runs(runs([1.0, 2.0, 3.0], ["beef", "cafe", "beef"]), Order.COMMIT)
+    assert (mixed.values.tolist(), mixed.labels) == ([1.0, 3.0, 2.0], ["beef", "beef", "cafe"])
 
 
 def test_series_that_differ_in_anything_are_apart() -> None:
     """Another device is another series, and its runs do not look like a change."""
     other = msgspec.structs.replace(SUBJECT, device="another")
-    mixed = points([1.0, 2.0] * 20)
-    found = make_history("store", LATENCY, Order.DATE, [(SUBJECT, mixed[1::2]), (other, mixed[::2])], 0)
+    found = history(runs([1.0] * 20, subject=other), runs([2.0] * 20))
     assert [(one.subject.device, one.level, one.changes) for one in found.series] == [
         ("a phone", 2.0, []),
         ("another", 1.0, []),
@@ -268,15 +270,15 @@ def test_names_stay_text_on_the_page_and_on_the_terminal() -> None:
     trap = "<script>alert(1)</script>\x1b[2J"
     subject = msgspec.structs.replace(SUBJECT, model=trap, device=trap)
     values = [1e6 * NOISE[n % 10] * (2 if n > 14 else 1) for n in range(30)]
-    labelled = points(values, [trap if n > 14 else "old" for n in range(30)])
-    found = make_history(trap, Metric(trap, FigureUnit.TIME), Order.COMMIT, [(subject, labelled)], 3)
-    page = history_html(found)
+    labelled = runs(values, [trap if n > 14 else "old" for n in range(30)], subject)
+    found = make_history(trap, Metric(trap, FigureUnit.TIME), Order.COMMIT, [labelled], lambda _: {})
+    page = html_document(history_document(found), styles=("fleet.css",))
     assert "<script>" not in page
     assert "\x1b" not in page
     from rich.console import Console
 
     console = Console(width=100, record=True)
-    console.print(history_summary(found))
+    console.print(terminal_document(history_document(found, has_pictures=False)))
     assert "\x1b[2J" not in console.export_text(styles=False)
 
 
@@ -342,20 +344,20 @@ def test_a_drift_is_a_change() -> None:
 @pytest.mark.parametrize(("values", "changes", "judged"), [(35, 0, True), (8, 0, True), (7, 0, False)])
 def test_scatter_is_no_change(values: int, changes: int, judged: bool) -> None:
     """A series without a step has none; of seven runs nothing is said, and why."""
-    found = series(points([100.0 * NOISE[n % 10] for n in range(values)]))
+    found = series(runs([100.0 * NOISE[n % 10] for n in range(values)]))
     assert (len(found.changes), found.not_judged is None) == (changes, judged)
 
 
 def test_older_changes_are_left_out_and_all_runs_stay() -> None:
     """A step of July and one of August: since August there is one, at the same level; it ends a job."""
     whole = nights(100, 105, 112, each=20)
-    late = keep_since(whole, "2026-08-01T00:00:00")
+    late = nights(100, 105, 112, each=20, since="2026-08-01T00:00:00")
     assert [one.label for one in whole.series[0].changes] == ["2026-07-21", "2026-08-13"]
     assert [one.label for one in late.series[0].changes] == ["2026-08-13"]
     assert late.series[0].level == whole.series[0].level
     with pytest.raises(RegressionError, match="1 change for the worse"):
         check_new_changes(late)
-    check_new_changes(keep_since(whole, "2026-09-15T00:00:00"))
+    check_new_changes(nights(100, 105, 112, each=20, since="2026-09-15T00:00:00"))
     check_new_changes(nights(100, 90))
 
 

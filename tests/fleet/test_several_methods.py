@@ -24,7 +24,7 @@ from opscope.api import (
 from opscope.bundle.bundle import Bundle
 from opscope.core.stats.effect import Verdict
 from opscope.fleet.analysis.history_gate import Predecessors, history_gate
-from opscope.fleet.store.rows import BundleLabels
+from opscope.fleet.bundles import BundleLabels
 from opscope.reports.combined.combined import combined_markdown
 from opscope.reports.formats.ci import junit_xml
 from opscope.reports.gate import comparison_text

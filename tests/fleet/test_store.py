@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import csv
+import functools
 import io
 import json
+import operator
 import re
 import resource
 import shutil
@@ -32,9 +34,9 @@ from opscope.api import (
 )
 from opscope.bundle.manifest import Manifest
 from opscope.core.errors import NotFoundError, StorageError, UsageError
-from opscope.fleet.reports.answer import answer_parts
+from opscope.fleet.bundles import BundleLabels
+from opscope.fleet.reports.tables import answer_parts
 from opscope.fleet.store.place import find_place
-from opscope.fleet.store.rows import BundleLabels
 from opscope.fleet.store.schema import TABLES
 from opscope.fleet.store.table import create_store
 from opscope.npu.workflows.aie import TilesRequest, analyze_tiles
@@ -465,13 +467,16 @@ def test_an_edited_analysis_is_found_by_the_sample(tmp_path: Path) -> None:
     assert (len(honest.added), honest.checked, honest.skipped) == (1, 1, [])
     other = add_to_store([Mint(tmp_path / "other").make(tmp_path / "old", Made(1))], tmp_path / "honest")
     assert (len(other.added), other.checked) == (1, 0), "of another version, which cannot be told"
-    for number, (file, place) in enumerate(
-        (("analysis.json", ("latency", "median_ns")), ("comparison.json", ("end_to_end", "speedup")))
-    ):
+    edits = (
+        ("analysis.json", (), "headline_ns"),
+        ("analysis.json", ("latency",), "mean_ns"),
+        ("comparison.json", ("end_to_end",), "speedup"),
+    )
+    for number, (file, place, figure) in enumerate(edits):
         edited = tmp_path / f"edited-{number}"
         shutil.copytree(original, edited)
         document = json.loads((edited / file).read_text())
-        document[place[0]][place[1]] *= 0.9
+        functools.reduce(operator.getitem, place, document)[figure] *= 0.9
         (edited / file).write_text(json.dumps(document))
         done = add_to_store([edited], tmp_path / f"store-{number}")
         assert done.added == []

@@ -17,9 +17,8 @@ from typing import NamedTuple
 import numpy as np
 import polars as pl
 
-from opscope.fleet.store.entries import StoreEntry, entries_frame
 from opscope.fleet.store.place import find_place
-from opscope.fleet.store.schema import TABLES
+from opscope.fleet.store.schema import TABLES, StoreEntry, entries_frame
 from opscope.fleet.store.table import append_rows, change_store, create_store, merge_small_files
 
 FIRST_NIGHT = datetime(2026, 1, 1, 2, tzinfo=timezone.utc)

@@ -27,7 +27,7 @@ from opscope.analysis.tuning import CandidateResult, ConfirmedGain, Tuning, Tuni
 from opscope.analysis.work.work import CountedOperator, RestWork, Work
 from opscope.api import to_json
 from opscope.core.errors import MissingDependencyError, UsageError
-from opscope.fleet.reports.answer import answer_parts
+from opscope.fleet.reports.tables import answer_parts
 from opscope.measurements.notebook import NotebookResult, shown_as
 from opscope.measurements.results import BisectionResult, TuningResult, WorkResult
 from programs import write_tiny_program

@@ -13,20 +13,19 @@ if TYPE_CHECKING:
     from opscope.core.json import to_json
     from opscope.experiment.checks import Check
     from opscope.experiment.planned import Settings
-    from opscope.fleet.fleet import fleet_report, stored_fleet
-    from opscope.fleet.fleet_gate import check_fleet
+    from opscope.fleet.bundles import BundleLabels
+    from opscope.fleet.fleet import check_fleet, fleet_report, stored_fleet
     from opscope.fleet.history import check_history, check_new_changes, stored_history
     from opscope.fleet.results import (
+        AddReport,
         FleetGateResult,
         FleetResult,
         HistoryResult,
         QueryResult,
+        RemoveReport,
         StoreEntries,
     )
-    from opscope.fleet.store.rows import BundleLabels
     from opscope.fleet.stores import (
-        AddReport,
-        RemoveReport,
         add_to_store,
         entries_stream,
         query_store,
@@ -164,26 +163,26 @@ _MODULES = {
     "opscope.core.json": ("to_json",),
     "opscope.experiment.checks": ("Check",),
     "opscope.fleet.fleet": (
+        "check_fleet",
         "fleet_report",
         "stored_fleet",
     ),
-    "opscope.fleet.fleet_gate": ("check_fleet",),
     "opscope.fleet.history": (
         "check_history",
         "check_new_changes",
         "stored_history",
     ),
     "opscope.fleet.results": (
+        "AddReport",
         "FleetGateResult",
         "FleetResult",
         "HistoryResult",
         "QueryResult",
+        "RemoveReport",
         "StoreEntries",
     ),
-    "opscope.fleet.store.rows": ("BundleLabels",),
+    "opscope.fleet.bundles": ("BundleLabels",),
     "opscope.fleet.stores": (
-        "AddReport",
-        "RemoveReport",
         "add_to_store",
         "entries_stream",
         "query_store",

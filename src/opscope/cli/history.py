@@ -63,13 +63,15 @@ def command(
     write_json(result, json)
     if html is not None:
         from opscope.core.tracebacks import page
-        from opscope.fleet.reports.history import history_html
+        from opscope.fleet.reports.history import history_document
+        from opscope.reports.document.html import html_document
 
-        write(page("history.html", lambda: history_html(result)), html)
+        write(page("history.html", lambda: html_document(history_document(result), styles=("fleet.css",))), html)
     if not quiet and STANDARD_OUTPUT not in {json, html}:
-        from opscope.fleet.reports.history import history_summary
+        from opscope.fleet.reports.history import history_document
+        from opscope.reports.document.terminal import terminal_document
 
-        show(history_summary(result))
+        show(terminal_document(history_document(result, has_pictures=False)))
         if html is not None:
             say(f"page: {html}")
     if fail_on == "new":

@@ -27,7 +27,7 @@ from opscope.cli.output import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from opscope.fleet.stores import AddReport
+    from opscope.fleet.results import AddReport
 
 app = typer.Typer(
     help="Store many runs: SQL, history, and reports on a whole fleet.",
@@ -68,7 +68,7 @@ def add(
     An unreadable bundle is reported and skipped; the exit code is then 11.
     """
     from opscope.api import add_to_store
-    from opscope.fleet.store.rows import BundleLabels
+    from opscope.fleet.bundles import BundleLabels
     from opscope.workflows.measure.parallel.workers import Where
 
     with _bar(shown=sys.stderr.isatty() and not quiet) as progress:
@@ -134,11 +134,11 @@ def query(
         raise UsageError("Parquet is not text", where="--format", hint="write it to a file: --out FILE")
     with query_stream(sql, store, as_of=as_of, limit=limit or None) as stream:
         if output == "table" and out is None:
-            from opscope.fleet.reports.answer import answer_table
+            from opscope.fleet.reports.tables import answer_table
 
             show(answer_table(stream.columns, stream.types, [row for part in stream.parts() for row in part]))
         else:
-            from opscope.fleet.reports.answer import answer_parts
+            from opscope.fleet.reports.tables import answer_parts
 
             write(answer_parts(stream.columns, stream.types, stream.parts(), output), out or STANDARD_OUTPUT)
     if stream.is_cut:
@@ -168,12 +168,12 @@ def list_bundles(
         with entries_stream(store, last=limit or None) as stream:
             write(array_parts(stream.entries), json)
     if json != "-":
-        from opscope.fleet.reports.answer import answer_table
+        from opscope.fleet.reports.tables import ENTRY_COLUMNS, answer_table, entry_cells
 
         last = _LISTED if limit is None else limit or None
         with entries_stream(store, last=last) as stream:
-            rows = [(e.bundle[:12], e.created[:16], e.model, e.device, ", ".join(e.variants)) for e in stream.entries]
-        show(answer_table(["bundle", "created", "model", "device", "variants"], ["VARCHAR"] * 5, rows))
+            rows = [entry_cells(entry) for entry in stream.entries]
+        show(answer_table(ENTRY_COLUMNS, ["VARCHAR"] * len(ENTRY_COLUMNS), rows))
         if len(rows) < stream.total:
             notice(f"the newest {len(rows)} of {stream.total:,} bundles; --limit 0 lists all of them")
 

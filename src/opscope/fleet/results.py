@@ -4,12 +4,24 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from opscope.analysis.gate.decision import Decision
 from opscope.fleet.analysis.fleet import Fleet
 from opscope.fleet.analysis.gate import FleetEvidence
-from opscope.fleet.analysis.series import History
-from opscope.fleet.store.entries import StoreEntry
-from opscope.fleet.store.sql import QueryAnswer
+from opscope.fleet.analysis.history import History
+from opscope.fleet.bundles import Skipped
+from opscope.fleet.reports.fleet import fleet_screen
+from opscope.fleet.reports.tables import (
+    answer_frame,
+    entries_document,
+    fleet_frame,
+    history_frame,
+    listed_entries_frame,
+    query_document,
+    slower_frame,
+)
+from opscope.fleet.store.schema import StoreEntry
 from opscope.measurements.notebook import NotebookResult, check_most
 
 if TYPE_CHECKING:
@@ -19,6 +31,50 @@ if TYPE_CHECKING:
     import polars as pl
 
     from opscope.reports.document.blocks import Document
+
+
+class AddReport(NotebookResult, msgspec.Struct, frozen=True, tag_field="schema", tag="opscope.store-add/1"):
+    """What became of the bundles that were to be added.
+
+    Attributes:
+        store: where.
+        added: bundles that were not there before.
+        known: how many were there already.
+        skipped: what could not be stored.
+        checked: how many of the added bundles were analysed again, and would have been skipped if their files told
+            anything else: one, and one of 400 more, by chance, unless another version wrote them; all where that was
+            asked for.
+    """
+
+    store: str
+    added: list[StoreEntry]
+    known: int
+    skipped: list[Skipped]
+    checked: int = 0
+
+    def to_polars(self) -> pl.DataFrame:
+        """Return the bundles that were added, a row each."""
+        return listed_entries_frame(self.added)
+
+    def _document(self) -> Document:
+        counts = f"{len(self.added)} added, {self.known} already there, {len(self.skipped)} left out"
+        return entries_document(
+            self.added, self.store, counts, [f"{bundle.path}: {bundle.problem}" for bundle in self.skipped]
+        )
+
+
+class RemoveReport(NotebookResult, msgspec.Struct, frozen=True, tag_field="schema", tag="opscope.store-remove/1"):
+    """The bundles that were removed."""
+
+    store: str
+    removed: list[StoreEntry]
+
+    def to_polars(self) -> pl.DataFrame:
+        """Return the bundles that were removed, a row each."""
+        return listed_entries_frame(self.removed)
+
+    def _document(self) -> Document:
+        return entries_document(self.removed, self.store, f"{len(self.removed)} bundles removed")
 
 
 class StoreEntries(NotebookResult, list[StoreEntry]):
@@ -34,17 +90,13 @@ class StoreEntries(NotebookResult, list[StoreEntry]):
 
     def to_polars(self) -> pl.DataFrame:
         """Return every bundle in a row; times are in UTC."""
-        from opscope.fleet.reports.frames import listed_entries_frame
-
         return listed_entries_frame(self)
 
     def _document(self) -> Document:
-        from opscope.fleet.reports.answer import entries_document
-
         return entries_document(self, self.store, f"{len(self):,} bundles")
 
 
-class QueryResult(NotebookResult, QueryAnswer):
+class QueryResult(NotebookResult):
     """The answer of a store to a query, as :func:`opscope.query_store` gives it.
 
     Attributes:
@@ -55,19 +107,14 @@ class QueryResult(NotebookResult, QueryAnswer):
     """
 
     def __init__(self, columns: list[str], types: list[str], rows: list[tuple[Any, ...]], store: str) -> None:
-        super().__init__(columns, types, rows)
-        self.store = store
+        self.columns, self.types, self.rows, self.store = columns, types, rows, store
 
     def to_polars(self) -> pl.DataFrame:
         """Return the rows; a column whose name is there before gets a number behind it."""
-        from opscope.fleet.reports.frames import answer_frame
-
         return answer_frame(self.columns, self.types, self.rows)
 
     def _document(self) -> Document:
-        from opscope.fleet.reports.answer import query_document
-
-        return query_document(self, self.store)
+        return query_document(self.columns, self.rows, self.store)
 
 
 class HistoryResult(NotebookResult, History, frozen=True):
@@ -79,8 +126,6 @@ class HistoryResult(NotebookResult, History, frozen=True):
         ``change`` is the ratio to the level before, at the first run of a new one. Where changes were not looked for,
         all runs of a series are one level.
         """
-        from opscope.fleet.reports.frames import history_frame
-
         return history_frame(self)
 
     def plot(self, most: int = 12) -> alt.VConcatChart:
@@ -108,13 +153,9 @@ class FleetResult(NotebookResult, Fleet, frozen=True):
 
     def to_polars(self) -> pl.DataFrame:
         """Return the newest run of every configuration in a row."""
-        from opscope.fleet.reports.frames import fleet_frame
-
         return fleet_frame(self)
 
     def _document(self) -> Document:
-        from opscope.fleet.reports.fleet import fleet_screen
-
         return fleet_screen(self)
 
 
@@ -127,8 +168,6 @@ class FleetGateResult(NotebookResult, Decision[FleetEvidence], frozen=True):
         ``first`` is the first run of the new level, ``first_placed`` when it began, and ``changed`` what differs
         between its manifest and that of the run before.
         """
-        from opscope.fleet.reports.frames import slower_frame
-
         return slower_frame(self.evidence)
 
     def _document(self) -> Document:

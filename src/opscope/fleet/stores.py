@@ -5,30 +5,29 @@ from __future__ import annotations
 import random
 import time
 from contextlib import contextmanager
+from datetime import datetime, timedelta, timezone
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
-
-import msgspec
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from opscope.bundle.bundle import is_bundle
-from opscope.core.errors import ClusterError, InterruptedRunError, OpscopeError
-from opscope.fleet.bundles import PreparedBundle, Skipped, bundle_hash, find_bundles, prepare_bundle
-from opscope.fleet.results import QueryResult, StoreEntries
-from opscope.fleet.selection import find_machine_names
-from opscope.fleet.store.entries import (
-    EntryStream,
+from opscope.core.errors import NotFoundError, OpscopeError
+from opscope.core.json import from_json
+from opscope.fleet.bundles import BundleLabels, PreparedBundle, Skipped, bundle_hash, find_bundles, prepare_bundle
+from opscope.fleet.results import AddReport, QueryResult, RemoveReport, StoreEntries
+from opscope.fleet.runs import find_machine_names
+from opscope.fleet.store.place import find_place
+from opscope.fleet.store.schema import (
+    BUNDLES,
+    ENTRY_MOMENTS,
+    EVERY,
+    REPLACED,
+    RUN_ORDER,
+    TABLES,
     StoreEntry,
     entries_frame,
-    find_entries,
-    find_known,
-    find_same_runs,
-    stream_entries,
 )
-from opscope.fleet.store.place import find_place
-from opscope.fleet.store.rows import BundleLabels
-from opscope.fleet.store.schema import BUNDLES, REPLACED, TABLES
-from opscope.fleet.store.sql import QueryStream, stream_answer
+from opscope.fleet.store.sql import QueryStream, ask_snapshot, stream_answer
 from opscope.fleet.store.table import (
     append_rows,
     change_store,
@@ -37,83 +36,21 @@ from opscope.fleet.store.table import (
     merge_small_files,
     open_store,
 )
-from opscope.measurements.notebook import NotebookResult
 from opscope.workflows.measure.parallel.workers import UnfinishedTask, Where, run_calls
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
-
-    import polars as pl
+    from collections.abc import Callable, Collection, Iterator, Sequence
 
     from opscope.fleet.store.place import StorePlace
-    from opscope.fleet.store.schema import Row
     from opscope.fleet.store.table import Snapshot
-    from opscope.reports.document.blocks import Document
 
+_COLUMNS = ", ".join(StoreEntry.__struct_fields__)
 _MOST_ROWS = 20_000
 """Rows that are written together: what bounds the memory."""
 _COMMIT_SECONDS = 30.0
 """Time after which what is ready is written."""
 _SAMPLE = 400
 """Of so many bundles one more is analysed again: a fleet of edited files is seen, and the rest costs nothing."""
-
-
-class AddReport(NotebookResult, msgspec.Struct, frozen=True, tag_field="schema", tag="opscope.store-add/1"):
-    """What became of the bundles that were to be added.
-
-    Attributes:
-        store: where.
-        added: bundles that were not there before.
-        known: how many were there already.
-        skipped: what could not be stored.
-        checked: how many of the added bundles were analysed again, and would have been skipped if their files told
-            anything else: one, and one of 400 more, by chance, unless another version wrote them; all where that was
-            asked for.
-    """
-
-    store: str
-    added: list[StoreEntry]
-    known: int
-    skipped: list[Skipped]
-    checked: int = 0
-
-    def to_polars(self) -> pl.DataFrame:
-        """Return the bundles that were added, a row each."""
-        from opscope.fleet.reports.frames import listed_entries_frame
-
-        return listed_entries_frame(self.added)
-
-    def _document(self) -> Document:
-        from opscope.fleet.reports.answer import entries_document
-
-        counts = f"{len(self.added)} added, {self.known} already there, {len(self.skipped)} left out"
-        return entries_document(self.added, self.store, counts, [f"{one.path}: {one.problem}" for one in self.skipped])
-
-
-class RemoveReport(NotebookResult, msgspec.Struct, frozen=True, tag_field="schema", tag="opscope.store-remove/1"):
-    """The bundles that were removed."""
-
-    store: str
-    removed: list[StoreEntry]
-
-    def to_polars(self) -> pl.DataFrame:
-        """Return the bundles that were removed, a row each."""
-        from opscope.fleet.reports.frames import listed_entries_frame
-
-        return listed_entries_frame(self.removed)
-
-    def _document(self) -> Document:
-        from opscope.fleet.reports.answer import entries_document
-
-        return entries_document(self.removed, self.store, f"{len(self.removed)} bundles removed")
-
-
-def _ignore_progress(done: int, total: int) -> None:
-    """Progress that nobody watches."""
-
-
-def _ignore_notice(text: str) -> None:
-    """Notices that nobody reads."""
 
 
 def add_to_store(  # noqa: PLR0913 - the one call a notebook makes; all but the first two are by name
@@ -123,8 +60,8 @@ def add_to_store(  # noqa: PLR0913 - the one call a notebook makes; all but the 
     given: BundleLabels | None = None,
     where: Where | None = None,
     recompute: bool = False,
-    progress: Callable[[int, int], None] = _ignore_progress,
-    notify: Callable[[str], None] = _ignore_notice,
+    progress: Callable[[int, int], None] = lambda _done, _total: None,
+    notify: Callable[[str], None] = lambda _text: None,
 ) -> AddReport:
     """Add bundles to a store, which is made where there is none.
 
@@ -149,37 +86,96 @@ def add_to_store(  # noqa: PLR0913 - the one call a notebook makes; all but the 
         StorageError: the system refused to write.
     """
     place = find_place(store)
-    found = list(dict.fromkeys(bundle for path in paths for bundle in find_bundles(Path(path))))
+    paths_below = list(dict.fromkeys(bundle for path in paths for bundle in find_bundles(Path(path))))
     create_store(place)
+    paths_by_hash: dict[str, Path] = {}
     skipped: list[Skipped] = []
-    paths_by_hash = _hash_bundles(found, skipped)
+    for path in paths_below:
+        name = _hash_or_skip(path)
+        if isinstance(name, Skipped):
+            skipped.append(name)
+        else:
+            paths_by_hash.setdefault(name, path)  # of two paths with one content the first
     snapshot = open_store(place)
-    known = find_known(snapshot, paths_by_hash)
-    labels = (given or BundleLabels())._replace(names=find_machine_names(snapshot))
+    known = _find_known(snapshot, paths_by_hash)
     sources = [str(path.absolute()) for name, path in paths_by_hash.items() if name not in known]
     bundles = [source for source in sources if is_bundle(Path(source))]
     sample = frozenset(random.SystemRandom().sample(bundles, min(len(bundles), 1 + len(bundles) // _SAMPLE)))
+    labels = (given or BundleLabels())._replace(names=find_machine_names(snapshot))
     prepare = partial(prepare_bundle, labels=labels, recompute=recompute, sample=sample)
     added: list[StoreEntry] = []
-    batch = _Batch(place)
+    ready: list[PreparedBundle] = []
+    began = time.monotonic()
     try:
-        for number, (source, result) in enumerate(
-            zip(sources, run_calls(where or Where(), prepare, sources, notify), strict=True), start=1
-        ):
+        results = zip(sources, run_calls(where or Where(), prepare, sources, notify), strict=True)
+        for number, (source, result) in enumerate(results, start=1):
             prepared = _retry_here(source, prepare, result)
             if isinstance(prepared, Skipped):
                 skipped.append(prepared)
             else:
-                batch.add(prepared)
-            if batch.is_due():
-                added += batch.write()
+                ready.append(prepared)
+            if _count_rows(ready) >= _MOST_ROWS or time.monotonic() - began > _COMMIT_SECONDS:
+                batch, ready, began = ready, [], time.monotonic()
+                added += write_bundles(place, batch)
             progress(number, len(sources))
-    except (InterruptedRunError, KeyboardInterrupt, ClusterError):
-        batch.write()
-        raise
-    added += batch.write()
+    finally:  # what is ready stays, whatever ends the work
+        added += write_bundles(place, ready)
     checked = sum(entry.checked for entry in added)
-    return AddReport(place.address, added, len(found) - len(added) - len(skipped), skipped, checked)
+    return AddReport(place.address, added, len(paths_below) - len(added) - len(skipped), skipped, checked)
+
+
+def _hash_or_skip(path: Path) -> str | Skipped:
+    try:
+        return bundle_hash(path)
+    except OpscopeError as error:
+        return Skipped(str(path), str(error), error.hint)
+
+
+def _retry_here(
+    source: str, prepare: Callable[[str], PreparedBundle | Skipped], result: PreparedBundle | Skipped | UnfinishedTask
+) -> PreparedBundle | Skipped:
+    """Return what a worker gave; a bundle that it does not see is prepared here where that helps."""
+    if isinstance(result, UnfinishedTask):
+        return Skipped(source, result.reason, "add it again, with fewer workers or more memory for each")
+    return prepare(source) if isinstance(result, Skipped) else result
+
+
+def _count_rows(bundles: Sequence[PreparedBundle]) -> int:
+    return sum(len(rows) for bundle in bundles for rows in bundle.rows.values())
+
+
+def write_bundles(place: StorePlace, bundles: Sequence[PreparedBundle]) -> list[StoreEntry]:
+    """Add bundles in one commit; return those that were added.
+
+    One that is already there, or of whose run a fuller one is there, is left out.
+    """
+    if not bundles:
+        return []
+
+    def write(snapshot: Snapshot) -> list[StoreEntry]:
+        stored = _find_same_runs(snapshot, [bundle.entry.origin for bundle in bundles])
+        known = _find_known(snapshot, [bundle.entry.bundle for bundle in bundles])
+        fullest: dict[str, PreparedBundle] = {}
+        for bundle in bundles:
+            origin = bundle.entry.origin
+            rival = fullest[origin].entry if origin in fullest else stored.get(origin)
+            if bundle.entry.bundle not in known and _fullness(bundle.entry) > _fullness(rival):
+                fullest[origin] = bundle
+        entries = [bundle.entry for bundle in fullest.values()]
+        if entries:
+            rows = {name: [row for bundle in fullest.values() for row in bundle.rows.get(name, ())] for name in TABLES}
+            rows[REPLACED.name] = [(stored[origin].bundle,) for origin in fullest if origin in stored]
+            frames = {name: EVERY[name].make_frame(table_rows) for name, table_rows in rows.items() if table_rows}
+            append_rows(snapshot, frames | {BUNDLES.name: entries_frame(entries)})
+        return entries
+
+    added = change_store(place, write)
+    change_store(place, merge_small_files)
+    return added
+
+
+def _fullness(entry: StoreEntry | None) -> tuple[int, str]:
+    return (-1, "") if entry is None else (entry.repetitions, entry.bundle)
 
 
 def store_entries(store: str | Path | None = None, *, last: int | None = None) -> StoreEntries:
@@ -194,7 +190,14 @@ def store_entries(store: str | Path | None = None, *, last: int | None = None) -
         OpscopeError: of the kind that fits when it cannot be read.
     """
     with entries_stream(store, last=last) as stream:
-        return StoreEntries(list(stream.entries), find_place(store).address)
+        return StoreEntries(stream.entries, find_place(store).address)
+
+
+class EntryStream(NamedTuple):
+    """Bundles of a store, some at a time."""
+
+    total: int  # how many count
+    entries: Iterator[StoreEntry]  # those that were asked for, in the order of histories
 
 
 @contextmanager
@@ -205,8 +208,13 @@ def entries_stream(store: str | Path | None = None, *, last: int | None = None) 
         store: directory or URL; None: that of OPSCOPE_STORE, else ``opscope-store``.
         last: only so many, the newest ones; None: all.
     """
-    with stream_entries(open_store(find_place(store)), last) as stream:
-        yield stream
+    snapshot = open_store(find_place(store))
+    ((total,),) = ask_snapshot(snapshot, "SELECT count(*) FROM bundles")
+    backwards = ", ".join(f"{name} DESC NULLS FIRST" for name in RUN_ORDER.split(", "))
+    newest = f"ORDER BY {backwards} LIMIT {total if last is None else last}"
+    sql = f"SELECT {_COLUMNS} FROM (SELECT * FROM bundles {newest}) ORDER BY {RUN_ORDER}"  # noqa: S608 - names of ours, a number
+    with stream_answer(snapshot, sql) as stream:
+        yield EntryStream(total, (_entry_of_row(row) for rows in stream.parts() for row in rows))
 
 
 def query_store(
@@ -265,7 +273,7 @@ def remove_from_store(
     place = find_place(store)
 
     def remove(snapshot: Snapshot) -> list[StoreEntry]:
-        entries = find_entries(snapshot, bundles, older_than)
+        entries = _find_entries(snapshot, bundles, older_than)
         if entries:
             delete_bundles(snapshot, [entry.bundle for entry in entries])
         return entries
@@ -273,94 +281,44 @@ def remove_from_store(
     return RemoveReport(place.address, change_store(place, remove))
 
 
-def _hash_bundles(paths: Sequence[Path], skipped: list[Skipped]) -> dict[str, Path]:
-    """Return the bundles by their hashes, of two paths with the same content the first; note those without one."""
-    paths_by_hash: dict[str, Path] = {}
-    for path in paths:
-        name = _hash_or_skip(path)
-        if isinstance(name, Skipped):
-            skipped.append(name)
-        else:
-            paths_by_hash.setdefault(name, path)
-    return paths_by_hash
+def _find_same_runs(snapshot: Snapshot, origins: Sequence[str]) -> dict[str, StoreEntry]:
+    """Return the bundles of a store whose runs began as some others did, by their origin."""
+    return {entry.origin: entry for entry in _ask_entries(snapshot, "origin IN (SELECT unnest(?))", origins)}
 
 
-def _hash_or_skip(path: Path) -> str | Skipped:
-    try:
-        return bundle_hash(path)
-    except OpscopeError as error:
-        return Skipped(str(path), str(error), error.hint)
+def _find_known(snapshot: Snapshot, bundles: Collection[str]) -> set[str]:
+    """Return those of some hashes that a store has seen, also of bundles that were replaced since."""
+    seen = "SELECT bundle FROM bundles UNION ALL SELECT bundle FROM replaced"
+    sql = f"SELECT bundle FROM ({seen}) WHERE bundle IN (SELECT unnest(?))"  # noqa: S608 - a text of ours
+    return {row[0] for row in ask_snapshot(snapshot, sql, [list(bundles)])}
 
 
-def _retry_here(
-    source: str, prepare: Callable[[str], PreparedBundle | Skipped], result: PreparedBundle | Skipped | UnfinishedTask
-) -> PreparedBundle | Skipped:
-    """Return what a worker gave; a bundle that it does not see is prepared here where that helps."""
-    if isinstance(result, UnfinishedTask):
-        return Skipped(source, result.reason, "add it again, with fewer workers or more memory for each")
-    return prepare(source) if isinstance(result, Skipped) else result
+def _find_entries(snapshot: Snapshot, beginnings: Sequence[str], older_than: int | None) -> list[StoreEntry]:
+    """Return the bundles whose hashes begin so, and those that were added more than so many days ago.
 
-
-class _Batch:
-    """Bundles on their way into a store."""
-
-    def __init__(self, place: StorePlace) -> None:
-        self._place, self._bundles, self._rows = place, list[PreparedBundle](), 0
-        self._began = time.monotonic()
-
-    def add(self, bundle: PreparedBundle) -> None:
-        """Take one more bundle; nothing is written yet."""
-        self._bundles.append(bundle)
-        self._rows += sum(map(len, bundle.rows.values()))
-
-    def is_due(self) -> bool:
-        """Return whether the bundles should be written before more are prepared."""
-        return self._rows >= _MOST_ROWS or time.monotonic() - self._began > _COMMIT_SECONDS
-
-    def write(self) -> list[StoreEntry]:
-        """Write the bundles in one commit; return those that are in the store now."""
-        entries = write_bundles(self._place, self._bundles) if self._bundles else []
-        self._bundles, self._rows, self._began = [], 0, time.monotonic()
-        return entries
-
-
-def write_bundles(place: StorePlace, bundles: Sequence[PreparedBundle]) -> list[StoreEntry]:
-    """Add bundles in one commit; return those that were added.
-
-    One that is already there, or of whose run a fuller one is there, is left out.
+    Raises NotFoundError where not exactly one hash begins like one of these texts.
     """
-
-    def write(snapshot: Snapshot) -> list[StoreEntry]:
-        there = find_same_runs(snapshot, [bundle.entry.origin for bundle in bundles])
-        known = find_known(snapshot, [bundle.entry.bundle for bundle in bundles])
-        fullest: dict[str, PreparedBundle] = {}
-        for bundle in bundles:
-            origin = bundle.entry.origin
-            rival = fullest[origin].entry if origin in fullest else there.get(origin)
-            if bundle.entry.bundle not in known and _fullness(bundle.entry) > _fullness(rival):
-                fullest[origin] = bundle
-        entries = [bundle.entry for bundle in fullest.values()]
-        if entries:
-            frames = {name: TABLES[name].make_frame(rows) for name, rows in _join_rows(fullest.values()).items()}
-            frames[BUNDLES.name] = entries_frame(entries)
-            replaced = [(there[entry.origin].bundle,) for entry in entries if entry.origin in there]
-            append_rows(snapshot, frames | ({REPLACED.name: REPLACED.make_frame(replaced)} if replaced else {}))
-        return entries
-
-    entries = change_store(place, write)
-    change_store(place, merge_small_files)
-    return entries
+    entries = {}
+    for text in beginnings:
+        matches = _ask_entries(snapshot, "starts_with(bundle, ?)", text) if text else []
+        if len(matches) != 1:
+            problem = "several bundles start with this" if matches else "the store has no such bundle"
+            raise NotFoundError(problem, where=text, hint="`opscope store list` shows all of them")
+        entries[matches[0].bundle] = matches[0]
+    if older_than is not None:
+        before = datetime.now(timezone.utc).replace(tzinfo=None) - timedelta(days=older_than)
+        entries |= {entry.bundle: entry for entry in _ask_entries(snapshot, "added < ?", before)}
+    return list(entries.values())
 
 
-def _join_rows(bundles: Iterable[PreparedBundle]) -> dict[str, list[Row]]:
-    """Return the rows of several bundles by the names of their tables; tables without rows are left out."""
-    joined: dict[str, list[Row]] = {}
-    for bundle in bundles:
-        for name, rows in bundle.rows.items():
-            if rows:
-                joined.setdefault(name, []).extend(rows)
-    return joined
+def _ask_entries(snapshot: Snapshot, condition: str, value: object) -> list[StoreEntry]:
+    sql = f"SELECT {_COLUMNS} FROM bundles WHERE {condition} ORDER BY {RUN_ORDER}"  # noqa: S608 - texts of ours
+    return [_entry_of_row(row) for row in ask_snapshot(snapshot, sql, [value])]
 
 
-def _fullness(entry: StoreEntry | None) -> tuple[int, str]:
-    return (-1, "") if entry is None else (entry.repetitions, entry.bundle)
+def _entry_of_row(row: tuple[Any, ...]) -> StoreEntry:
+    moments = (cell.replace(tzinfo=timezone.utc).isoformat() if isinstance(cell, datetime) else cell for cell in row)
+    fields: dict[str, Any] = dict(zip(StoreEntry.__struct_fields__, moments, strict=True))
+    fields |= {name: fields[name] or "" for name in ENTRY_MOMENTS}
+    fields |= {"variants": from_json(fields["variants"], tuple[str, ...]), "checked": bool(fields["checked"])}
+    return StoreEntry(**fields)

@@ -20,6 +20,7 @@ from opscope.runtimes.side import Side, Warmup
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from pathlib import Path
 
     from opscope.analysis.latency.latency import CallTimes
     from opscope.bundle.manifest import Manifest, Repetition, Variant
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 
 def bundle_side(bundle: Bundle, name: str | None, warmup: Warmup) -> Side:
     """The side that a variant of a bundle is, with its program; None names the one of :func:`usual_variant`."""
-    variant = _variant(bundle, name)
+    variant = find_variant(bundle.manifest, name, bundle.path)
     repetitions = bundle.manifest.completed(variant.name)
     if not repetitions:
         hint = "see the failures in manifest.json; --resume retries them"
@@ -181,8 +182,11 @@ def usual_variant(manifest: Manifest) -> Variant:
     return (manifest.with_role(Role.ACCELERATED) or candidates or manifest.variants)[0]
 
 
-def _variant(bundle: Bundle, name: str | None) -> Variant:
-    manifest = bundle.manifest
+def find_variant(manifest: Manifest, name: str | None, where: str | Path) -> Variant:
+    """Return the variant of a name; None: the one that is meant where none is named.
+
+    Raises NotFoundError, which names the bundle, where it has no such variant.
+    """
     if name is None:
         return usual_variant(manifest)
     found = manifest.variant(name)
@@ -190,7 +194,7 @@ def _variant(bundle: Bundle, name: str | None) -> Variant:
         hint = did_you_mean(name, (variant.name for variant in manifest.variants))
         reason = manifest.left_out.switch
         why = f": acceleration was not switched off in it ({reason})" if reason else ""
-        raise NotFoundError(f"the bundle has no variant {name!r}{why}", where=bundle.path, hint=hint)
+        raise NotFoundError(f"the bundle has no variant {name!r}{why}", where=where, hint=hint)
     return found
 
 

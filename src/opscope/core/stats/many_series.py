@@ -89,13 +89,8 @@ def levels(logs: Floats) -> SeriesLevels:
     return SeriesLevels(segment, residuals)
 
 
-def newest_runs(logs: Floats, series_levels: SeriesLevels) -> NewestRuns:
-    """The newest runs of each series beside the level and the scatter of those before them."""
-    return _beside(logs, series_levels, logs.shape[1] - CONFIRMING)
-
-
 class Replay(NamedTuple):
-    """What :func:`newest_runs` would have said of every three runs in a row, each time as if they were the newest."""
+    """What :class:`NewestRuns` would have said of every three runs in a row, each time as if they were the newest."""
 
     distance: Floats  # of the three; shape (windows, series, CONFIRMING). Window w begins with run `FEWEST + w`
     judged: Flags  # whether the runs before a window are enough; shape (windows, series)
@@ -234,18 +229,15 @@ def noise_tail(distances: Floats, runs: int = 1) -> NoiseTail:
 
 
 class JudgedSeries(NamedTuple):
-    """Which of many series are slower than their own noise, and the noise of all of them, explains."""
+    """Which of many series have left their levels by more than their own noise, and the noise of all, explains.
+
+    P-values are corrected for all judged series (false discovery rate); they are 1 where nothing is judged.
+    """
 
     runs: NewestRuns  # the newest runs beside their levels
-    levels: SeriesLevels  # before these runs
-    p_values: Floats  # that noise alone gives as much in any of the looks at a series; 1 where nothing is judged
-    fall_p_values: Floats  # likewise that noise alone lies as far below the level
-    corrected: Floats  # p-values after correction for all judged series (false discovery rate)
-    confirmed: Integers  # number of newest runs that show it best, from 1; shape (series)
-    change: Floats  # median excess of that many newest runs
-    fall: Floats  # median excess of as many newest runs as show best that a series is faster
-    tails: tuple[NoiseTail, ...]  # of one, two and three newest runs
-    lasting: Flags  # runs that belong to lasting changes; shape (series, runs)
+    rises: Floats  # p-values that noise alone lies as far above the level in any of the looks at a series
+    falls: Floats  # p-values that noise alone lies as far below it
+    tails: tuple[NoiseTail, ...]  # of one, two and three newest runs above the level
 
     def detectable(self, probability: float) -> list[float]:
         """Logarithms of the changes that one, two and three new runs show in half of the series of median scatter."""
@@ -263,26 +255,22 @@ def judge_newest(logs: Floats) -> JudgedSeries:
     second and a third run, and noise without shows itself in one.
     """
     series_levels = levels(logs)
-    runs, before = newest_runs(logs, series_levels), replay(logs, series_levels)
-    lasting = before.lasting_changes()
-    null = before.noise(lasting)
-    counts = range(1, CONFIRMING + 1)
-    tails = tuple(noise_tail(null[:, -size:].min(axis=1), size) for size in counts)
-    below = tuple(noise_tail(-null[:, -size:].max(axis=1), size) for size in counts)
-    each, falls = _looks(runs, runs.distance, tails), _looks(runs, -runs.distance, below)
-    p_values, fall_p_values = (np.minimum(CONFIRMING * one.min(axis=1), 1.0) for one in (each, falls))
-    medians = np.stack([np.median(runs.excess[:, -count:], axis=1) for count in range(1, CONFIRMING + 1)], axis=1)
-    change, fall = (medians[np.arange(len(logs)), one.argmin(axis=1)] for one in (each, falls))
-    corrected = np.ones(len(logs))
+    runs, before = _beside(logs, series_levels, logs.shape[1] - CONFIRMING), replay(logs, series_levels)
+    noise = before.noise(before.lasting_changes())
+    above, below = _find_tails(noise), _find_tails(-noise)
+    rises, falls = _judge_looks(runs, runs.distance, above), _judge_looks(runs, -runs.distance, below)
+    return JudgedSeries(runs, rises, falls, above)
+
+
+def _find_tails(noise: Floats) -> tuple[NoiseTail, ...]:
+    """Return the tails of the least of the last one, two and three replayed runs."""
+    return tuple(noise_tail(noise[:, -count:].min(axis=1), count) for count in range(1, CONFIRMING + 1))
+
+
+def _judge_looks(runs: NewestRuns, distance: Floats, tails: Sequence[NoiseTail]) -> Floats:
+    """Return the corrected p-value of each series by its three looks; 1 where nothing is judged."""
+    looks = [tail.reached(distance[:, -count:].min(axis=1)) for count, tail in enumerate(tails, start=1)]
+    p_values = np.where(runs.judged, np.minimum(CONFIRMING * np.min(looks, axis=0), 1.0), 1.0)
     if runs.judged.any():
-        corrected[runs.judged] = adjust_for_many(p_values[runs.judged].tolist())
-    confirmed = each.argmin(axis=1) + 1
-    return JudgedSeries(
-        runs, series_levels, p_values, fall_p_values, corrected, confirmed, change, fall, tails, lasting
-    )
-
-
-def _looks(runs: NewestRuns, distance: Floats, tails: Sequence[NoiseTail]) -> Floats:
-    """Probabilities of the least of one, two and three newest runs; 1 where nothing is judged."""
-    found = [tail.reached(distance[:, -count:].min(axis=1)) for count, tail in enumerate(tails, start=1)]
-    return np.where(runs.judged[:, None], np.stack(found, axis=1), 1.0)
+        p_values[runs.judged] = adjust_for_many(p_values[runs.judged].tolist())
+    return p_values

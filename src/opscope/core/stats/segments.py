@@ -165,17 +165,6 @@ class LevelStep(NamedTuple):
         """After / before."""
         return self.after / self.before
 
-    @property
-    def certain(self) -> bool:
-        """Whether its place is known to the run."""
-        return self.earliest == self.latest
-
-
-def steps(values: Floats, series_segments: Sequence[SeriesSegment]) -> list[LevelStep]:
-    """The steps between segments, in order; none where a drift begins or ends without one."""
-    pairs = enumerate(itertools.pairwise(series_segments), 1)
-    return [step_between(values, series_segments, at) for at, pair in pairs if not _small(pair[0].ends, pair[1].begins)]
-
 
 def step_between(values: Floats, series_segments: Sequence[SeriesSegment], at: int) -> LevelStep:
     """The step from the segment before to the one of a number."""

@@ -20,6 +20,8 @@ from opscope.core.json import from_json
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
 
+    from opscope.fleet.analysis.changes import LevelChange, SeriesRuns
+
     RunFacts: TypeAlias = Mapping[str, str | None]
     """What is known of a run besides its times: program, commit, versions, system, CPU."""
 
@@ -121,41 +123,25 @@ class SharedCause(msgspec.Struct, frozen=True):
     subjects: list[int] = []
 
 
-class CauseStep(NamedTuple):
-    """A step of a series: runs are counted from 0."""
-
-    first: int  # first run of the new level
-    before: int  # last run that is certainly before it
-    after: int  # first run that is certainly behind it
-    ratio: float  # new / before
-
-
-class CauseSeries(NamedTuple):
-    """A series that was judged, as causes are looked for in it."""
-
-    model: str
-    device: str
-    variant: str
-    bundles: Sequence[str]  # of its runs, in order
-    keys: Sequence[str]  # what its runs have in common with those of others: the day, commit or version
-    steps: Sequence[CauseStep]
-
-
 class _Member(NamedTuple):
     """A series at the time of an event."""
 
     number: int  # of the series
-    series: CauseSeries
+    runs: SeriesRuns
     direction: int  # 1 when it rose, -1 when it fell, 0 when it stayed
     ratio: float  # new / before
-    sides: tuple[int, int]  # runs before and behind
+    sides: tuple[int, int]  # the last run that is certainly before, and the first one that is certainly behind
 
 
 FactsOfRuns: TypeAlias = "Mapping[tuple[str, str], RunFacts]"
 
 
 def find_causes(
-    series: Sequence[CauseSeries], read_facts: Callable[[Collection[str]], FactsOfRuns], *, by_date: bool = True
+    series: Sequence[SeriesRuns],
+    changes: Sequence[Sequence[LevelChange] | None],
+    read_facts: Callable[[Collection[str]], FactsOfRuns],
+    *,
+    by_date: bool = True,
 ) -> list[SharedCause]:
     """Return what series have in common that changed at the same time, the newest first.
 
@@ -165,21 +151,27 @@ def find_causes(
     the software is named where a version or an option changed with them, and else no cause.
 
     Args:
-        series: the series that were judged.
+        series: the runs of each series.
+        changes: of each series; None where they were not looked for. A drift has no moment and no part in this.
         read_facts: gives the facts of the runs of some bundles, by bundle and variant; asked once.
-        by_date: whether runs are in the order of their days; otherwise runs of one key stand together.
+        by_date: whether runs are in the order of their days, their labels; otherwise runs of one label stand together.
     """
+    steps = {
+        number: [change for change in series_changes if change.kind == "step"]
+        for number, series_changes in enumerate(changes)
+        if series_changes is not None
+    }
     groups = [
-        (key, members, group)
-        for key, members in _find_events(series, by_date=by_date)
+        (label, members, direction, group)
+        for label, members in _find_events(series, steps, by_date=by_date)
         for direction in (1, -1)
         for group in _find_groups(members, direction)
     ]
     if not groups:
         return []
-    involved = [member for _, members, _ in groups for member in members]
-    facts = read_facts({member.series.bundles[at] for member in involved for at in member.sides})
-    causes = [_make_cause(key, members, group, facts) for key, members, group in groups]
+    involved = [member for _, members, *_ in groups for member in members]
+    facts = read_facts({member.runs.bundles[side] for member in involved for side in member.sides})
+    causes = [_make_cause(label, members, direction, group, facts) for label, members, direction, group in groups]
     return sorted(causes, key=lambda cause: (cause.label, cause.changed), reverse=True)
 
 
@@ -203,69 +195,79 @@ def make_facts(values: Mapping[str, str | None]) -> dict[str, str | None]:
     return facts
 
 
-def _find_events(series: Sequence[CauseSeries], *, by_date: bool) -> list[tuple[str, list[_Member]]]:
+def _find_events(
+    series: Sequence[SeriesRuns], steps: Mapping[int, Sequence[LevelChange]], *, by_date: bool
+) -> list[tuple[str, list[_Member]]]:
     """Return the days (commits, versions) at which levels changed, with every series that has runs on both sides."""
-    left = Counter(one.keys[step.first] for one in series for step in one.steps)
+    remaining = Counter(
+        series[number].labels[step.first] for number, series_steps in steps.items() for step in series_steps
+    )
     events = []
-    while left:
-        key = max(left, key=lambda one: (left[one], one))
-        members = [_place_member(number, one, key, by_date=by_date) for number, one in enumerate(series)]
-        kept = [member for member in members if member is not None]
-        for member in kept:
-            left.subtract(member.series.keys[step.first] for step in _near_steps(member))
-        left[key] = 0
-        left = +left
-        events.append((key, kept))
+    while remaining:
+        label = max(remaining, key=lambda name: (remaining[name], name))
+        members = []
+        for number, series_steps in steps.items():
+            member = _place_member(number, series[number], series_steps, label, by_date=by_date)
+            if member is not None:
+                members.append(member)
+                near = [
+                    step
+                    for step in series_steps
+                    if member.direction and member.sides == (step.earliest - 1, step.latest)
+                ]
+                remaining.subtract(member.runs.labels[step.first] for step in near)
+        remaining[label] = 0
+        remaining = +remaining
+        events.append((label, members))
     return events
 
 
-def _place_member(number: int, series: CauseSeries, key: str, *, by_date: bool) -> _Member | None:
+def _place_member(
+    number: int, runs: SeriesRuns, steps: Sequence[LevelChange], label: str, *, by_date: bool
+) -> _Member | None:
     """Return a series at an event: with its step there, or the runs on both sides; None without runs there."""
-    if by_date:
-        place = bisect_left(series.keys, key)
-    else:
-        place = series.keys.index(key) if key in series.keys else len(series.keys)
-    if not 0 < place < len(series.keys):
+    if not by_date and label not in runs.labels:
         return None
-    step = min(series.steps, key=lambda one: abs(one.first - place), default=None)
-    if step is None or abs(step.first - place) > NEAR:
-        return _Member(number, series, 0, 1.0, (place - 1, place))
-    return _Member(number, series, 1 if step.ratio > 1 else -1, step.ratio, (step.before, step.after))
-
-
-def _near_steps(member: _Member) -> list[CauseStep]:
-    before, after = member.sides
-    return [step for step in member.series.steps if member.direction and (step.before, step.after) == (before, after)]
+    position = bisect_left(runs.labels, label) if by_date else runs.labels.index(label)
+    if not 0 < position < len(runs.labels):
+        return None
+    step = min(steps, key=lambda candidate: abs(candidate.first - position), default=None)
+    if step is None or abs(step.first - position) > NEAR:
+        return _Member(number, runs, 0, 1.0, (position - 1, position))
+    return _Member(number, runs, 1 if step.ratio > 1 else -1, step.ratio, (step.earliest - 1, step.latest))
 
 
 def _find_groups(members: Sequence[_Member], direction: int) -> list[tuple[CauseKind, str, list[_Member]]]:
     """Return the devices and models of which most series changed in a direction; all series where there are none."""
-    changed = [member for member in members if member.direction == direction]
+    changed = sum(member.direction == direction for member in members)
     groups = []
     for kind, across in ((CauseKind.DEVICE, "model"), (CauseKind.MODEL, "device")):
-        for name, own in grouped(members, lambda member: str(getattr(member.series, kind.value))).items():  # noqa: B023 - used at once
-            own_changed = [member for member in own if member.direction == direction]
-            others, elsewhere = len(members) - len(own), len(changed) - len(own_changed)
-            is_most = len(own_changed) >= FEWEST_IN_COMMON and len(own_changed) > MOST * len(own)
-            are_several = len({getattr(member.series, across) for member in own_changed}) > 1
-            if is_most and are_several and others >= FEWEST_IN_COMMON and elsewhere <= FEW_ELSEWHERE * others:
-                groups.append((kind, name, own))
+        for name, group in grouped(members, lambda member: str(getattr(member.runs.subject, kind.value))).items():  # noqa: B023 - used at once
+            group_changed = [member for member in group if member.direction == direction]
+            rest, elsewhere = len(members) - len(group), changed - len(group_changed)
+            is_most = len(group_changed) >= FEWEST_IN_COMMON and len(group_changed) > MOST * len(group)
+            are_several = len({getattr(member.runs.subject, across) for member in group_changed}) > 1
+            if is_most and are_several and rest >= FEWEST_IN_COMMON and elsewhere <= FEW_ELSEWHERE * rest:
+                groups.append((kind, name, group))
     if groups:
         return sorted(groups, key=lambda group: -len(group[2]))
-    is_fleet = len(changed) >= FEWEST_IN_COMMON and len(changed) > MOST * len(members)
-    return [(CauseKind.FLEET, "", list(changed) + [one for one in members if one.direction != direction])] * is_fleet
+    is_fleet = changed >= FEWEST_IN_COMMON and changed > MOST * len(members)
+    return [(CauseKind.FLEET, "", list(members))] * is_fleet
 
 
 def _make_cause(
-    key: str, members: Sequence[_Member], group: tuple[CauseKind, str, list[_Member]], facts: FactsOfRuns
+    label: str,
+    members: Sequence[_Member],
+    direction: int,
+    group: tuple[CauseKind, str, list[_Member]],
+    facts: FactsOfRuns,
 ) -> SharedCause:
-    kind, name, own = group
-    direction = max((1, -1), key=lambda way: sum(member.direction == way for member in own))
-    changed = [member for member in own if member.direction == direction]
+    kind, name, series = group
+    changed = [member for member in series if member.direction == direction]
     stayed = [member for member in members if member.direction == 0]
     elsewhere = sum(member.direction == direction for member in members) - len(changed)
     ratios = [member.ratio for member in changed]
-    telling = _telling_facts(_count_facts(changed, facts), _count_facts(stayed, facts), len(changed), len(stayed))
+    telling = _find_telling_facts(changed, stayed, facts)
     software = any(fact.name.partition(".")[0] in _SOFTWARE_FACTS for fact in telling)
     if kind is CauseKind.FLEET and software and not any(fact.name in _PROGRAM_FACTS for fact in telling):
         kind = CauseKind.SOFTWARE
@@ -273,32 +275,30 @@ def _make_cause(
         kind=kind,
         name=name,
         changed=len(changed),
-        series=len(own),
+        series=len(series),
         elsewhere_changed=elsewhere,
-        elsewhere=len(members) - len(own),
+        elsewhere=len(members) - len(series),
         ratio=statistics.median(ratios),
         ratios=(min(ratios), max(ratios)),
         facts=telling,
-        label=key,
+        label=label,
         subjects=[member.number for member in changed],
     )
+
+
+def _find_telling_facts(changed: Sequence[_Member], stayed: Sequence[_Member], facts: FactsOfRuns) -> list[ChangedFact]:
+    """Return the facts of half of the series that changed, twice as frequent in them as in those that stayed."""
+    counts, stayed_counts = _count_facts(changed, facts), _count_facts(stayed, facts)
+    shares = {fact: (count / len(changed), stayed_counts[fact] / max(len(stayed), 1)) for fact, count in counts.items()}
+    telling = [fact for fact, (share, stayed_share) in shares.items() if share >= MOST and share > 2 * stayed_share]
+    telling.sort(key=lambda fact: (shares[fact][1] - shares[fact][0], fact[0]))
+    return [ChangedFact(*fact, counts[fact], stayed_counts[fact]) for fact in telling[:_MOST_FACTS]]
 
 
 def _count_facts(members: Sequence[_Member], facts: FactsOfRuns) -> Counter[tuple[str, str | None, str | None]]:
     counts: Counter[tuple[str, str | None, str | None]] = Counter()
     for member in members:
-        before, after = (facts.get((member.series.bundles[at], member.series.variant), {}) for at in member.sides)
+        variant = member.runs.subject.variant
+        before, after = (facts.get((member.runs.bundles[side], variant), {}) for side in member.sides)
         counts.update((fact.name, fact.before, fact.after) for fact in changed_facts(before, after))
     return counts
-
-
-def _telling_facts(
-    changed: Counter[tuple[str, str | None, str | None]],
-    stayed: Counter[tuple[str, str | None, str | None]],
-    count: int,
-    others: int,
-) -> list[ChangedFact]:
-    """Return the facts of half of the series that changed, twice as frequent in them as in those that stayed."""
-    facts = [ChangedFact(*fact, own, stayed[fact]) for fact, own in changed.items() if own >= MOST * count]
-    kept = [fact for fact in facts if fact.changed / count > 2 * fact.stayed / max(others, 1)]
-    return sorted(kept, key=lambda fact: (fact.stayed / max(others, 1) - fact.changed / count, fact.name))[:_MOST_FACTS]

@@ -2,28 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import msgspec
+import polars as pl
 
 from opscope.analysis.findings.message import Grade
 from opscope.core.grouping import grouped
 from opscope.fleet.analysis.causes import SharedCause
-from opscope.fleet.analysis.series import LevelChange, Subject
+from opscope.fleet.analysis.changes import LevelChange, Subject
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-
-class SortTime(NamedTuple):
-    """Time of the operators of one kind in one run, as a fraction of its latency."""
-
-    bundle: str
-    variant: str
-    operator: str
-    category: str
-    backend: str
-    share: float
+    from collections.abc import Sequence
 
 
 class DominantOperators(msgspec.Struct, frozen=True):
@@ -156,42 +146,41 @@ def with_times_best(runs: Sequence[FleetRun]) -> list[FleetRun]:
 
     Where a pair was timed in two ways, the run without tracing counts.
     """
-    kept: dict[tuple[str, str], FleetRun] = {}
-    for run in sorted(counted_runs(runs), key=lambda one: (one.arm == "untraced", -(one.latency_ns or 0.0))):
-        kept[run.model, run.device] = run
+    fastest: dict[tuple[str, str], FleetRun] = {}
+    for run in sorted(
+        counted_runs(runs), key=lambda candidate: (candidate.arm == "untraced", -(candidate.latency_ns or 0.0))
+    ):
+        fastest[run.model, run.device] = run
     times: dict[int, float] = {}
-    for group in grouped(list(kept.values()), lambda run: (run.model, run.arm)).values():
+    for group in grouped(list(fastest.values()), lambda run: (run.model, run.arm)).values():
         best = min(run.latency_ns or 0.0 for run in group)
         if len(group) > 1 and best > 0:
             times |= {id(run): (run.latency_ns or 0.0) / best for run in group}
     return [msgspec.structs.replace(run, times_best=times.get(id(run))) for run in runs]
 
 
-def find_dominant(runs: Sequence[FleetRun], sorts: Iterable[SortTime]) -> list[DominantOperators]:
-    """Return sorts of operators by their mean share over configurations, largest first."""
-    known = {(run.bundle, run.variant): run for run in runs}
-    shares: dict[tuple[str, str, str], dict[tuple[str, str], float]] = {}
-    for one in sorts:
-        place = one.bundle, one.variant
-        if place in known:
-            own = shares.setdefault((one.operator, one.category, one.backend), {})
-            own[place] = own.get(place, 0.0) + one.share
-    largest: dict[tuple[str, str], float] = {}
-    for own in shares.values():
-        for place, share in own.items():
-            largest[place] = max(largest.get(place, 0.0), share)
-    dominant = []
-    for sort, own in shares.items():
-        highest = max(own, key=lambda place: (own[place], place))
-        run = known[highest]
-        dominant.append(
-            DominantOperators(
-                *sort,
-                share=sum(own.values()) / len(known),
-                highest=own[highest],
-                where=f"{run.model} on {run.device}, {run.variant}",
-                present=len(own),
-                first=sum(1 for place, share in own.items() if share >= largest[place]),
-            )
+def find_dominant(runs: Sequence[FleetRun], shares: pl.DataFrame) -> list[DominantOperators]:
+    """Return kinds of operators by their mean share over configurations, largest first.
+
+    ``shares``: of the latency, with the columns ``bundle``, ``variant``, ``operator``, ``category``, ``backend`` and
+    ``share``; those of other runs are left out.
+    """
+    words = [(run.bundle, run.variant, f"{run.model} on {run.device}, {run.variant}") for run in runs]
+    run_key, kind = ("bundle", "variant"), ("operator", "category", "backend")
+    dominant = (
+        shares.group_by(*run_key, *kind)
+        .agg(pl.col("share").sum())
+        .join(pl.DataFrame(words, schema=dict.fromkeys((*run_key, "where"), pl.String), orient="row"), on=run_key)
+        .with_columns(first=pl.col("share") >= pl.col("share").max().over(run_key))
+        .sort("share", *run_key, descending=True)
+        .group_by(kind, maintain_order=True)
+        .agg(
+            pl.col("share").sum() / len(runs),
+            pl.col("first").sum(),
+            pl.col("where").first(),
+            highest=pl.col("share").first(),
+            present=pl.len(),
         )
-    return sorted(dominant, key=lambda one: (-one.share, one.operator, one.backend))
+        .sort(-pl.col("share"), "operator", "backend")
+    )
+    return [DominantOperators(**row) for row in dominant.iter_rows(named=True)]

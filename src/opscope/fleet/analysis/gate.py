@@ -12,20 +12,16 @@ import msgspec
 import numpy as np
 
 from opscope.analysis.gate.decision import QUIETER, Criterion, Outcome, Quantity, decided, overall
-from opscope.analysis.gate.gate import DEFAULT_THRESHOLD
 from opscope.core.errors import UsageError, did_you_mean
 from opscope.core.stats.many_series import CONFIRMING, SHORTEST
 from opscope.fleet.analysis.causes import CauseKind, ChangedFact, SharedCause
-from opscope.fleet.analysis.detector import FALSE_RED_NIGHTS
-from opscope.fleet.analysis.series import Subject
+from opscope.fleet.analysis.changes import Subject
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from numpy.typing import NDArray
-
     from opscope.analysis.gate.decision import Decision
-    from opscope.fleet.analysis.detector import DetectedChange
+    from opscope.fleet.analysis.changes import LevelChange, SeriesCourse, SeriesRuns
 
 Word: TypeAlias = Annotated[str, msgspec.Meta(min_length=1, max_length=4096)]
 Fraction: TypeAlias = Annotated[float, msgspec.Meta(ge=0, lt=1)]
@@ -75,7 +71,7 @@ class SeriesBudget(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def selects(self, subject: Subject) -> bool:
         """Return whether a series is meant."""
         pairs = ((getattr(self, name), getattr(subject, name)) for name in SELECTORS)
-        return all(word is None or word == own for word, own in pairs)
+        return all(word is None or word == value for word, value in pairs)
 
 
 class FleetBudgets(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -117,7 +113,7 @@ class SlowerSeries(msgspec.Struct, frozen=True):
     """A series that is slower.
 
     Attributes:
-        subject: what it is about: model, dtype, device, target, variant, threads, affinity, arm.
+        subject: what it is about.
         before_ns: level before.
         after_ns: the new level.
         slowdown: after / before - 1.
@@ -236,87 +232,119 @@ class FleetEvidence(msgspec.Struct, frozen=True, tag_field="kind", tag="fleet"):
     vanished: list[VanishedDevice] = []
 
 
-class FleetTerms(NamedTuple):
-    """What a gate over a fleet is asked."""
-
-    store: str  # where the runs are
-    since: str  # ISO 8601, UTC
-    threshold: float | None = None  # as a fraction; None: that of the budgets, else 3 %
-    budgets: FleetBudgets = FleetBudgets()  # limits of chosen series
-    file: str = "budget"  # of the budgets, for errors
-    without: int = 0  # series without a new run
-    untrusted: int = 0  # series whose new runs are all graded `do_not_trust`
-    vanished: Sequence[VanishedDevice] = ()  # devices whose series may go on under another name
-
-    @property
-    def usual_limit(self) -> float:
-        """The threshold of series that no entry chooses."""
-        given = self.budgets.fleet.max_slower if self.threshold is None else self.threshold
-        return DEFAULT_THRESHOLD if given is None else given
-
-
 class GateSeries(NamedTuple):
     """A series with a new run, as the gate judges it."""
 
-    subject: Subject
-    latencies: NDArray[np.float64]  # ns, oldest first
+    runs: SeriesRuns
     is_judged: bool
-    rise: DetectedChange | None  # the newest confirmed rise since the date; None without one
+    changes: list[LevelChange]  # confirmed steps since the date
+    limit: float  # the largest slowdown that is let through
+
+    @property
+    def rise(self) -> LevelChange | None:
+        """The newest rise above the limit; None without one, and if the level fell again since."""
+        newest = max(self.changes, key=lambda change: change.seen, default=None)
+        return newest if newest is not None and newest.ratio > 1 + self.limit else None
 
 
-def series_limits(series: Sequence[GateSeries], terms: FleetTerms) -> list[float]:
-    """Return the threshold of each series, by the last entry of the budgets that chooses it.
+def select_changes(
+    new: Sequence[SeriesRuns],
+    courses: Sequence[SeriesCourse],
+    since: str,
+    budgets: FleetBudgets,
+    usual: float,
+    file: str,
+) -> list[GateSeries]:
+    """Return series with their confirmed steps since a date and with their limits.
 
-    Raises UsageError where an entry chooses none.
+    A limit is that of the last entry of the budgets that chooses the series. Raises UsageError where an entry chooses
+    none; ``file`` is where it stands.
     """
-    limits = [terms.usual_limit] * len(series)
-    for number, budget in enumerate(terms.budgets.budget):
-        chosen = [at for at, one in enumerate(series) if budget.selects(one.subject)]
-        if not chosen:
-            raise _selects_nothing(terms.file, number, budget, series)
-        for at in chosen:
-            limits[at] = limits[at] if budget.max_slower is None else budget.max_slower
+    limits = [usual] * len(new)
+    for entry, budget in enumerate(budgets.budget):
+        numbers = [number for number, runs in enumerate(new) if budget.selects(runs.subject)]
+        if not numbers:
+            raise _selects_nothing(f"{file}: budget[{entry}]", budget, [runs.subject for runs in new])
+        for number in numbers if budget.max_slower is not None else ():
+            limits[number] = budget.max_slower or 0.0
+    return [
+        GateSeries(
+            runs,
+            course.is_judged,
+            [
+                change
+                for change in course.changes
+                if change.kind == "step" and change.confirmed and runs.placed[change.settled] >= since
+            ],
+            limit,
+        )
+        for runs, course, limit in zip(new, courses, limits, strict=True)
+    ]
+
+
+def _selects_nothing(entry: str, budget: SeriesBudget, subjects: Sequence[Subject]) -> UsageError:
+    for name in SELECTORS:
+        word, known = getattr(budget, name), {getattr(subject, name) for subject in subjects}
+        if word is not None and word not in known:
+            hint = did_you_mean(str(word), sorted(str(value) for value in known if value is not None))
+            return UsageError(f"no series with a new run has the {name} {word!r}", where=f"{entry}.{name}", hint=hint)
+    hint = "remove the entry, or one of its keys"
+    return UsageError("no series with a new run matches all of this", where=entry, hint=hint)
+
+
+def count_unjudged(series: Sequence[GateSeries], untrusted: int) -> list[NotJudged]:
+    """Return why series were not judged, the most frequent reason first; some have only runs that are not trusted."""
+    reasons = Counter(
+        f"fewer than {SHORTEST} runs" if len(gated.runs.values) < SHORTEST else "a latency of zero"
+        for gated in series
+        if not gated.is_judged
+    )
+    reasons["new runs that are not to be trusted"] = untrusted
+    return [NotJudged(reason, count) for reason, count in reasons.most_common() if count]
+
+
+def measure_budgets(series: Sequence[GateSeries], budgets: FleetBudgets) -> list[BudgetLimit]:
+    """Return the absolute limits of a budget file beside the medians of the newest runs."""
+    limits = []
+    for entry, budget in enumerate(budgets.budget):
+        if budget.max_ms is None:
+            continue
+        medians = [
+            (float(np.median(gated.runs.values[-CONFIRMING:])), gated.runs.subject)
+            for gated in series
+            if budget.selects(gated.runs.subject)
+        ]
+        limit_ns, worst = budget.max_ms * 1e6, max(medians, key=lambda pair: pair[0])
+        beyond = sum(median > limit_ns for median, _ in medians)
+        words = [f"{name} {getattr(budget, name)}" for name in SELECTORS if getattr(budget, name) is not None]
+        limits.append(BudgetLimit(entry, ", ".join(words), limit_ns, len(medians), beyond, *worst))
     return limits
 
 
-def decide_fleet(
-    series: Sequence[GateSeries],
-    slower: Sequence[SlowerSeries],
-    causes: Sequence[SharedCause],
-    terms: FleetTerms,
-    detectable: list[float] | None,
-) -> Decision[FleetEvidence]:
-    """Return the decision on the series with a new run, of which some are slower, with everything it rests on."""
-    is_told = terms.budgets.fleet.device_changes == "tell"
-    failing = [one for one in slower if not (is_told and one.cause is CauseKind.DEVICE)]
-    judged = [one for one in series if one.is_judged]
-    reasons = Counter(_why_not_judged(one) for one in series if not one.is_judged)
-    if terms.untrusted:
-        reasons["new runs that are not to be trusted"] = terms.untrusted
-    evidence = FleetEvidence(
-        store=terms.store,
-        since=terms.since,
-        threshold=terms.usual_limit,
-        false_red_nights=FALSE_RED_NIGHTS,
-        series=len(series) + terms.untrusted,
-        without=terms.without,
-        judged=len(judged),
-        not_judged=[NotJudged(reason, count) for reason, count in reasons.most_common()],
-        slower=failing,
-        causes=list(causes),
-        budgets=_budget_limits(series, terms.budgets),
-        models=_count_models(series, failing),
-        detectable=detectable,
-        vanished=list(terms.vanished),
-    )
-    others = [_budget_criterion(limit) for limit in evidence.budgets]
-    nothing = Outcome.UNTRUSTED if terms.untrusted else Outcome.INCONCLUSIVE
-    unjudged = Outcome.SKIPPED if judged or overall(others) is Outcome.REGRESSION else nothing
-    criteria = [*others, *(_model_criterion(count, unjudged) for count in evidence.models)]
-    notes = [f"{terms.without} series of the store without a new run"] * bool(terms.without)
-    if len(failing) < len(slower):
-        notes.append("slowdowns of whole devices are reported but pass, as the budget allows")
-    return decided(criteria, evidence, advice=_advice(overall(criteria), failing), notes=notes)
+def count_models(series: Sequence[GateSeries], slower: Sequence[SlowerSeries]) -> list[ModelCount]:
+    """Return how many series of each model there are, were judged, and are slower."""
+    every = Counter(gated.runs.subject.model for gated in series)
+    judged = Counter(gated.runs.subject.model for gated in series if gated.is_judged)
+    slow = Counter(gated.subject.model for gated in slower)
+    return [ModelCount(model, every[model], judged[model], slow[model]) for model in sorted(every)]
+
+
+def decide_fleet(evidence: FleetEvidence, *, untrusted: int, let_through: int) -> Decision[FleetEvidence]:
+    """Return the decision on the series with a new run.
+
+    Args:
+        evidence: what it rests on.
+        untrusted: series whose new runs are all graded ``do_not_trust``.
+        let_through: series that are slower with their whole device, which the budget lets through.
+    """
+    limits = [_limit_criterion(limit) for limit in evidence.budgets]
+    unjudged = Outcome.UNTRUSTED if untrusted else Outcome.INCONCLUSIVE
+    if evidence.judged or overall(limits) is Outcome.REGRESSION:
+        unjudged = Outcome.SKIPPED
+    criteria = [*limits, *(_model_criterion(count, unjudged) for count in evidence.models)]
+    notes = [f"{evidence.without} series of the store without a new run"] * bool(evidence.without)
+    notes += ["slowdowns of whole devices are reported but pass, as the budget allows"] * bool(let_through)
+    return decided(criteria, evidence, advice=_give_advice(overall(criteria), evidence.slower), notes=notes)
 
 
 def budget_name(limit: BudgetLimit) -> str:
@@ -329,49 +357,7 @@ def model_name(count: ModelCount) -> str:
     return f"series of {count.model}"
 
 
-def _selects_nothing(file: str, number: int, budget: SeriesBudget, series: Sequence[GateSeries]) -> UsageError:
-    place = f"{file}: budget[{number}]"
-    for name in SELECTORS:
-        word, known = getattr(budget, name), {getattr(one.subject, name) for one in series}
-        if word is not None and word not in known:
-            hint = did_you_mean(str(word), sorted(str(one) for one in known if one is not None))
-            return UsageError(f"no series with a new run has the {name} {word!r}", where=f"{place}.{name}", hint=hint)
-    hint = "remove the entry, or one of its keys"
-    return UsageError("no series with a new run matches all of this", where=place, hint=hint)
-
-
-def _why_not_judged(series: GateSeries) -> str:
-    return f"fewer than {SHORTEST} runs" if len(series.latencies) < SHORTEST else "a latency of zero"
-
-
-def _budget_limits(series: Sequence[GateSeries], budgets: FleetBudgets) -> list[BudgetLimit]:
-    limits = []
-    for number, budget in enumerate(budgets.budget):
-        if budget.max_ms is None:
-            continue
-        medians = [
-            (float(np.median(one.latencies[-CONFIRMING:])), one.subject)
-            for one in series
-            if budget.selects(one.subject)
-        ]
-        limit_ns, worst = budget.max_ms * 1e6, max(medians, key=lambda pair: pair[0])
-        beyond = sum(median > limit_ns for median, _ in medians)
-        words = [f"{name} {getattr(budget, name)}" for name in SELECTORS if getattr(budget, name) is not None]
-        limits.append(BudgetLimit(number, ", ".join(words) or "all series", limit_ns, len(medians), beyond, *worst))
-    return limits
-
-
-def _count_models(series: Sequence[GateSeries], slower: Sequence[SlowerSeries]) -> list[ModelCount]:
-    every, judged = (Counter(one.subject.model for one in series if keep(one)) for keep in (lambda _: True, _is_judged))
-    slow = Counter(one.subject.model for one in slower)
-    return [ModelCount(model, every[model], judged[model], slow[model]) for model in sorted(every)]
-
-
-def _is_judged(series: GateSeries) -> bool:
-    return series.is_judged
-
-
-def _budget_criterion(limit: BudgetLimit) -> Criterion:
+def _limit_criterion(limit: BudgetLimit) -> Criterion:
     outcome = Outcome.REGRESSION if limit.beyond else Outcome.PASSED
     reason = f"{limit.beyond or 'none'} of {limit.series} series beyond the limit"
     figures = (limit.limit_ns, limit.worst_ns, None, outcome, reason, limit.worst_ns)
@@ -387,14 +373,14 @@ def _model_criterion(count: ModelCount, unjudged: Outcome) -> Criterion:
     return Criterion(name, Quantity.COUNT, 0.0, float(count.slower), None, outcome, reason)
 
 
-def _advice(outcome: Outcome, slower: Sequence[SlowerSeries]) -> str | None:
+def _give_advice(outcome: Outcome, slower: Sequence[SlowerSeries]) -> str | None:
     if outcome is Outcome.PASSED:
         return None
     if outcome is Outcome.UNTRUSTED:
         return QUIETER
     if outcome is Outcome.INCONCLUSIVE:
         return f"a series needs {SHORTEST} runs; add more to the store"
-    if any(one.cause is CauseKind.DEVICE for one in slower):
+    if any(row.cause is CauseKind.DEVICE for row in slower):
         return "check the device first: its system, power and other load"
     if slower:
         return "run `opscope compare` on the two bundles named first and before to see every operator"

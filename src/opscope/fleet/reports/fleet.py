@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 from opscope.core import units
 from opscope.core.grouping import grouped
 from opscope.core.stats.effect import Verdict
-from opscope.fleet.reports.causes import cause_text
-from opscope.fleet.reports.history import since_text, subject_text
+from opscope.fleet.reports.words import cause_text, since_text, subject_text
 from opscope.reports.document.blocks import (
     NOTEBOOK_ROWS,
     Bullets,
@@ -52,7 +51,7 @@ _FOLD = Fold(12, 500, _ELSEWHERE)
 _DOMINANT = 15
 _DETAILED = 400
 """Cells of speedups, up to which they stand with intervals and latencies as well."""
-_SHOWN = {one.value: verdict_text(one) for one in Verdict if one not in {Verdict.FASTER, Verdict.SLOWER}}
+_VERDICTS = {verdict.value: verdict_text(verdict) for verdict in set(Verdict) - {Verdict.FASTER, Verdict.SLOWER}}
 """Verdicts that a cell names: of the others its colour and its value say enough."""
 
 
@@ -61,27 +60,26 @@ def fleet_document(fleet: Fleet) -> Document:
     devices = units.counted_text(len(fleet.devices), "device")
     newest = max((run.placed for run in fleet.runs), default="")[:10]
     answer = f"{units.counted_text(len(fleet.models), 'model')} on {devices}"
-    slower = [one for one in fleet.changes if not one.change.better]
-    faster = [one for one in fleet.changes if one.change.better]
+    slower = [row for row in fleet.changes if not row.change.better]
+    faster = [row for row in fleet.changes if row.change.better]
     since = f"since {fleet.since[:10]}"
     figures = [
         HeadlineFigure("regressions", f"{len(slower):,}", since),
         HeadlineFigure("improvements", f"{len(faster):,}", since),
         HeadlineFigure("series", f"{fleet.series:,}", "model, device, variant and method each"),
     ]
-    sections = [
-        _slower_section(fleet, slower),
-        _faster_section(faster) if faster else None,
-        _distance_section(fleet),
-        _speedup_section(fleet),
-        _dominant_section(fleet) if fleet.dominant else None,
-    ]
+    sections = [_slower_section(fleet, slower), _distance_section(fleet), _speedup_section(fleet)]
+    if faster:
+        rows = _change_table("Faster", faster)
+        sections.insert(1, Section("Faster", [rows], "faster", "Faster", f"{len(faster)} series", folded=True))
+    if fleet.dominant:
+        sections.append(_dominant_section(fleet))
     return Document(
         title=f"Fleet of {devices}",
         answer=f"{answer}, newest run {newest}" if newest else answer,
         trust=[Sentence(f"{len(fleet.runs):,} configurations, each with its newest run.")],
         blocks=[Figures(figures, alone=True), Bullets([f"{cause_text(cause)}." for cause in fleet.causes])],
-        sections=[section for section in sections if section is not None],
+        sections=[section for section in sections if section.blocks],
     )
 
 
@@ -95,10 +93,14 @@ def fleet_screen(fleet: Fleet) -> Document:
         column("latency", Format.TIME, lambda run: run.latency_ns, absent="not measured"),
         column("speedup", Format.RATIO, lambda run: run.speedup),
     )
-    slower = sum(not one.change.better for one in fleet.changes)
+    slower = sum(not row.change.better for row in fleet.changes)
     configurations = units.counted_text(len(fleet.runs), "configuration")
     answer = f"{configurations}: {slower} slower, {len(fleet.changes) - slower} faster since {fleet.since[:10]}"
-    blocks = [runs, rest_sentence(len(runs.rows), len(fleet.runs)), Bullets([cause_text(one) for one in fleet.causes])]
+    blocks = [
+        runs,
+        rest_sentence(len(runs.rows), len(fleet.runs)),
+        Bullets([cause_text(cause) for cause in fleet.causes]),
+    ]
     return Document(fleet.store, answer, blocks, [])
 
 
@@ -124,37 +126,29 @@ def _slower_section(fleet: Fleet, slower: Sequence[FleetChange]) -> Section:
     return Section("Slower", blocks, "slower", "Slower")
 
 
-def _faster_section(faster: Sequence[FleetChange]) -> Section:
-    table_block = _change_table("Faster", faster)
-    return Section("Faster", [table_block], "faster", "Faster", f"{len(faster)} series", folded=True)
-
-
 def _change_table(label: str, changes: Sequence[FleetChange]) -> TableBlock:
     return table(
         changes,
-        column("change", Format.CHANGE, lambda one: changed_ratio(one.change.ratio, better=one.change.better)),
-        column("95 % interval", Format.CHANGE, lambda one: one.change.ci95),
-        column("since", Format.TEXT, lambda one: since_text(one.change)),
-        column("series", Format.TEXT, lambda one: subject_text(one.subject)),
-        column("from", Format.TIME, lambda one: one.change.from_value),
-        column("to", Format.TIME, lambda one: one.change.to_value),
-        column("how", Format.TEXT, lambda one: one.change.kind),
-        column("last runs", Format.TREND, lambda one: tuple(one.latencies_ns)),
+        column("change", Format.CHANGE, lambda row: changed_ratio(row.change.ratio, better=row.change.better)),
+        column("95 % interval", Format.CHANGE, lambda row: row.change.ci95),
+        column("since", Format.TEXT, lambda row: since_text(row.change)),
+        column("series", Format.TEXT, lambda row: subject_text(row.subject)),
+        column("from", Format.TIME, lambda row: row.change.from_value),
+        column("to", Format.TIME, lambda row: row.change.to_value),
+        column("how", Format.TEXT, lambda row: row.change.kind),
+        column("last runs", Format.TREND, lambda row: tuple(row.latencies_ns)),
         label=label,
     ).folded(_FOLD)
 
 
-def _distance_section(fleet: Fleet) -> Section | None:
-    shown = distance_map(fleet)
+def _distance_section(fleet: Fleet) -> Section:
+    distances = distance_map(fleet)
     text = "The fastest variant of each pair. Devices are shown side by side and not tested against each other."
-    return (
-        Section("Vs fastest device", [shown, Sentence(text, Tone.DIM)], "distances", "Distances")
-        if shown.rows
-        else None
-    )
+    blocks = [distances, Sentence(text, Tone.DIM)] if distances.rows else []
+    return Section("Vs fastest device", blocks, "distances", "Distances")
 
 
-def _speedup_section(fleet: Fleet) -> Section | None:
+def _speedup_section(fleet: Fleet) -> Section:
     is_detailed = len(fleet.models) * len(fleet.devices) * len(fleet.variants) <= _DETAILED
     how = (
         "Each cell: speedup over the baseline of the same bundle, its 95 % interval, and the latency."
@@ -166,22 +160,21 @@ def _speedup_section(fleet: Fleet) -> Section | None:
         Section(f"Speedup of {variant} over its baseline", [speedup_map(fleet, variant, is_detailed=is_detailed)])
         for variant in fleet.variants
     ]
-    colour = "Coloured or bold: difference detected, from 0.25x to 4x. Empty: not run."
-    sentence = Sentence(f"{how} {colour}", Tone.DIM)
-    return Section("Speedups over baselines", [*maps, sentence], "speedups", "Speedups") if maps else None
+    colour = Sentence(f"{how} Coloured or bold: difference detected, from 0.25x to 4x. Empty: not run.", Tone.DIM)
+    return Section("Speedups over baselines", [*maps, colour] if maps else [], "speedups", "Speedups")
 
 
 def _dominant_section(fleet: Fleet) -> Section:
     shown = table(
         fleet.dominant[:_DOMINANT],
-        column("operators of one kind", Format.NAME, lambda one: TableCell(one.operator, one.backend)),
-        column("category", Format.NAME, lambda one: one.category),
-        column("", Format.BAR, lambda one: one.share),
-        column(f"share, mean of {fleet.counted}", Format.SHARE, lambda one: one.share),
-        column("dominates in", Format.COUNT, lambda one: one.first),
-        column("present in", Format.COUNT, lambda one: one.present),
-        column("at most", Format.SHARE, lambda one: one.highest),
-        column("where", Format.TEXT, lambda one: one.where),
+        column("operators of one kind", Format.NAME, lambda row: TableCell(row.operator, row.backend)),
+        column("category", Format.NAME, lambda row: row.category),
+        column("", Format.BAR, lambda row: row.share),
+        column(f"share, mean of {fleet.counted}", Format.SHARE, lambda row: row.share),
+        column("dominates in", Format.COUNT, lambda row: row.first),
+        column("present in", Format.COUNT, lambda row: row.present),
+        column("at most", Format.SHARE, lambda row: row.highest),
+        column("where", Format.TEXT, lambda row: row.where),
         label="Operators that dominate",
     )
     text = (
@@ -196,13 +189,13 @@ def _make_map(fleet: Fleet, label: str, runs: Sequence[FleetRun], cell: Callable
     down, across = ("model", "device") if len(fleet.devices) <= len(fleet.models) else ("device", "model")
     pairs = grouped(runs, lambda run: (run.model, run.device) if down == "model" else (run.device, run.model))
     rows, columns = (sorted({pair[side] for pair in pairs}) for side in (0, 1))
-    kept = columns[:MOST_COLUMNS]
-    most = MOST_CELLS // max(1, len(kept))
+    heads = columns[:MOST_COLUMNS]
+    most = MOST_CELLS // max(1, len(heads))
     cells = [
-        (row, [cell(pairs[row, name][0]) if (row, name) in pairs else _EMPTY for name in kept]) for row in rows[:most]
+        (row, [cell(pairs[row, name][0]) if (row, name) in pairs else _EMPTY for name in heads]) for row in rows[:most]
     ]
-    left_out = (len(rows) - len(cells), len(columns) - len(kept))
-    return CellMap(label, down, across, kept, cells, left_out, _ELSEWHERE)
+    left_out = (len(rows) - len(cells), len(columns) - len(heads))
+    return CellMap(label, down, across, heads, cells, left_out, _ELSEWHERE)
 
 
 def _distance_cell(run: FleetRun) -> MapCell:
@@ -225,7 +218,7 @@ def _detailed_cell(run: FleetRun) -> MapCell:
     if run.speedup is None:
         return MapCell(latency, notes=("no baseline",))
     ends = units.range_text(*map(units.ratio_text, run.ci95)) if run.ci95 else "no interval"
-    words = [ends, latency, _SHOWN.get(run.verdict or "", ""), "" if run.is_trusted else "do not trust"]
+    words = [ends, latency, _VERDICTS.get(run.verdict or "", ""), "" if run.is_trusted else "do not trust"]
     return MapCell(units.ratio_text(run.speedup), _speedup_shade(run), tuple(filter(None, words)))
 
 

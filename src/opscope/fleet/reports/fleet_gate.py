@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 from opscope.analysis.gate.decision import Outcome
 from opscope.core.units import counted_text, share_text, signed_share_text, time_text
 from opscope.fleet.analysis.gate import budget_name, model_name
-from opscope.fleet.reports.causes import cause_text, fact_text
-from opscope.fleet.reports.history import subject_text
+from opscope.fleet.reports.words import cause_text, fact_text, subject_text
 from opscope.reports.document.blocks import Bullets, Format, Section, Sentence, column, table
 from opscope.reports.document.text import plain
 from opscope.reports.gate import GateText

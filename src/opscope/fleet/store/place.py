@@ -6,6 +6,8 @@ import contextlib
 import os
 import re
 import stat
+from datetime import timedelta
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -70,16 +72,16 @@ class StorePlace(NamedTuple):
         if self.is_remote:
             with translate_storage_errors(self.file_address(folder)):
                 listing = open_object_store(self).list(prefix=folder)
-                return {str(one["path"]): int(one["size"]) for page in listing for one in page}
+                return {str(entry["path"]): int(entry["size"]) for page in listing for entry in page}
         directory, sizes = Path(self.uri, folder), {}
-        with _reading(directory), contextlib.suppress(FileNotFoundError, NotADirectoryError):
+        with _read_locally(directory), contextlib.suppress(FileNotFoundError, NotADirectoryError):
             if directory.is_symlink():
                 raise TraceFormatError("a link stands in place of a directory", where=directory, hint=RESTORE)
-            for entry in directory.iterdir():
-                state = entry.lstat()
+            for path in directory.iterdir():
+                state = path.lstat()
                 if not stat.S_ISREG(state.st_mode):
-                    raise TraceFormatError("it is not a regular file", where=entry, hint=RESTORE)
-                sizes[f"{folder}/{entry.name}"] = state.st_size
+                    raise TraceFormatError("it is not a regular file", where=path, hint=RESTORE)
+                sizes[f"{folder}/{path.name}"] = state.st_size
         return sizes
 
     def read_file(self, path: str) -> bytes:
@@ -87,73 +89,69 @@ class StorePlace(NamedTuple):
         if self.is_remote:
             with translate_storage_errors(self.file_address(path)):
                 return bytes(open_object_store(self).get(path).bytes())
-        file = Path(self.uri, path)
-        with _reading(file):
+        with _read_locally(file := Path(self.uri, path)):
             return file.read_bytes()
 
 
 @contextlib.contextmanager
-def _reading(path: Path) -> Iterator[None]:
+def _read_locally(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
         raise StorageError(f"cannot be read: {error.strerror or error}", where=path) from error
 
 
-def store_address(store: str | Path | None) -> str:
-    """Return the address of the store: as given, else of the variable OPSCOPE_STORE, else ``opscope-store``."""
-    return str(store or os.environ.get(STORE_VARIABLE) or DEFAULT_STORE)
-
-
 def find_place(store: str | Path | None) -> StorePlace:
-    """Return the place that :func:`store_address` names: a URL of object storage, or else a directory.
+    """Return where a store is: a URL of object storage, or else a directory.
 
-    Raises UsageError for a kind of URL that is unknown.
+    Without a store it is that of the variable OPSCOPE_STORE, else ``opscope-store``. Raises UsageError for a kind of
+    URL that is unknown.
     """
-    address = store_address(store)
+    address = str(store or os.environ.get(STORE_VARIABLE) or DEFAULT_STORE)
     if address.startswith("file://") or _URL not in address:
         return StorePlace(address, str(Path(address.removeprefix("file://")).absolute()), {}, is_remote=False)
     scheme = address.partition(_URL)[0]
     if scheme not in SCHEMES:
-        hint = f"give a directory, or a URL that begins with one of {', '.join(f'{one}://' for one in SCHEMES)}"
+        hint = f"give a directory, or a URL that begins with one of {', '.join(f'{known}://' for known in SCHEMES)}"
         raise UsageError(f"unknown kind of storage: {scheme!r}", where=address, hint=hint)
     options = {"max_retries": str(_RETRIES), "retry_timeout": f"{_RETRY_SECONDS}s"}
-    if has_plain_endpoint():
-        options["allow_http"] = "true"
-    return StorePlace(address, address.rstrip("/"), options, is_remote=True)
+    return StorePlace(address, address.rstrip("/"), options | _plain_endpoint_option("true"), is_remote=True)
 
 
-def has_plain_endpoint() -> bool:
-    """Return whether the user's own endpoint is without encryption: a server in the same house, or a test."""
-    return os.environ.get("AWS_ENDPOINT_URL", "").startswith("http://")
+def _plain_endpoint_option(value: Any) -> dict[str, Any]:  # noqa: ANN401 - a text or a truth value, as the library asks
+    """Return the option that allows HTTP where the user's own endpoint has no encryption; else no option."""
+    return {"allow_http": value} if os.environ.get("AWS_ENDPOINT_URL", "").startswith("http://") else {}
 
 
 def open_object_store(place: StorePlace) -> Any:  # noqa: ANN401 - of a package that may be absent
     """Return obstore's view of a place in object storage."""
-    from datetime import timedelta
+    retries = {"max_retries": _RETRIES, "retry_timeout": timedelta(seconds=_RETRY_SECONDS)}
+    module = import_extra("obstore.store")
+    return module.from_url(place.uri, client_options=_plain_endpoint_option(value=True), retry_config=retries)
 
+
+def open_file_system(place: StorePlace) -> Any:  # noqa: ANN401 - of a package that may be absent
+    """Return obstore's view of a place in object storage as a file system, as DuckDB takes it."""
+    scheme = place.uri.partition(_URL)[0]
+    return import_extra("obstore.fsspec").FsspecStore(scheme, client_options=_plain_endpoint_option(value=True))
+
+
+def import_extra(name: str) -> Any:  # noqa: ANN401 - a module of a package that may be absent
+    """Return a module of one of the packages that a store needs; raise MissingDependencyError without it."""
     try:
-        from obstore.store import from_url
+        return import_module(name)
     except ImportError:
         hint = install_command("store")
-        raise MissingDependencyError("obstore is not installed", where=place.address, hint=hint) from None
-    retries = {"max_retries": _RETRIES, "retry_timeout": timedelta(seconds=_RETRY_SECONDS)}
-    client = {"allow_http": True} if has_plain_endpoint() else None
-    return from_url(place.uri, client_options=client, retry_config=retries)
+        raise MissingDependencyError(f"{name} is not installed", where="store", hint=hint) from None
 
 
 @contextlib.contextmanager
 def translate_storage_errors(where: str) -> Iterator[None]:
     """Raise a StorageError with the step that helps for whatever object storage or Delta Lake refuses."""
     refusals: tuple[type[Exception], ...] = (OSError,)
-    with contextlib.suppress(ImportError):
-        from obstore.exceptions import BaseError
-
-        refusals += (BaseError,)
-    with contextlib.suppress(ImportError):
-        from deltalake.exceptions import DeltaError
-
-        refusals += (DeltaError,)
+    for name, kind in (("obstore.exceptions", "BaseError"), ("deltalake.exceptions", "DeltaError")):
+        with contextlib.suppress(ImportError):
+            refusals += (getattr(import_module(name), kind),)
     try:
         yield
     except refusals as error:

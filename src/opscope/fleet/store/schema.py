@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import enum
+from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
+import msgspec
 import polars as pl
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     Row: TypeAlias = tuple[Any, ...]
     """Cells in the order of a table's columns."""
@@ -64,6 +66,8 @@ class Table(NamedTuple):
         return pl.DataFrame([pl.Series(c.name, own, c.type.polars) for c, own in zip(self.columns, cells, strict=True)])
 
 
+RUN_ORDER = "placed, created, bundle"
+"""Order of histories in SQL: oldest first."""
 KEYS = ("bundle", "model", "device", "variant")
 _T, _I, _N, _B, _M = Type.TEXT, Type.INTEGER, Type.NUMBER, Type.TRUTH, Type.MOMENT
 _KEYS = (
@@ -261,6 +265,8 @@ BUNDLES = Table(
 REPLACED = Table(
     "replaced", "one bundle replaced by a more complete one of the same run: it does not count", (*_KEYS[:1],)
 )
+ENTRY_MOMENTS = ("created", "added", "placed")
+"""Columns of ``bundles`` that are text in the entry of a bundle."""
 EVERY = {**TABLES, BUNDLES.name: BUNDLES, REPLACED.name: REPLACED}
 """The tables that have views, and those by which the store knows what it holds."""
 
@@ -292,14 +298,59 @@ def _stored_column(frame: pl.DataFrame, name: str, kind: Type) -> pl.Expr:
     return column.dt.replace_time_zone("UTC") if kind is Type.MOMENT else column
 
 
-def columns_as_sql(table: Table) -> str:
-    """Return the columns of a table's files as SQL selects them, with the types of the table."""
-    return ", ".join(_column_as_sql(column) for column in table.columns)
-
-
-def _column_as_sql(column: StoreColumn) -> str:
+def column_as_sql(column: StoreColumn) -> str:
+    """Return a column of a table's files as SQL selects it, with the type of the table."""
     if column.type is Type.MOMENT:  # without a time zone, for which DuckDB would need an extension
         return f'make_timestamp(epoch_us("{column.name}")) AS "{column.name}"'
-    if STORED[column.name] is not column.type:
-        return f'"{column.name}"::{column.type.sql} AS "{column.name}"'
-    return f'"{column.name}"'
+    return f'"{column.name}"::{column.type.sql} AS "{column.name}"'
+
+
+def parse_moment(text: str | None) -> datetime | None:
+    """Return a time in ISO 8601 as one in UTC without a zone, as tables hold it; None for what is no time."""
+    try:
+        found = datetime.fromisoformat(text.replace("Z", "+00:00")) if text else None
+    except ValueError:
+        return None
+    return found.astimezone(timezone.utc).replace(tzinfo=None) if found and found.tzinfo else found
+
+
+class StoreEntry(msgspec.Struct, frozen=True):
+    """A bundle that the store holds.
+
+    Attributes:
+        bundle: its hash, by which it is known.
+        origin: hash of what stays the same when a run is resumed: of two bundles of one origin the fuller one counts.
+        repetitions: that succeeded.
+        model: its name.
+        device: its name.
+        variants: their names.
+        created: when the run began, ISO 8601; empty where that is not known.
+        added: when it was added, ISO 8601.
+        source: where it was.
+        kind: ``bundle`` or ``tiles``.
+        placed: its place in a history, ISO 8601: when it began, or was added where that is not known.
+        checked: whether its figures were compared with its traces, or computed from them, when it was added.
+    """
+
+    bundle: str
+    origin: str
+    repetitions: int
+    model: str
+    device: str
+    variants: tuple[str, ...]
+    created: str
+    added: str
+    source: str
+    kind: str = "bundle"
+    placed: str | None = None
+    checked: bool = False
+
+
+def entries_frame(entries: Iterable[StoreEntry]) -> pl.DataFrame:
+    """Return bundles as rows of the store's table of them; times in UTC."""
+    rows = []
+    for entry in entries:
+        fields = msgspec.structs.asdict(entry) | {"variants": msgspec.json.encode(entry.variants).decode()}
+        fields |= {name: parse_moment(fields[name]) for name in ENTRY_MOMENTS}
+        rows.append(tuple(fields[name] for name in BUNDLES.names))
+    return BUNDLES.make_frame(rows)

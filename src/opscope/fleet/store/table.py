@@ -19,17 +19,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import msgspec
 
-from opscope.core.errors import (
-    BundleError,
-    MissingDependencyError,
-    NotFoundError,
-    StorageError,
-    TraceFormatError,
-    UsageError,
-)
-from opscope.core.install import install_command
+from opscope.core.errors import BundleError, NotFoundError, StorageError, TraceFormatError, UsageError
 from opscope.core.json import from_json
-from opscope.fleet.store.place import RESTORE, open_object_store, translate_storage_errors
+from opscope.fleet.store.place import RESTORE, import_extra, open_object_store, translate_storage_errors
 from opscope.fleet.store.schema import PARTITION, SCHEMA, STORED, make_stored_frame
 
 if TYPE_CHECKING:
@@ -62,10 +54,6 @@ _DATA_FILE = re.compile(rf"{PARTITION}=([a-z]+)/part-\d{{5}}-{_UUID}-c\d{{3}}\.z
 """Paths of data as Delta Lake writes them: below the store, without links, escapes or steps upwards."""
 
 
-class OvertakenError(Exception):
-    """Somebody else has committed since the snapshot was taken; nothing was changed."""
-
-
 class StoredFile(NamedTuple):
     """A Parquet file that counts."""
 
@@ -82,24 +70,26 @@ class Snapshot(NamedTuple):
     files: list[StoredFile]  # that count
     is_past: bool = False  # whether it is an earlier version, whose files may be deleted
 
-    def files_of(self, tables: Collection[str]) -> list[StoredFile]:
-        """Return the files of some tables.
+    def files_of(self, tables: Collection[str] | None = None) -> list[StoredFile]:
+        """Return the files of some tables; None: of all.
 
         Raises TraceFormatError naming a file that is missing, of another size, or no regular file; NotFoundError where
         files of an earlier version were deleted.
         """
-        chosen = [file for file in self.files if file.table in tables]
-        for table in dict.fromkeys(file.table for file in chosen):
-            sizes = self.place.list_sizes(f"{PARTITION}={table}")
-            for file in (one for one in chosen if one.table == table and sizes.get(one.path) != one.size):
-                size = sizes.get(file.path)
-                if size is None and self.is_past:
-                    hint = "files stay for a week after they were replaced, or until a bundle is removed"
-                    problem = f"the files of version {self.delta.version()} are deleted"
-                    raise NotFoundError(problem, where=self.place.address, hint=hint)
+        selected = [file for file in self.files if tables is None or file.table in tables]
+        sizes: dict[str, int] = {}
+        for table in {file.table for file in selected}:
+            sizes |= self.place.list_sizes(f"{PARTITION}={table}")
+        for file in selected:
+            size = sizes.get(file.path)
+            if size is None and self.is_past:
+                hint = "files stay for a week after they were replaced, or until a bundle is removed"
+                problem = f"the files of version {self.delta.version()} are deleted"
+                raise NotFoundError(problem, where=self.place.address, hint=hint)
+            if size != file.size:
                 problem = "it is missing" if size is None else f"it has {size:,} bytes; {file.size:,} were written"
                 raise TraceFormatError(problem, where=self.place.file_address(file.path), hint=RESTORE)
-        return chosen
+        return selected
 
 
 def open_store(place: StorePlace, as_of: str | None = None) -> Snapshot:
@@ -120,7 +110,7 @@ def open_store(place: StorePlace, as_of: str | None = None) -> Snapshot:
         hint = "create one with `opscope store add PATH...`, or name another with --store"
         raise NotFoundError("there is no store", where=place.address, hint=hint)
     _check_log(place, sizes)
-    deltalake = _import_deltalake()
+    deltalake = import_extra("deltalake")
     try:
         delta = deltalake.DeltaTable(place.uri, storage_options=place.options)
     except deltalake.exceptions.DeltaError as error:
@@ -146,13 +136,13 @@ def create_store(place: StorePlace) -> None:
 
     Raises BundleError where the place holds something else.
     """
-    held = _first_entry(place)
+    present = _find_first_entry(place)
     if any(_COMMIT.fullmatch(path) for path in place.list_sizes(LOG)):  # also one that somebody else has just made
         return
-    if held is not None:
+    if present is not None:
         hint = "name an empty or new directory; nothing was changed"
-        raise BundleError(f"not a store and not empty: it contains {held}", where=place.address, hint=hint)
-    deltalake = _import_deltalake()
+        raise BundleError(f"not a store and not empty: it contains {present}", where=place.address, hint=hint)
+    deltalake = import_extra("deltalake")
     kinds = {PARTITION: "string", **{name: kind.delta for name, kind in STORED.items()}}
     fields = [deltalake.Field(name, deltalake.schema.PrimitiveType(kind)) for name, kind in kinds.items()]
     with translate_storage_errors(place.address), contextlib.suppress(deltalake.exceptions.CommitFailedError):
@@ -164,7 +154,7 @@ def create_store(place: StorePlace) -> None:
             name="opscope",
             configuration=_CONFIGURATION,
             storage_options=place.options,
-            commit_properties=_one_try(),
+            commit_properties=_commit_once(),
             raise_if_key_not_exists=False,
         )
 
@@ -174,64 +164,48 @@ def change_store(place: StorePlace, change: Callable[[Snapshot], Result]) -> Res
 
     On this machine writers wait for each other; on object storage the one that commits second prepares its change anew.
     """
+    overtaken = import_extra("deltalake").exceptions.CommitFailedError
     for _ in range(TRIES):
-        with _one_writer(place), contextlib.suppress(OvertakenError):
+        with translate_storage_errors(place.address), contextlib.suppress(overtaken), _one_writer(place):
             return change(open_store(place))
     raise StorageError("others keep changing the store", where=place.address, hint="try again")
 
 
 def append_rows(snapshot: Snapshot, frames: Mapping[str, pl.DataFrame]) -> None:
-    """Add rows of several tables, by the tables' names, in one commit behind a snapshot.
-
-    Raises OvertakenError when somebody else has committed since.
-    """
-    deltalake = _import_deltalake()
-    with _committing(snapshot.place):
-        deltalake.write_deltalake(
-            snapshot.delta,
-            make_stored_frame(frames),
-            mode="append",
-            schema_mode="merge",
-            commit_properties=_one_try(),
-            writer_properties=deltalake.WriterProperties(compression="ZSTD"),
-        )
+    """Add rows of several tables, by the tables' names, in one commit; a change of :func:`change_store`."""
+    deltalake = import_extra("deltalake")
+    deltalake.write_deltalake(
+        snapshot.delta,
+        make_stored_frame(frames),
+        mode="append",
+        schema_mode="merge",
+        commit_properties=_commit_once(),
+        writer_properties=deltalake.WriterProperties(compression="ZSTD"),
+    )
 
 
 def delete_bundles(snapshot: Snapshot, bundles: Collection[str]) -> None:
-    """Rewrite the files that hold rows of some bundles without them, and delete what they replace.
-
-    Raises OvertakenError when somebody else has committed since the snapshot.
-    """
-    _check_all_files(snapshot)
+    """Rewrite the files that hold rows of some bundles without them, and delete what they replace."""
+    snapshot.files_of()
     names = ", ".join("'" + name.replace("'", "''") + "'" for name in sorted(bundles))
-    with _committing(snapshot.place):
-        snapshot.delta.delete(f"bundle IN ({names})", commit_properties=_one_try())
-        _vacuum(snapshot, hours=0)
+    snapshot.delta.delete(f"bundle IN ({names})", commit_properties=_commit_once())
+    _vacuum(snapshot, hours=0)
 
 
 def merge_small_files(snapshot: Snapshot) -> None:
-    """Merge small files where there are many, and delete files that were replaced a week ago.
-
-    Nothing is merged when somebody else has committed since the snapshot.
-    """
-    if sum(file.size < _TARGET_BYTES // 2 for file in snapshot.files) <= SMALL_FILES:
-        return
-    _check_all_files(snapshot)
-    with contextlib.suppress(OvertakenError), _committing(snapshot.place):
-        snapshot.delta.optimize.compact(target_size=_TARGET_BYTES, max_concurrent_tasks=1, commit_properties=_one_try())
+    """Merge small files where there are many, and delete files that were replaced a week ago."""
+    if sum(file.size < _TARGET_BYTES // 2 for file in snapshot.files) > SMALL_FILES:
+        snapshot.files_of()
+        properties = _commit_once()
+        snapshot.delta.optimize.compact(target_size=_TARGET_BYTES, max_concurrent_tasks=1, commit_properties=properties)
         _vacuum(snapshot, hours=None)
-
-
-def _check_all_files(snapshot: Snapshot) -> None:
-    snapshot.files_of({file.table for file in snapshot.files})
 
 
 def _vacuum(snapshot: Snapshot, hours: int | None) -> None:
     """Delete files that the log has marked as removed so many hours ago; None: Delta Lake's own retention, a week."""
     enforced = hours is None
     marked = snapshot.delta.vacuum(hours, dry_run=True, enforce_retention_duration=enforced)
-    tables = {_table_of(snapshot.place, path, snapshot.delta.version()) for path in marked}
-    for table in tables:
+    for table in {_table_of(snapshot.place, path, snapshot.delta.version()) for path in marked}:
         snapshot.place.list_sizes(f"{PARTITION}={table}")  # raises where a link leads elsewhere
     if marked:
         snapshot.delta.vacuum(hours, dry_run=False, enforce_retention_duration=enforced, full=False)
@@ -286,7 +260,7 @@ def _find_damage(place: StorePlace, version: int, content: bytes) -> str | None:
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         return f"a line cannot be read ({error})"
     info = next((action.commitInfo for action in actions if action.commitInfo), _CommitInfo())
-    paths = {kind: [one.path for action in actions if (one := getattr(action, kind))] for kind in _COUNTS}
+    paths = {kind: [file.path for action in actions if (file := getattr(action, kind))] for kind in _COUNTS}
     for path in (*paths["add"], *paths["remove"]):
         _table_of(place, path, version)
     if version == 0:
@@ -294,9 +268,9 @@ def _find_damage(place: StorePlace, version: int, content: bytes) -> str | None:
     if not any(paths.values()):
         return None if info.operation.startswith("VACUUM ") else "it adds and removes no file"
     for kind, names in _COUNTS.items():
-        told = next((info.operationMetrics[name] for name in names if name in info.operationMetrics), None)
-        if told != len(paths[kind]):
-            return f"it says {kind} {told} files and names {len(paths[kind])}"
+        stated = next((info.operationMetrics[name] for name in names if name in info.operationMetrics), None)
+        if stated != len(paths[kind]):
+            return f"it says {kind} {stated} files and names {len(paths[kind])}"
     return None
 
 
@@ -317,7 +291,7 @@ def _table_of(place: StorePlace, path: str, version: int) -> str:
     return match[1]
 
 
-def _first_entry(place: StorePlace) -> str | None:
+def _find_first_entry(place: StorePlace) -> str | None:
     """Return the name of one file or directory at the place of a new store; None where there is none."""
     if place.is_remote:
         with translate_storage_errors(place.address):
@@ -345,31 +319,6 @@ def _one_writer(place: StorePlace) -> Iterator[None]:
         os.close(directory)
 
 
-@contextlib.contextmanager
-def _committing(place: StorePlace) -> Iterator[None]:
-    deltalake = _import_deltalake()
-    try:
-        with translate_storage_errors(place.address):
-            yield
-    except StorageError as error:
-        if isinstance(error.__cause__, deltalake.exceptions.CommitFailedError):
-            raise OvertakenError from error
-        raise
-
-
-def _one_try() -> Any:  # noqa: ANN401 - of a package that may be absent
+def _commit_once() -> Any:  # noqa: ANN401 - of a package that may be absent
     """Return properties of a commit that fails when somebody else was faster, in place of following their commit."""
-    from deltalake.transaction import CommitProperties
-
-    return CommitProperties(max_commit_retries=0)
-
-
-def _import_deltalake() -> Any:  # noqa: ANN401 - the module, which may be absent
-    try:
-        import deltalake
-        import deltalake.exceptions
-        import deltalake.schema
-    except ImportError:
-        hint = install_command("store")
-        raise MissingDependencyError("deltalake is not installed", where="store", hint=hint) from None
-    return deltalake
+    return import_extra("deltalake").CommitProperties(max_commit_retries=0)

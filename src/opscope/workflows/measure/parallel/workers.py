@@ -188,10 +188,9 @@ class Handout:
 
     def _take_results(self) -> Iterator[tuple[int, Any]]:
         """Wait a moment for the next signal; yield results, or UnfinishedTask for what no worker can run."""
-        now = time.monotonic()
         if self._under_way:
-            self._idle_since = now
-        elif now - self._idle_since >= self._terms.patience_seconds:
+            self._idle_since = time.monotonic()
+        elif time.monotonic() - self._idle_since >= self._terms.patience_seconds:
             for resource, numbers in self._waiting.items():
                 while numbers:
                     number = numbers.pop()
@@ -246,11 +245,9 @@ class DaskWorkers:
         self.topic = f"opscope-{uuid.uuid4().hex}"
         self._client, self._address, self._count = client, address, 0
         self._futures: dict[Any, Any] = {}  # Dask's, by those that fetch their results
-
-    def subscribe_topics(self) -> None:
-        """Hear what tasks say, and of workers that die; the client calls the handlers in a thread of its own."""
-        self._client.subscribe_topic(self.topic, self._hear_task)
-        self._client.subscribe_topic("all", self._hear_scheduler)
+        # The client calls the handlers in a thread of its own.
+        client.subscribe_topic(self.topic, self._hear_task)
+        client.subscribe_topic("all", self._hear_scheduler)
 
     def list_capacities(self) -> dict[str, dict[str, int]]:
         """Return how much of each resource the workers have, by their addresses."""
@@ -264,11 +261,11 @@ class DaskWorkers:
 
     def find_busy(self) -> set[str]:
         """Return the workers that have tasks of other clients of ours."""
-
-        def is_foreign(key: str) -> bool:
-            return key.startswith("opscope-") and not key.startswith(self.topic)
-
-        return {worker for worker, keys in self._client.processing().items() if any(map(is_foreign, map(str, keys)))}
+        return {
+            worker
+            for worker, keys in self._client.processing().items()
+            if any(key.startswith("opscope-") and not key.startswith(self.topic) for key in map(str, keys))
+        }
 
     def submit(self, worker: str, task: Task, function: Callable[[Any], Any], argument: Any) -> Any:  # noqa: ANN401 - whatever the function takes
         """Give a call to a worker; return its future."""
@@ -318,8 +315,9 @@ def dask_workers(address: str) -> Iterator[DaskWorkers]:
         import dask
         import distributed
     except ImportError:
-        hint = install_command("store")
-        raise MissingDependencyError("Dask is not installed", where="--scheduler", hint=hint) from None
+        raise MissingDependencyError(
+            "Dask is not installed", where="--scheduler", hint=install_command("store")
+        ) from None
     for name in list(logging.root.manager.loggerDict):
         if name.partition(".")[0] in {"distributed", "tornado", "asyncio"}:
             logging.getLogger(name).setLevel(logging.CRITICAL + 1)
@@ -332,9 +330,7 @@ def dask_workers(address: str) -> Iterator[DaskWorkers]:
     try:
         # Files of experiments travel in calls, which Dask takes for a mistake from 10 MB on.
         with dask.config.set({"distributed.admin.large-graph-warning-threshold": "1TB"}):
-            pool = DaskWorkers(client, address)
-            pool.subscribe_topics()
-            yield pool
+            yield DaskWorkers(client, address)
     except (CancelledError, distributed.comm.CommClosedError, distributed.client.FutureCancelledError) as error:
         raise scheduler_lost(address) from error
     finally:

@@ -1,18 +1,38 @@
-"""What series have in common that changed, in sentences: the counts, and no more than they show."""
+"""What a series is, when it changed, and what changed with it, in words: the counts, and no more than they show."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opscope.core.units import signed_share_text
+from opscope.core.units import counted_text, signed_share_text
 from opscope.fleet.analysis.causes import FACTS, OBJECTS, CauseKind
 from opscope.reports.document.text import plain
 
 if TYPE_CHECKING:
     from opscope.fleet.analysis.causes import ChangedFact, SharedCause
+    from opscope.fleet.analysis.changes import LevelChange, Subject
 
 _HASH_LENGTH = 12
-_LONGEST = 60
+_LONGEST, _LONGEST_LABEL = 60, 24
+
+
+def subject_text(subject: Subject) -> str:
+    """Return what runs are about, in one line."""
+    model = " ".join(filter(None, (subject.model, subject.dtype)))
+    threads = counted_text(subject.threads, "thread") if subject.threads else ""
+    cpus = f"CPUs {subject.affinity}" if subject.affinity else ""
+    how = ", ".join(filter(None, (threads, subject.target or "", subject.arm or "", cpus)))
+    variant = ", ".join(filter(None, (subject.variant, subject.method)))
+    return f"{plain(model)} on {plain(subject.device)}, {plain(variant)} ({plain(how)})"
+
+
+def since_text(change: LevelChange) -> str:
+    """Return when a level changed, or the two runs between which it did."""
+    if change.kind == "drift":
+        return f"{plain(change.before, _LONGEST_LABEL)} to {plain(change.label, _LONGEST_LABEL)}"
+    if change.earliest == change.latest:
+        return plain(change.label, _LONGEST_LABEL)
+    return f"between {plain(change.before, _LONGEST_LABEL)} and {plain(change.label, _LONGEST_LABEL)}"
 
 
 def cause_name(cause: SharedCause) -> str:
