@@ -9,6 +9,7 @@ from opscope.core.errors import EmptyTraceError, TraceFormatError
 from opscope.core.files import sha256_of
 from opscope.core.system.memory import limited
 from opscope.core.table.events import TraceWarning
+from opscope.npu.readers.json import read_json
 from opscope.readers.compressed import inflated_part, is_compressed, mapped_file
 from opscope.readers.registry import reader_for
 
@@ -62,6 +63,8 @@ def _decode_content(data: memoryview, path: Path, slots: Slots | None) -> TileTr
     head = bytes(data[:_HEAD])
     try:
         reader = reader_for(head, path)
+    except EmptyTraceError:
+        return read_json(data, path)  # an empty list names no tile: the published files say so
     except TraceFormatError:
         raise TraceFormatError("neither a trace in JSON nor raw trace words", where=path, hint=_HINT) from None
     if not isinstance(reader, TilesReader):
