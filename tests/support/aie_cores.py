@@ -7,6 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from opscope.core.table.tiles import TileTrace, TileTraceSet
+from opscope.npu.analysis.calls import pair_calls
+from opscope.npu.analysis.cycles import activity
+from opscope.npu.analysis.kinds import CoreCalls, find_kinds
 from opscope.npu.analysis.specification import RunSpecification, run_specification
 from opscope.npu.analysis.tiles import Examined, TilesTerms, analyse_tiles
 from opscope.npu.analysis.tiles_result import TilesSource
@@ -80,6 +83,12 @@ def event(name: str, tid: int, start: int, end: int) -> list[dict]:
     return [
         {"name": name, "ts": ts, "ph": ph, "pid": 0, "tid": tid, "args": {}} for ts, ph in ((start, "B"), (end, "E"))
     ]
+
+
+def calls_of(tile: TileTrace, said: RunSpecification | None = None) -> CoreCalls:
+    """Return the calls of a core, and their kinds."""
+    pairing, active = pair_calls(tile), activity(tile)
+    return CoreCalls(tile, pairing, active, find_kinds(tile, pairing.calls, active, said or run_specification()))
 
 
 SOURCE = TilesSource("trace.json", "aie-json", "0" * 64, "cycles", 1, complete=True)

@@ -11,15 +11,15 @@ from opscope.analysis.findings.message import PART_FAILED, Severity
 from opscope.core.grouping import grouped
 from opscope.core.units import counted_text, rate_text, share_text
 from opscope.npu.analysis.array import APART
-from opscope.npu.analysis.bound import NOTHING_TRACED
 from opscope.npu.analysis.cycles import EVENTS
+from opscope.npu.analysis.pace import NOTHING_TRACED
 from opscope.npu.analysis.tiles_result import all_known
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from opscope.analysis.findings.message import Message
-    from opscope.npu.analysis.bound import TileBound
+    from opscope.npu.analysis.pace import TileBound
     from opscope.npu.analysis.rates import GmacRange
     from opscope.npu.analysis.tiles_result import ArrayView, TileRow, TilesAnalysis
 

@@ -57,8 +57,8 @@ from opscope.reports.document.template import picture
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from opscope.npu.analysis.bound import TileBound
     from opscope.npu.analysis.kinds import KindRow
+    from opscope.npu.analysis.pace import TileBound
     from opscope.npu.analysis.specification import RunSpecification
     from opscope.npu.analysis.tiles import Examined
     from opscope.npu.analysis.tiles_result import ArrayView, TileRow, TilesAnalysis, TracedCore

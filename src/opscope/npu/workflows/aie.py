@@ -120,14 +120,14 @@ def analyze_tiles(path: str | Path, request: TilesRequest = _NOTHING) -> Tiles:
     """
     from opscope.npu.analysis.tiles import analyse_tiles
     from opscope.npu.analysis.tiles_result import TilesSource
-    from opscope.npu.analysis.traced_units import existing_tiles
+    from opscope.npu.analysis.traced_units import divide_existing
     from opscope.npu.readers.files import read_tiles
 
     terms, place = _checked_terms(request), Path(path)
     if place.is_dir():
         raise NotFoundError("a directory, not a trace", where=place, hint="name the trace inside it")
     traces, sha256 = read_tiles(place, _named_slots(request))
-    tiles, left_out = existing_tiles(traces.tiles, terms.said.device)
+    tiles, left_out = divide_existing(traces.tiles, terms.said.device)
     if not tiles:
         device = terms.said.device.name if terms.said.device else "an AI Engine"
         problem = f"no traced tile exists on {device}: tile {left_out[0].tile} (row, column) does not"
