@@ -96,7 +96,7 @@ class Tiles(NotebookResult, _ExaminedRequest):
         return tiles_frame(self.analysis)
 
     def _document(self) -> Document:
-        from opscope.npu.reports.terminal import tiles_screen
+        from opscope.npu.reports.answer import tiles_screen
 
         return tiles_screen(self.analysis)
 
