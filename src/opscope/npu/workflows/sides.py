@@ -13,7 +13,7 @@ from opscope.core.files import labels
 from opscope.core.json import from_json
 from opscope.core.system.memory import file_bytes
 from opscope.measurements.notebook import NotebookResult, shown_as
-from opscope.npu.analysis.compare import TilesComparison, TilesEvidence, TilesSide, TilesTraces, compared_tiles
+from opscope.npu.analysis.compare import TilesComparison, TilesEvidence, TilesSide, TilesTraces, compare_sides
 from opscope.readers.compressed import first_bytes
 from opscope.readers.registry import trace_reader, traces_in
 from opscope.runtimes.registry import runtime_of_format
@@ -126,7 +126,7 @@ def compare_tiles(baseline: str | Path, candidate: str | Path) -> TilesCompariso
 
 
 def _compare_sides(baseline: TilesTraces, candidate: TilesTraces) -> TilesComparison:
-    comparison = compared_tiles(baseline, candidate)
+    comparison = compare_sides(baseline, candidate)
     if comparison is None:
         problem = "a side has no call period: it needs INSTR_EVENT_0 and INSTR_EVENT_1 of two calls"
         hint = "for raw words, compare the directories that opscope aie --slots ... --out DIR writes"
