@@ -203,8 +203,10 @@ def claimed_twice(active: Activity, calls: CallSpans) -> dict[tuple[str, ...], i
     return {categories: count for categories, count in counts.items() if count}
 
 
-def cycle_findings(tile: TileTrace, calls: CallSpans, active: Activity, cycles: Cycles) -> Iterator[Message]:
-    """Report what limits an account of cycles."""
+def cycle_findings(
+    tile: TileTrace, calls: CallSpans, active: Activity, cycles: Cycles, *, has_lost_calls: bool = False
+) -> Iterator[Message]:
+    """Report what limits an account of cycles. Where calls were lost, their work stands between the others."""
     if active.missing and not is_unnamed(tile):
         yield tile_finding(
             "cycle_events_missing",
@@ -232,7 +234,7 @@ def cycle_findings(tile: TileTrace, calls: CallSpans, active: Activity, cycles: 
             step="decode the raw words again: a lost packet or an event without an end causes this",
         )
     outside, vector = cycles.between_calls.vector, cycles.of("vector")
-    if outside > _OUTSIDE * vector:
+    if outside > _OUTSIDE * vector and not has_lost_calls:
         yield tile_finding(
             "vector_between_calls",
             Severity.MEDIUM,

@@ -128,9 +128,11 @@ def _count_core(core: CoreCalls, iterations: Iterations, terms: TilesTerms, arou
         expected_iterations=iterations.expected,
         only_waits=None if len(core.calls) else core_wait(tile),
     )
+    has_lost_calls = bool(core.damage_signs or iterations.missing_calls)
     findings = (
         *(*core.pairing.findings, *iteration_findings(tile, iterations)),
-        *(*cycle_findings(tile, core.calls, core.active, cycles), *core.kinds.findings),
+        *cycle_findings(tile, core.calls, core.active, cycles, has_lost_calls=has_lost_calls),
+        *core.kinds.findings,
     )
     counted = TracedCore(tile, core.pairing, core.active, core.kinds, (), row, findings)
 
