@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import msgspec
 import pytest
 
 from aie_captures import NPU1_GEMM, NPU2_GEMM, Captures
-from aie_cores import calls_of
+from aie_cores import analysed, calls_of
 from aie_gemm import LEAD, Gemm, read, traced
 from aie_traces import Span
 from opscope.analysis.findings.message import Message
 from opscope.core.errors import UsageError
 from opscope.core.table.tiles import TileTrace
-from opscope.npu.analysis.iterations import Iteration
-from opscope.npu.analysis.rates import TileRate, iteration_rates, per_vector_cycle, rate
+from opscope.npu.analysis.rates import TileRate, per_vector_cycle, rate
 from opscope.npu.analysis.specification import RunSpecification, assumed_clock, inconsistencies, run_specification
 from opscope.npu.devices import aie_devices
 from opscope.program.cost.gemm import tiling
@@ -196,26 +194,11 @@ def test_the_tiling_tells_whether_a_second_kernel_multiplies(depth: int, calls: 
 def test_rates_of_iterations() -> None:
     """Each from its own calls over its own cycles; none without sizes, and none above what is possible."""
     tile = traced(Gemm())[0]
-    calls = calls_of(tile).calls
-    start, end = int(calls.start[5]), int(calls.end[9])
-    second = Iteration(
-        number=2,
-        phase="measured",
-        complete=True,
-        calls=5,
-        first_call=5,
-        last_call=9,
-        start=start,
-        end=end,
-        cycles=end - start,
-        macs=None,
-        mac_per_cycle=None,
-    )
-    kinds = calls_of(tile, SMALL).kinds
-    assert iteration_rates([second], kinds, SMALL) == [(4 * MACS, pytest.approx(4 * MACS / (end - start)))]
-    assert iteration_rates([second], kinds, run_specification()) == [(None, None)]
-    absurd = msgspec.structs.replace(second, end=start + 10, cycles=10)
-    assert iteration_rates([absurd], kinds, SMALL) == [(None, None)]
+    absurd = run_specification(tiling=tiling((64, 64, 64)), arch="npu1", dtype="bf16")
+    for said, macs in ((run_specification(tiling=tiling(TILE)), 4 * MACS), (run_specification(), None), (absurd, None)):
+        rows = analysed(tile, said=said).analysis.tiles[0].iterations
+        assert [row.macs for row in rows if row.complete] == [macs] * 3
+        assert {row.mac_per_cycle for row in rows} == {macs and macs / row.cycles for row in rows}
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,8 @@ from opscope.npu.readers.json import read_json
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+    from opscope.npu.analysis.tiles_result import AlignAt
+
 MARKS = ("INSTR_EVENT_0", "INSTR_EVENT_1")
 
 
@@ -94,7 +96,9 @@ def calls_of(tile: TileTrace, said: RunSpecification | None = None) -> CoreCalls
 SOURCE = TilesSource("trace.json", "aie-json", "0" * 64, "cycles", 1, complete=True)
 
 
-def analysed(*tiles: TileTrace, said: RunSpecification | None = None, measured: int | None = None) -> Examined:
+def analysed(
+    *tiles: TileTrace, said: RunSpecification | None = None, measured: int | None = None, align: AlignAt = "auto"
+) -> Examined:
     """Return what the room says of these trace units together."""
-    terms = TilesTerms(said or run_specification(), measured=measured)
+    terms = TilesTerms(said or run_specification(), measured=measured, align=align)
     return analyse_tiles(TileTraceSet(tiles, "aie-json"), SOURCE, terms)
