@@ -103,7 +103,7 @@ def _common_event(firsts: Sequence[dict[str, int]], at: AlignAt) -> str | None:
 
 
 def view_array(
-    cores: Sequence[TracedCore], said: RunSpecification, at: AlignAt = "auto"
+    cores: Sequence[TracedCore], specification: RunSpecification, at: AlignAt = "auto"
 ) -> tuple[ArrayView, list[Message]]:
     """View all cores together, and report what does not fit.
 
@@ -124,7 +124,7 @@ def view_array(
             first = min(int(spans.start[0]) + shift for spans, shift in calls)
             window = max(int(spans.end[-1]) + shift for spans, shift in calls) - first
     common = [(core, [row for row in core.row.iterations if row.number in numbers]) for core in sure if numbers]
-    system = tuple(_system_iteration(position, common, shifts, said) for position in range(len(numbers)))
+    system = tuple(_system_iteration(position, common, shifts, specification) for position in range(len(numbers)))
     times = tuple(_tile_times(core, rows, system) for core, rows in common)
     macs, peaks = (
         all_known(getattr(core.row, name) for core in sure) if window else [] for name in ("macs", "peak_mac_per_cycle")
@@ -149,7 +149,7 @@ def view_array(
         left_out=tuple(LeftOutCore(core.tile.tile, _damage_text(core)) for core in left_out),
     )
     return view, [
-        *_report_core_count(cores, said),
+        *_report_core_count(cores, specification),
         *_report_start_skew(view),
         *(
             tile_finding(
@@ -187,17 +187,17 @@ def _common_iterations(cores: Sequence[TracedCore]) -> tuple[list[int], str]:
 
 
 def _system_iteration(
-    position: int, common: Sequence[_Common], shifts: Sequence[int], said: RunSpecification
+    position: int, common: Sequence[_Common], shifts: Sequence[int], specification: RunSpecification
 ) -> SystemIteration:
     rows = [(core, iterations[position]) for core, iterations in common]
     starts = [row.start + shift for (_, row), shift in zip(rows, shifts, strict=True)]
     ends = [row.end + shift for (_, row), shift in zip(rows, shifts, strict=True)]
     runtime, rate = max(ends) - min(starts), None
-    if said.tiling is not None and runtime and all(core.row.mac_per_cycle is not None for core, _ in rows):
+    if specification.tiling is not None and runtime and all(core.row.mac_per_cycle is not None for core, _ in rows):
         calls = sum(
             row.lost_calls + int(core.kinds.work[row.first_call : row.last_call + 1].sum()) for core, row in rows
         )
-        rate = calls * said.tiling.macs_per_call / runtime
+        rate = calls * specification.tiling.macs_per_call / runtime
     tiles, spans = [core.tile.tile for core, _ in rows], [row.cycles for _, row in rows]
     return SystemIteration(
         number=rows[0][1].number,
@@ -253,15 +253,16 @@ def find_slowest(common: Sequence[_Common]) -> Slowest | None:
     return Slowest(tile, spent[tile], usual, excess, category, growth[category], why)
 
 
-def _report_core_count(cores: Sequence[TracedCore], said: RunSpecification) -> Iterator[Message]:
-    if said.tiling is None or len(cores) == said.tiling.cores:
+def _report_core_count(cores: Sequence[TracedCore], specification: RunSpecification) -> Iterator[Message]:
+    tiling = specification.tiling
+    if tiling is None or len(cores) == tiling.cores:
         return
-    are_more = len(cores) > said.tiling.cores
+    are_more = len(cores) > tiling.cores
     yield tile_finding(
         "cores_do_not_match",
         Severity.MEDIUM if are_more else Severity.INFO,
         title=f"the trace has {'more' if are_more else 'fewer'} cores than were given",
-        evidence=f"{counted_text(len(cores), 'core')} traced, {said.tiling.rows} x {said.tiling.columns} given",
+        evidence=f"{counted_text(len(cores), 'core')} traced, {tiling.rows} x {tiling.columns} given",
         where="array",
         step="check row and col"
         if are_more

@@ -184,7 +184,11 @@ def _iteration_cycles(analysis: TilesAnalysis) -> float | None:
 def _are_iterations_alike(sides: _Sides) -> bool:
     """Return whether measured iterations of all traces have as many calls, and were found in the same way."""
     rows = [row for side in sides for analysis in side for row in analysis.working]
-    calls = {(row.iterations_by, one.calls + one.lost_calls) for row in rows for one in _measured_iterations(row)}
+    calls = {
+        (row.iterations_by, iteration.calls + iteration.lost_calls)
+        for row in rows
+        for iteration in _measured_iterations(row)
+    }
     return len(calls) == 1
 
 
@@ -211,7 +215,7 @@ def _median_by_kind(analysis: TilesAnalysis) -> dict[str, float]:
 def _stall_figures(sides: _Sides, unit: str) -> list[_Figure]:
     """Return the cycles of each stall that all traces tell, a mean over the cores; empty where they do not."""
     rows = [row for side in sides for analysis in side for row in analysis.working]
-    has_gaps = all(any(one.gap is not None for one in _measured_iterations(row)) for row in rows)
+    has_gaps = all(any(iteration.gap is not None for iteration in _measured_iterations(row)) for row in rows)
     figures = []
     for category in STALLS:
         cycles = partial(_cycles_per_call, category=category)
@@ -233,13 +237,15 @@ def _cycles_per_iteration(row: TileRow, category: str, *, has_gaps: bool) -> flo
     measured = _measured_iterations(row)
     if EVENTS[category] in row.not_traced or not measured:
         return None
-    waits = [float(getattr(one.gap, category)) for one in measured if has_gaps and one.gap is not None]
-    within = float(sum(getattr(one.split, category) for one in measured)) / len(measured)
+    waits = [
+        float(getattr(iteration.gap, category)) for iteration in measured if has_gaps and iteration.gap is not None
+    ]
+    within = float(sum(getattr(iteration.split, category) for iteration in measured)) / len(measured)
     return within + (sum(waits) / len(waits) if waits else 0.0)
 
 
 def _measured_iterations(row: TileRow) -> list[Iteration]:
-    return [one for one in row.iterations if one.phase == "measured"]
+    return [iteration for iteration in row.iterations if iteration.phase == "measured"]
 
 
 def _cycles_per_call(row: TileRow, category: str) -> float | None:

@@ -172,7 +172,7 @@ class CallGroup(NamedTuple):
     partial: Ints  # positions of those that lack vector cycles
 
 
-def find_kinds(tile: TileTrace, calls: CallSpans, active: Activity, said: RunSpecification) -> Kinds:
+def find_kinds(tile: TileTrace, calls: CallSpans, active: Activity, specification: RunSpecification) -> Kinds:
     """Tell the kinds of calls apart, and choose those that multiply.
 
     Kinds without vector cycles do not, as a zero-fill. Among the others the one with the most cycles counts, and with
@@ -211,7 +211,7 @@ def find_kinds(tile: TileTrace, calls: CallSpans, active: Activity, said: RunSpe
         )
     kinds = _describe_groups(groups, calls.durations, lengths)
     able = [index for index, kind in enumerate(kinds) if kind.vector_cycles or not any(k.vector_cycles for k in kinds)]
-    chosen = _choose_kinds(kinds, {index: int(calls.durations[labels == index].sum()) for index in able}, said)
+    chosen = _choose_kinds(kinds, {index: int(calls.durations[labels == index].sum()) for index in able}, specification)
     others = [kinds[index] for index in able if index not in chosen]
     if others:
         names = ", ".join(f"{kind.kind} with {counted_text(kind.n, 'call')}" for kind in others)
@@ -375,9 +375,13 @@ def _evidence_texts(group: CallGroup, durations: Ints, lengths: Ints, *, fills: 
         yield f"durations cluster around {low:,} and {high:,}, which alone does not make two kinds"
 
 
-def _choose_kinds(kinds: Sequence[KindRow], spent: dict[int, int], said: RunSpecification) -> list[int]:
+def _choose_kinds(kinds: Sequence[KindRow], spent: dict[int, int], specification: RunSpecification) -> list[int]:
     """Choose the kinds that multiply among those that can; ``spent`` has the cycles of each of these."""
-    at_peak = 0.0 if said.tiling is None or said.peak is None else said.tiling.macs_per_call / said.peak
+    at_peak = (
+        0.0
+        if specification.tiling is None or specification.peak is None
+        else specification.tiling.macs_per_call / specification.peak
+    )
     sufficient = [index for index in spent if (kinds[index].vector_cycles or 0) >= at_peak]
     main = max(sufficient or spent, key=lambda index: spent[index])
     vector = kinds[main].vector_cycles or 0
@@ -387,7 +391,7 @@ def _choose_kinds(kinds: Sequence[KindRow], spent: dict[int, int], said: RunSpec
         if index == main or (vector and abs((kinds[index].vector_cycles or 0) - vector) <= _SAME * vector)
     ]
     wider = sorted({*same, *(index for index in spent if kinds[index].multiplies)})
-    each = said.tiling.calls_per_output if said.tiling else None
+    each = specification.tiling.calls_per_output if specification.tiling else None
     fills = sum(kind.n for kind in kinds if kind.fills)
     if each is None or not fills:
         return same

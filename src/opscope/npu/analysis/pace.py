@@ -94,9 +94,9 @@ class _Fit(NamedTuple):
     distance: float  # from the number of transfers to that which the calls need
 
 
-def find_ports(core: CoreCalls, said: RunSpecification) -> tuple[Port, ...]:
+def find_ports(core: CoreCalls, specification: RunSpecification) -> tuple[Port, ...]:
     """Find what each traced and used port of a core carries."""
-    work, tiling, device, dtype = core.work, said.tiling, said.device, said.dtype
+    work, tiling, device, dtype = core.work, specification.tiling, specification.device, specification.dtype
     used = [slot for slot in core.tile.slots if slot.name.startswith(PORT) and len(slot.spans.start)]
     values = (("tile sizes m, k, n", tiling), ("architecture", device), ("type of operands", dtype))
     absent = [name for name, value in values if value is None]

@@ -74,21 +74,21 @@ class TileRate(msgspec.Struct, frozen=True, kw_only=True):
     rate_reason: str | None = None
 
 
-def rate(core: CoreCalls, said: RunSpecification) -> tuple[TileRate, list[Message]]:
+def rate(core: CoreCalls, specification: RunSpecification) -> tuple[TileRate, list[Message]]:
     """Return the rates of a tile, and what is wrong or doubtful about them."""
     calls, work = core.calls, core.work
     cycles = int(work.durations.sum())
     if not len(work):
         reason = core.kinds.reason
-    elif said.tiling is None:
+    elif specification.tiling is None:
         reason = "the sizes m, k, n of a call are not given, so its work is unknown"
     else:
         reason = "" if cycles else "the multiplying calls take zero cycles"
-    if reason or said.tiling is None:
-        return TileRate(peak_mac_per_cycle=said.peak, rate_reason=reason), []
-    macs, needed = len(work) * said.tiling.macs_per_call, said.tiling.calls_per_core
-    needed = needed and needed * (said.runs or 1)
-    findings = list(_report_other_type(core.tile, macs, core.kinds, said))
+    if reason or specification.tiling is None:
+        return TileRate(peak_mac_per_cycle=specification.peak, rate_reason=reason), []
+    macs, needed = len(work) * specification.tiling.macs_per_call, specification.tiling.calls_per_core
+    needed = needed and needed * (specification.runs or 1)
+    findings = list(_report_other_type(core.tile, macs, core.kinds, specification))
     if needed is not None and len(work) > needed:
         findings.append(
             tile_finding(
@@ -96,32 +96,32 @@ def rate(core: CoreCalls, said: RunSpecification) -> tuple[TileRate, list[Messag
                 Severity.INFO,
                 title="the trace has more calls than the product needs",
                 evidence=(
-                    f"{len(work):,} multiplying calls were seen, {counted_text(said.runs or 1, 'run')} of the product "
-                    f"need {needed:,} on this core"
+                    f"{len(work):,} multiplying calls were seen, {counted_text(specification.runs or 1, 'run')} of the "
+                    f"product need {needed:,} on this core"
                 ),
                 where=place(core.tile),
                 step="give the number of iterations with warm-up if there were more; else check M, K, N, row and col",
             )
         )
     in_call = macs / cycles
-    if said.is_above_ceiling(in_call):
+    if specification.is_above_ceiling(in_call):
         excess = tile_finding(
             "above_peak",
             Severity.HIGH,
-            title=f"the rate would exceed the peak of {said.ceiling} MAC per cycle, so it is omitted",
+            title=f"the rate would exceed the peak of {specification.ceiling} MAC per cycle, so it is omitted",
             evidence=f"with these sizes the calls would do {rate_text(in_call)} MAC per cycle: the run used others",
             where=place(core.tile),
             step="check m, k, n, dtype and arch against the traced design",
         )
-        unknown = TileRate(peak_mac_per_cycle=said.peak, calls_needed=needed, rate_reason=excess.title)
+        unknown = TileRate(peak_mac_per_cycle=specification.peak, calls_needed=needed, rate_reason=excess.title)
         return unknown, [*findings, excess]
     mac_per_cycle = macs / int(calls.end[-1] - calls.start[0])
     known = TileRate(
         mac_per_cycle=mac_per_cycle,
         in_call_mac_per_cycle=in_call,
-        utilisation=mac_per_cycle / said.peak if said.peak else None,
-        peak_mac_per_cycle=said.peak,
-        gmac_per_s=_gmac_range(mac_per_cycle, said),
+        utilisation=mac_per_cycle / specification.peak if specification.peak else None,
+        peak_mac_per_cycle=specification.peak,
+        gmac_per_s=_gmac_range(mac_per_cycle, specification),
         macs=macs,
         calls_needed=needed,
         coverage=min(1.0, len(work) / needed) if needed else None,
@@ -130,7 +130,7 @@ def rate(core: CoreCalls, said: RunSpecification) -> tuple[TileRate, list[Messag
 
 
 def iteration_rates(
-    iterations: Sequence[Iteration], kinds: Kinds, said: RunSpecification
+    iterations: Sequence[Iteration], kinds: Kinds, specification: RunSpecification
 ) -> list[tuple[int | None, float | None]]:
     """Return the multiply-accumulates of each iteration, in all and a cycle, from its start to its end.
 
@@ -140,8 +140,8 @@ def iteration_rates(
     rates: list[tuple[int | None, float | None]] = []
     for row in iterations:
         calls = int(multiplies[row.first_call : row.last_call + 1].sum()) + row.lost_calls
-        macs = calls * said.tiling.macs_per_call if said.tiling else 0
-        is_known = macs > 0 and row.cycles > 0 and not said.is_above_ceiling(macs / row.cycles)
+        macs = calls * specification.tiling.macs_per_call if specification.tiling else 0
+        is_known = macs > 0 and row.cycles > 0 and not specification.is_above_ceiling(macs / row.cycles)
         rates.append((macs, macs / row.cycles) if is_known else (None, None))
     return rates
 
@@ -154,34 +154,34 @@ def per_vector_cycle(macs: int | None, kinds: Kinds) -> float | None:
     return macs / kinds.vector_cycles if macs and kinds.vector_cycles else None
 
 
-def _report_other_type(tile: TileTrace, macs: int, kinds: Kinds, said: RunSpecification) -> Iterator[Message]:
-    each, peak = per_vector_cycle(macs, kinds) or 0.0, said.peak
-    if said.device is None or said.dtype is None or peak is None or each <= peak * (1 + ROUNDING):
+def _report_other_type(tile: TileTrace, macs: int, kinds: Kinds, specification: RunSpecification) -> Iterator[Message]:
+    each, peak = per_vector_cycle(macs, kinds) or 0.0, specification.peak
+    if specification.device is None or specification.dtype is None or peak is None or each <= peak * (1 + ROUNDING):
         return
-    is_float = said.dtype.startswith("bf")
-    peaks = said.device.mac_per_cycle.items()
+    is_float = specification.dtype.startswith("bf")
+    peaks = specification.device.mac_per_cycle.items()
     faster = [name for name, other in peaks if other >= each and name.startswith("bf") is is_float]
     yield tile_finding(
         "other_type",
         Severity.MEDIUM,
-        title=f"the vector unit does more per cycle than the peak in {said.dtype}",
+        title=f"the vector unit does more per cycle than the peak in {specification.dtype}",
         evidence=(
             f"{rate_text(each)} MAC per vector cycle, the peak is {peak}: the kernel computes in a different "
             f"type{', such as ' + ' or '.join(faster) if faster else ', or the sizes are wrong'}"
         ),
         where=place(tile),
-        step=f"utilisation is relative to the peak in {said.dtype}; give the kernel's type with --dtype",
+        step=f"utilisation is relative to the peak in {specification.dtype}; give the kernel's type with --dtype",
     )
 
 
-def _gmac_range(mac_per_cycle: float, said: RunSpecification) -> GmacRange | None:
+def _gmac_range(mac_per_cycle: float, specification: RunSpecification) -> GmacRange | None:
     """Return the rate in seconds at the given clock, else over all that it may be, with that at an assumed one."""
-    assumed = said.assumed_clock
-    if said.clock_mhz is not None:
-        low, high, basis = said.clock_mhz, said.clock_mhz, "the clock that was given"
-    elif said.device is not None:
-        low, high = min(said.device.clock_levels), max(said.device.clock_levels)
-        basis = f"no clock was given: the lowest and highest level of the driver of {said.device.name}"
+    assumed = specification.assumed_clock
+    if specification.clock_mhz is not None:
+        low, high, basis = specification.clock_mhz, specification.clock_mhz, "the clock that was given"
+    elif specification.device is not None:
+        low, high = min(specification.device.clock_levels), max(specification.device.clock_levels)
+        basis = f"no clock was given: the lowest and highest level of the driver of {specification.device.name}"
     elif assumed is not None:
         low, high, basis = assumed.low_mhz, assumed.high_mhz, f"no clock was given: {assumed.source}"
     else:

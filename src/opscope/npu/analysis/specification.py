@@ -147,9 +147,9 @@ def run_specification(
     )
 
 
-def inconsistencies(said: RunSpecification) -> Iterator[Message]:
+def inconsistencies(specification: RunSpecification) -> Iterator[Message]:
     """Report what does not fit together in a specification."""
-    tiling, device, dtype = said.tiling, said.device, said.dtype
+    tiling, device, dtype = specification.tiling, specification.device, specification.dtype
     if tiling is not None and tiling.macs is not None and tiling.problem is not None:
         yield tile_finding(
             "sizes_do_not_divide",
@@ -174,7 +174,7 @@ def inconsistencies(said: RunSpecification) -> Iterator[Message]:
             where=_PLACE,
             step="check m, k, n and dtype",
         )
-    if dtype is not None and said.peak is None:
+    if dtype is not None and specification.peak is None:
         yield tile_finding(
             "no_peak",
             Severity.INFO,
@@ -183,7 +183,7 @@ def inconsistencies(said: RunSpecification) -> Iterator[Message]:
             where=_PLACE,
             step="utilisation is omitted; check dtype and arch",
         )
-    clock = said.clock_mhz
+    clock = specification.clock_mhz
     if clock is not None and not any(math.isclose(clock, level, abs_tol=0.5) for level in device.clock_levels):
         yield tile_finding(
             "clock_is_no_level",

@@ -51,7 +51,7 @@ _HARMLESS = {"padding_as_event"}
 class TilesTerms(NamedTuple):
     """What is asked besides the trace."""
 
-    said: RunSpecification  # what is known of the run
+    specification: RunSpecification  # what is known of the run
     cores_known: bool = True  # whether the number of cores that share the product was said; else one is supposed
     warmup: int = 0  # iterations to set aside
     measured: int | None = None  # iterations after them; None: all
@@ -83,7 +83,7 @@ def analyse_tiles(traces: TileTraceSet, source: TilesSource, terms: TilesTerms) 
         nothing: tuple[ArrayView | None, list[Message]] = None, []
         array, doubts = part(
             "all cores together",
-            lambda: view_array(traced, terms.said, terms.align) if traced else nothing,
+            lambda: view_array(traced, terms.specification, terms.align) if traced else nothing,
             nothing,
         )
         findings = [
@@ -96,7 +96,7 @@ def analyse_tiles(traces: TileTraceSet, source: TilesSource, terms: TilesTerms) 
     rows = {id(core.tile): core.row for core in cores}
     analysis = TilesAnalysis(
         trace=source,
-        given=terms.said,
+        given=terms.specification,
         tiles=[rows.get(id(tile)) or _silent_row(tile, reasons.get(f"tile {tile.tile}")) for tile in traces.tiles],
         array=array,
         findings=_sort_findings([*findings, *(_warning_finding(part_warning(failure)) for failure in failures)]),
@@ -106,8 +106,8 @@ def analyse_tiles(traces: TileTraceSet, source: TilesSource, terms: TilesTerms) 
 
 def _find_calls(tile: TileTrace, terms: TilesTerms) -> tuple[CoreCalls, Iterations]:
     """Find the calls of a core, their kinds, and what groups them into iterations."""
-    pairing, active, tiling = pair_calls(tile), activity(tile), terms.said.tiling
-    core = CoreCalls(tile, pairing, active, find_kinds(tile, pairing.calls, active, terms.said))
+    pairing, active, tiling = pair_calls(tile), activity(tile), terms.specification.tiling
+    core = CoreCalls(tile, pairing, active, find_kinds(tile, pairing.calls, active, terms.specification))
     each = tiling.calls_per_core if tiling and terms.cores_known else None
     return core, find_iterations(core, each, terms.warmup, terms.measured)
 
@@ -122,7 +122,7 @@ def _count_core(core: CoreCalls, iterations: Iterations, terms: TilesTerms, arou
         window_cycles=cycles.window,
         cycles=cycles,
         not_traced=core.active.missing,
-        iterations=_add_cycles(core, iterations, terms.said),
+        iterations=_add_cycles(core, iterations, terms.specification),
         iterations_by=iterations.by,
         iterations_reason=iterations.reason,
         expected_iterations=iterations.expected,
@@ -141,16 +141,16 @@ def _count_core(core: CoreCalls, iterations: Iterations, terms: TilesTerms, arou
         return replace(counted, row=msgspec.structs.replace(row, rate_reason=reason, bound_reason=reason))
 
     name = f"what the cycles of tile {tile.tile} mean"
-    return explained(name, lambda: _interpret_core(counted, iterations, terms.said, around), without_meaning)
+    return explained(name, lambda: _interpret_core(counted, iterations, terms.specification, around), without_meaning)
 
 
 def _interpret_core(
-    core: TracedCore, iterations: Iterations, said: RunSpecification, around: Sequence[TileTrace]
+    core: TracedCore, iterations: Iterations, specification: RunSpecification, around: Sequence[TileTrace]
 ) -> TracedCore:
     """Add damage, rates, what sets the pace, and what to trace."""
     lost, damage = find_damage(core, iterations)
-    rates, doubts = rate(core, said)
-    ports = find_ports(core, said)
+    rates, doubts = rate(core, specification)
+    ports = find_ports(core, specification)
     bound, bound_reason, bound_doubts = find_bound(core, ports, around)
     advice = advise(core.tile, find_end(core, rates, iterations, has_losses=bool(lost)), rates.coverage)
     row = msgspec.structs.replace(
@@ -166,7 +166,7 @@ def _interpret_core(
     return replace(core, ports=ports, row=row, findings=findings)
 
 
-def _add_cycles(core: CoreCalls, iterations: Iterations, said: RunSpecification) -> tuple[Iteration, ...]:
+def _add_cycles(core: CoreCalls, iterations: Iterations, specification: RunSpecification) -> tuple[Iteration, ...]:
     """Add to iterations what the core did in them and in the gaps behind them, and their rates."""
     rows = iterations.iterations
     starts, ends = [row.start for row in rows], [row.end for row in rows]
@@ -175,7 +175,7 @@ def _add_cycles(core: CoreCalls, iterations: Iterations, said: RunSpecification)
     return tuple(
         msgspec.structs.replace(row, macs=macs, mac_per_cycle=mac_per_cycle, split=split, gap=gap)
         for row, (macs, mac_per_cycle), split, gap in zip(
-            rows, iteration_rates(rows, core.kinds, said), splits, gaps, strict=False
+            rows, iteration_rates(rows, core.kinds, specification), splits, gaps, strict=False
         )
     )
 
@@ -230,9 +230,9 @@ def _report_trace(traces: TileTraceSet, terms: TilesTerms, cores: Sequence[Trace
     for tile in traces.tiles:
         yield from mode_findings(tile)
     yield from _findings_of("time that the writer lost", lambda: lost_time_findings(traces))
-    yield from impossible_findings(terms.left_out, terms.said.device)
-    yield from _findings_of("contradictions in the given values", lambda: inconsistencies(terms.said))
-    tiling = terms.said.tiling
+    yield from impossible_findings(terms.left_out, terms.specification.device)
+    yield from _findings_of("contradictions in the given values", lambda: inconsistencies(terms.specification))
+    tiling = terms.specification.tiling
     if tiling is not None and tiling.macs is not None and traces.cores and not terms.cores_known:
         yield tile_finding(
             "cores_not_given",

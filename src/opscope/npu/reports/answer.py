@@ -244,7 +244,7 @@ def _seen_text(analysis: TilesAnalysis) -> str:
     text = f"seen: {counted_text(sum(row.calls.paired for row in rows), 'call', ',')}"
     text += f", {counted_text(dropped, 'event')} outside calls" if dropped else ""
     text += f" in {window:,} cycles"
-    counts = sorted({sum(one.phase == "measured" for one in row.iterations) for row in rows})
+    counts = sorted({sum(iteration.phase == "measured" for iteration in row.iterations) for row in rows})
     if counts[-1]:
         number = counted_text(counts[0], "iteration") if len(counts) == 1 else f"{counts[0]} to {counts[-1]} iterations"
         text += f"; {number} measured{_typical_cycles_text(rows)}"
@@ -270,7 +270,7 @@ def iteration_lines(rows: Sequence[TileRow]) -> list[str]:
 
 def _typical_cycles_text(rows: Sequence[TileRow]) -> str:
     """Return the median cycles of the measured iterations, of several tiles from least to most; empty without any."""
-    measured = [[one.cycles for one in row.iterations if one.phase == "measured"] for row in rows]
+    measured = [[iteration.cycles for iteration in row.iterations if iteration.phase == "measured"] for row in rows]
     medians = [median(cycles) for cycles in measured if cycles]
     if not medians:
         return ""

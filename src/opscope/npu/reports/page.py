@@ -86,7 +86,7 @@ def tiles_markdown(examined: Examined) -> str:
 
 def tiles_document(examined: Examined) -> Document:
     """Say whether the cores are busy, what stalls them, how far they are from their peak, and what that rests on."""
-    analysis, shown = examined.analysis, _shown_core(examined)
+    analysis, core = examined.analysis, _shown_core(examined)
     name = PurePath(analysis.trace.path).name
     about = ", ".join(filter(None, (_device_text(analysis.given), units_text(analysis))))
     headline, lines = answer(analysis)
@@ -94,8 +94,8 @@ def tiles_document(examined: Examined) -> Document:
     if not analysis.trace.complete:
         trust.append(Sentence("Incomplete: part of the trace is missing; the rest is shown.", Tone.BAD))
     sections = []
-    if shown:
-        sections += [_timeline_section(examined, shown), _calls_section(analysis.working, shown)]
+    if core:
+        sections += [_timeline_section(examined, core), _calls_section(analysis.working, core)]
     if analysis.working:
         sections += [_rates_section(analysis), _iterations_section(analysis.working)]
     if analysis.array and len(analysis.working) > 1:
@@ -105,7 +105,7 @@ def tiles_document(examined: Examined) -> Document:
         heading=f"{name}: {about}",
         answer=headline,
         trust=trust,
-        blocks=_first_screen(analysis, shown),
+        blocks=_first_screen(analysis, core),
         sections=[*sections, _traced_section(analysis)],
     )
 
@@ -118,7 +118,7 @@ def _shown_core(examined: Examined) -> TracedCore | None:
     return next((core for core in examined.cores if len(core.calls) and core.tile.tile == name), None)
 
 
-def _first_screen(analysis: TilesAnalysis, shown: TracedCore | None) -> list[Block]:
+def _first_screen(analysis: TilesAnalysis, core: TracedCore | None) -> list[Block]:
     rows, messages = analysis.working, sort_by_saving(analysis.findings)
     steps = Section("Recommendations", [Messages(messages, _FIRST) if messages else Sentence("No findings.")])
     if not rows:
@@ -133,8 +133,8 @@ def _first_screen(analysis: TilesAnalysis, shown: TracedCore | None) -> list[Blo
         cells = part("the map of the array", lambda: array_map(rows), None)
         note = Sentence(f"{cells.label}, by core position on the chip." if cells else "", Tone.DIM)
         blocks.append(Section("The array", [*([cells] if cells else []), note]))
-    elif shown:
-        blocks.append(_close_section(shown))
+    elif core:
+        blocks.append(_close_section(core))
     figures = part("the figures of the first screen", lambda: _headline_figures(analysis), list[HeadlineFigure]())
     return [Figures(figures), Beside(blocks, [steps])]
 
@@ -168,7 +168,7 @@ def _close_section(core: TracedCore) -> Section:
     )
 
 
-def _timeline_section(examined: Examined, shown: TracedCore) -> Section:
+def _timeline_section(examined: Examined, core: TracedCore) -> Section:
     cores, array = [core for core in examined.cores if len(core.calls)], examined.analysis.array
     shifts = {shift.tile: shift.cycles for shift in array.alignment.shifts} if array else {}
     aligned = ""
@@ -179,16 +179,16 @@ def _timeline_section(examined: Examined, shown: TracedCore) -> Section:
     timers = f"Cycles of the tiles' own timers, which start with their traces{aligned}."
     timed = f"{timers} Darker colours: a larger part of the interval is active."
     drawn = picture("whole", lambda: aie_pictures.whole_timeline(cores, shifts), timed)
-    return Section("Timeline", [*([_close_section(shown)] if len(cores) > 1 else []), drawn], "when", "Timeline")
+    return Section("Timeline", [*([_close_section(core)] if len(cores) > 1 else []), drawn], "when", "Timeline")
 
 
-def _calls_section(rows: Sequence[TileRow], shown: TracedCore) -> Section:
+def _calls_section(rows: Sequence[TileRow], core: TracedCore) -> Section:
     many = [] if len(rows) <= aie_pictures.FEW else [picture("all_cycles", lambda: aie_pictures.cycle_bars(rows))]
     shares = "Shares of the window from the first call's start to the last call's end. Untraced events count as other."
-    drawn = picture("durations", lambda: aie_pictures.call_durations(shown))
+    drawn = picture("durations", lambda: aie_pictures.call_durations(core))
     note = Sentence(shares if len(rows) > 1 else "", Tone.DIM)
     blocks = [
-        Section(f"Duration of each call of tile {shown.tile.tile}", [drawn]),
+        Section(f"Duration of each call of tile {core.tile.tile}", [drawn]),
         kinds_table(rows),
         Sentence("Cycles from INSTR_EVENT_0 to INSTR_EVENT_1. No call is excluded as an outlier.", Tone.DIM),
         Section("Cycles by what the core did", [*many, cycles_table(rows), note]),
@@ -256,7 +256,7 @@ def _cycles_of(name: str, pair: tuple[TileRow, KindRow]) -> float:
 
 
 def _rates_section(analysis: TilesAnalysis) -> Section:
-    rows, shown = analysis.working, shown_core(analysis)
+    rows, core = analysis.working, shown_core(analysis)
     rates = table(
         rows,
         column("tile", Format.TEXT, lambda row: row.tile),
@@ -281,8 +281,8 @@ def _rates_section(analysis: TilesAnalysis) -> Section:
         Sentence(f"No rate of tile {without[0].tile}{more}: {without[0].rate_reason}." if without else "", Tone.DIM),
         Sentence(_OF_RATES, Tone.DIM),
     ]
-    if shown.bound and shown.bound.ports:
-        blocks.append(Section(f"Streams of tile {shown.tile}", [_ports_table(shown.bound)]))
+    if core.bound and core.bound.ports:
+        blocks.append(Section(f"Streams of tile {core.tile}", [_ports_table(core.bound)]))
     return Section("Rates and bottleneck", blocks, "rates", "Rates")
 
 
@@ -304,7 +304,7 @@ def _ports_table(bound: TileBound) -> TableBlock:
 def _iterations_section(rows: Sequence[TileRow]) -> Section:
     reasons = part("the sentences on iterations", lambda: iteration_lines(rows), list[str]())
     listed = table(
-        [(row, one) for row in rows for one in row.iterations[:_MOST_ROWS]],
+        [(row, iteration) for row in rows for iteration in row.iterations[:_MOST_ROWS]],
         column("tile", Format.TEXT, lambda pair: pair[0].tile),
         column("iteration", Format.COUNT, lambda pair: pair[1].number),
         column("phase", Format.TEXT, lambda pair: pair[1].phase),

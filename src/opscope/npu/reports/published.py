@@ -154,7 +154,7 @@ def _seen_ends(tile: TileTrace, begins: Ints) -> Ints:
 
 def _mismatch_note(row: TileRow) -> str | None:
     number, expected = len(row.iterations), row.expected_iterations
-    partial = sum(not one.complete for one in row.iterations)
+    partial = sum(not iteration.complete for iteration in row.iterations)
     if not row.iterations:
         return f"No iterations: {row.iterations_reason}."
     notes = []

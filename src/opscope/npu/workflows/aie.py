@@ -125,7 +125,7 @@ def analyze_tiles(path: str | Path, request: TilesRequest = _NOTHING) -> Tiles:
     if file.is_dir():
         raise NotFoundError("a directory, not a trace", where=file, hint="name the trace inside it")
     traces, sha256 = read_tiles(file, _name_slots(request))
-    device = terms.said.device
+    device = terms.specification.device
     tiles, left_out = divide_existing(traces.tiles, device)
     if not tiles:
         owner = device.name if device else "an AI Engine"
@@ -265,7 +265,7 @@ def _check_terms(request: TilesRequest) -> TilesTerms:
     if min(rows, columns) < 1:
         raise UsageError(f"{rows} x {columns} cores is impossible", where="--row --col", hint=_SIZES)
     device, warmup = aie_devices().named(request.arch or request.hwid or ""), request.warmup or 0
-    said = run_specification(
+    specification = run_specification(
         tiling=tiling(_as_triple(tile), _as_triple(product) if product else None, (rows, columns)) if tile else None,
         arch=request.arch or (device.name if device else None),
         dtype=request.dtype,
@@ -273,7 +273,7 @@ def _check_terms(request: TilesRequest) -> TilesTerms:
         runs=None if request.iterations is None else warmup + request.iterations,
         assumed=assumed_clock(device, request.hwid) if request.assume_clock else None,
     )
-    return TilesTerms(said, bool(cores), warmup, request.iterations, request.align)
+    return TilesTerms(specification, bool(cores), warmup, request.iterations, request.align)
 
 
 def _all_or_none(*sizes: int | None) -> list[int]:
