@@ -125,7 +125,10 @@ def view_array(
             window = max(int(spans.end[-1]) + shift for spans, shift in calls) - first
     common = [(core, [row for row in core.row.iterations if row.number in numbers]) for core in sure if numbers]
     system = tuple(_system_iteration(position, common, shifts, specification) for position in range(len(numbers)))
-    times = tuple(_tile_times(core, rows, system) for core, rows in common)
+    lasts, times = Counter(row.last_tile for row in system), list[TileTimes]()
+    for core, rows in common:
+        spans = [row.cycles for row in rows]
+        times.append(TileTimes(core.tile.tile, float(median(spans)), min(spans), max(spans), lasts[core.tile.tile]))
     macs, peaks = (
         all_known(getattr(core.row, name) for core in sure) if window else [] for name in ("macs", "peak_mac_per_cycle")
     )
@@ -138,7 +141,7 @@ def view_array(
         iterations=system,
         median_runtime_cycles=runtime,
         balance=_balance_of([tile.median_cycles for tile in times]) if times else None,
-        tiles=times,
+        tiles=tuple(times),
         slowest=find_slowest(common),
         reason=reason,
         median_start_skew_cycles=skew,
@@ -216,12 +219,6 @@ def _system_iteration(
 
 def _balance_of(cycles: Sequence[float]) -> float:
     return sum(cycles) / len(cycles) / max(cycles) if max(cycles) else 1.0
-
-
-def _tile_times(core: TracedCore, rows: Sequence[Iteration], system: Sequence[SystemIteration]) -> TileTimes:
-    tile, spans = core.tile.tile, [row.cycles for row in rows]
-    ends_last = sum(row.last_tile == tile for row in system)
-    return TileTimes(tile, float(median(spans)), min(spans), max(spans), ends_last)
 
 
 def find_slowest(common: Sequence[_Common]) -> Slowest | None:

@@ -176,7 +176,8 @@ class _Decoder:
             self._is_behind_sync = True
         elif command.kind == _START:
             self.timers.append(number)
-        self.problems["commands_unknown"] += command.kind == _UNKNOWN
+        elif command.kind == _UNKNOWN:
+            self.problems["commands_unknown"] += 1
         if self.has_start is None and command.kind not in (_NOTHING, _UNKNOWN):
             self.has_start = command.kind == _START
 

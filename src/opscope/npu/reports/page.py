@@ -55,7 +55,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from opscope.npu.analysis.kinds import KindRow
-    from opscope.npu.analysis.pace import TileBound
     from opscope.npu.analysis.specification import RunSpecification
     from opscope.npu.analysis.tiles import Examined
     from opscope.npu.analysis.tiles_result import ArrayView, TileRow, TilesAnalysis, TracedCore
@@ -282,23 +281,20 @@ def _rates_section(analysis: TilesAnalysis) -> Section:
         Sentence(_OF_RATES, Tone.DIM),
     ]
     if core.bound and core.bound.ports:
-        blocks.append(Section(f"Streams of tile {core.tile}", [_ports_table(core.bound)]))
+        ports = table(
+            core.bound.ports,
+            column("port", Format.NAME, lambda port: port.name),
+            column("carries", Format.NAME, lambda port: port.label if port.operands else NOT_KNOWN),
+            column("bytes per transfer", Format.COUNT, lambda port: port.buffer_bytes),
+            column("cycles per transfer", Format.COUNT, lambda port: port.transfer_cycles),
+            column("transfers", Format.COUNT, lambda port: port.transfers),
+            column("cycles per call", Format.COUNT, lambda port: port.cycles_per_call),
+            column("busy cycles", Format.COUNT, lambda port: port.busy_cycles),
+            column("source", Format.TEXT, lambda port: port.reason),
+            sortable=True,
+        )
+        blocks.append(Section(f"Streams of tile {core.tile}", [ports]))
     return Section("Rates and bottleneck", blocks, "rates", "Rates")
-
-
-def _ports_table(bound: TileBound) -> TableBlock:
-    return table(
-        bound.ports,
-        column("port", Format.NAME, lambda port: port.name),
-        column("carries", Format.NAME, lambda port: port.label if port.operands else NOT_KNOWN),
-        column("bytes per transfer", Format.COUNT, lambda port: port.buffer_bytes),
-        column("cycles per transfer", Format.COUNT, lambda port: port.transfer_cycles),
-        column("transfers", Format.COUNT, lambda port: port.transfers),
-        column("cycles per call", Format.COUNT, lambda port: port.cycles_per_call),
-        column("busy cycles", Format.COUNT, lambda port: port.busy_cycles),
-        column("source", Format.TEXT, lambda port: port.reason),
-        sortable=True,
-    )
 
 
 def _iterations_section(rows: Sequence[TileRow]) -> Section:

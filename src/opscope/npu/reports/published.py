@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from opscope.core.table.tiles import TileTrace
     from opscope.npu.analysis.iterations import Iteration
     from opscope.npu.analysis.tiles import Examined
-    from opscope.npu.analysis.tiles_result import TileRow, TracedCore
+    from opscope.npu.analysis.tiles_result import TileRow
 
     Json: TypeAlias = dict[str, Any]
 
@@ -63,7 +63,13 @@ class Index(NamedProduct, frozen=True, kw_only=True):
 
 def published_files(examined: Examined, run: Index) -> dict[str, bytes]:
     """Return name and content of each file."""
-    return _write_files([_report_core(core, run) for core in examined.cores], run)
+    cores = []
+    for core in examined.cores:
+        start, end = core.calls.start, _seen_ends(core.tile, core.calls.end)
+        middle = median((end - start).tolist()) if len(start) else None
+        rows = [_report_iteration(start, end, index, row, run) for index, row in enumerate(core.row.iterations)]
+        cores.append(_layout_core(core.tile, run, _mismatch_note(core.row), rows, middle))
+    return _write_files(cores, run)
 
 
 def files_without_calls(tiles: Iterable[TileTrace], run: Index) -> dict[str, bytes]:
@@ -112,13 +118,6 @@ def _layout_core(
         "performance_window": [row["iteration_index"] for row in iterations if row["phase"] == "perf"],
         **run.clock_mark,
     }
-
-
-def _report_core(core: TracedCore, run: Index) -> Json:
-    start, end = core.calls.start, _seen_ends(core.tile, core.calls.end)
-    middle = median((end - start).tolist()) if len(start) else None
-    rows = [_report_iteration(start, end, index, row, run) for index, row in enumerate(core.row.iterations)]
-    return _layout_core(core.tile, run, _mismatch_note(core.row), rows, middle)
 
 
 def _report_iteration(start: Ints, end: Ints, index: int, row: Iteration, run: Index) -> Json:
