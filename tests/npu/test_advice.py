@@ -6,14 +6,12 @@ import numpy as np
 import pytest
 
 from aie_captures import NPU1_GEMM, NPU2_GEMM, WORDS, Captures
+from aie_cores import analysed
 from aie_gemm import NAMES, Gemm, read, traced
 from aie_traces import Span, Tile, commands, plain_command
 from beside import reads_captures
 from opscope.core.table.tiles import TileTrace
-from opscope.npu.analysis.advice import TraceAdvice, advise, report_cut_trace
-from opscope.npu.analysis.calls import pair_calls
-from opscope.npu.analysis.kinds import find_kinds, multiplying
-from opscope.npu.analysis.rates import rate
+from opscope.npu.analysis.capture import TraceAdvice, advise
 from opscope.npu.analysis.specification import RunSpecification, run_specification
 from opscope.npu.readers.words import framed
 from opscope.program.cost.gemm import tiling
@@ -23,9 +21,12 @@ SMALL = run_specification(tiling=tiling((8, 32, 32), (8, 128, 96)), arch="npu1",
 
 def advised(tile: TileTrace, said: RunSpecification) -> TraceAdvice:
     """The advice on a core."""
-    calls = pair_calls(tile).calls
-    work = multiplying(tile, calls, find_kinds(tile, calls), said)
-    return advise(tile, work, rate(tile, calls, work, said)[0])
+    return analysed(tile, said=said).analysis.tiles[0].advice
+
+
+def is_reported(tile: TileTrace, said: RunSpecification) -> bool:
+    """Whether a finding says that the trace ends early."""
+    return "trace_cut" in [finding.rule for finding in analysed(tile, said=said).analysis.findings]
 
 
 @pytest.mark.parametrize(
@@ -75,7 +76,7 @@ def test_the_npu1_capture_ends_early_and_three_events_are_why(real_captures: Cap
     assert set(last.events) == {"PORT_RUNNING_1", "INSTR_VECTOR", "MEMORY_STALL"}
     assert last.coverage == 1
     assert last.reach > 1152 / 74
-    assert [finding.rule for finding in report_cut_trace(tile, found)] == ["trace_cut"]
+    assert is_reported(tile, said)
 
 
 @reads_captures
@@ -94,7 +95,7 @@ def test_a_whole_run_needs_no_advice() -> None:
     """All twelve calls are there: not cut, no steps, no finding."""
     (tile,) = traced(Gemm())
     found = advised(tile, SMALL)
-    assert (found.cut, found.steps, list(report_cut_trace(tile, found))) == (False, (), [])
+    assert (found.cut, found.steps, is_reported(tile, SMALL)) == (False, (), False)
 
 
 def test_the_events_that_calls_are_found_by_stay() -> None:

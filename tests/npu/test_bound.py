@@ -5,14 +5,12 @@ from __future__ import annotations
 import pytest
 
 from aie_captures import NPU1_GEMM, NPU2_GEMM, Captures
+from aie_cores import analysed
 from aie_gemm import Gemm, read, traced
 from aie_stalls import Caller
 from opscope.analysis.findings.message import Message
 from opscope.core.table.tiles import TileTrace
-from opscope.npu.analysis.bound import Gain, TileBound, bound
-from opscope.npu.analysis.calls import pair_calls
-from opscope.npu.analysis.kinds import MacCalls, find_kinds, multiplying
-from opscope.npu.analysis.ports import Port, ports
+from opscope.npu.analysis.pace import Gain, TileBound
 from opscope.npu.analysis.specification import RunSpecification, run_specification
 from opscope.program.cost.gemm import tiling
 from texts import IN_CALLS
@@ -25,27 +23,15 @@ SMALL = run_specification(tiling=tiling((8, 32, 32), (8, 128, 96)), arch="npu1",
 
 def judged(tile: TileTrace, said: RunSpecification) -> TileBound:
     """The verdict on a tile."""
-    found, reason, _ = paced(tile, said)
-    assert found is not None
-    assert found.reason == reason
-    return found
+    (row,) = analysed(tile, said=said).analysis.tiles
+    assert row.bound is not None
+    assert row.bound.reason == row.bound_reason
+    return row.bound
 
 
-def doubts(tile: TileTrace, said: RunSpecification) -> tuple[Message, ...]:
+def doubts(tile: TileTrace, said: RunSpecification) -> list[Message]:
     """What contradicts or limits it."""
-    return paced(tile, said)[2]
-
-
-def paced(tile: TileTrace, said: RunSpecification) -> tuple[TileBound | None, str, tuple[Message, ...]]:
-    """What sets the pace of a tile, with the reason, and what limits it."""
-    calls = pair_calls(tile).calls
-    work = multiplying(tile, calls, find_kinds(tile, calls), said)
-    return bound(tile, calls, work, streams(tile, work, said))
-
-
-def streams(tile: TileTrace, work: MacCalls, said: RunSpecification) -> tuple[Port, ...]:
-    """The ports of a tile."""
-    return ports(tile, work, said.tiling, said.stream_bytes, said.dtype)
+    return [one for one in analysed(tile, said=said).analysis.findings if one.rule == "period_not_explained"]
 
 
 def moved(found: TileBound) -> list[tuple[tuple[str, ...], int | None, int | None, int | None]]:
@@ -237,12 +223,13 @@ def test_a_port_that_carries_no_buffer_of_the_tile_has_no_operand() -> None:
 
 def test_one_call_has_no_period() -> None:
     """Nothing is predicted against nothing."""
-    found, reason, _ = paced(traced(Gemm(outputs=1, each=1))[0], SMALL)
-    assert found is None
-    assert "one call multiplies" in reason
+    (row,) = analysed(traced(Gemm(outputs=1, each=1))[0], said=SMALL).analysis.tiles
+    assert row.bound is None
+    assert "one call multiplies" in row.bound_reason
 
 
 def test_a_tile_without_calls_has_no_bound() -> None:
     """A trace cut before its first call ends."""
     core = Gemm()
-    assert paced(traced(core._replace(fill=0, cut=core.start(0) + 10))[0], SMALL) == (None, "the tile has no calls", ())
+    (row,) = analysed(traced(core._replace(fill=0, cut=core.start(0) + 10))[0], said=SMALL).analysis.tiles
+    assert (row.bound, row.bound_reason) == (None, "the tile has no calls")

@@ -21,7 +21,6 @@ from opscope.npu.analysis.cycles import (
     activity,
     claimed_twice,
     cycle_findings,
-    split_by,
 )
 
 MARKS = "0@100 1@200 0@300 1@400"
@@ -30,14 +29,14 @@ MARKS = "0@100 1@200 0@300 1@400"
 def accounted(tile: TileTrace) -> Cycles:
     """Of the calls of a tile; they are all cycles from the first start to the last end."""
     calls = pair_calls(tile).calls
-    found = account(tile, calls)
+    found = account(activity(tile), calls)
     assert found.window == (calls.end[-1] - calls.start[0] if len(calls) else 0)
     return found
 
 
 def overlapping(tile: TileTrace) -> int:
     """Cycles of the window that more than one event claims."""
-    return sum(claimed_twice(pair_calls(tile).calls, activity(tile)).values())
+    return sum(claimed_twice(activity(tile), pair_calls(tile).calls).values())
 
 
 def told(tile: TileTrace) -> list[Message]:
@@ -110,7 +109,7 @@ def test_without_calls_there_is_no_window() -> None:
 def test_spans_of_time_are_split_one_by_one() -> None:
     """For each of them, in their order, even where they overlap each other."""
     tile = core(MARKS, {"INSTR_VECTOR": [(110, 150)], "LOCK_STALL": [(190, 290)]})
-    found = split_by(activity(tile), np.array([0, 100, 140]), np.array([1000, 200, 140]))
+    found = activity(tile).split(np.array([0, 100, 140]), np.array([1000, 200, 140]))
     assert found["vector"].tolist() == [40, 40, 0]
     assert found["lock_stall"].tolist() == [100, 10, 0]
     assert found["other"].tolist() == [860, 50, 0]
@@ -139,7 +138,7 @@ def test_every_cycle_is_counted_once_whatever_overlaps(
     times = np.cumsum(steps).tolist()
     tile = core(" ".join(f"{number % 2}@{time}" for number, time in enumerate(times)), spans)
     calls = pair_calls(tile).calls
-    found = account(tile, calls)
+    found = account(activity(tile), calls)
     inside = [
         cycle
         for start, end in zip(calls.start.tolist(), calls.end.tolist(), strict=True)

@@ -7,18 +7,15 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from aie_captures import NPU1_GEMM, NPU2_GEMM, Captures
-from aie_cores import core, sequence
+from aie_cores import calls_of, core, sequence
 from opscope.analysis.findings.message import Message
 from opscope.core.table.tiles import TileTrace
-from opscope.npu.analysis.calls import pair_calls
 from opscope.npu.analysis.iterations import Iterations, find_iterations, iteration_findings
-from opscope.npu.analysis.kinds import find_kinds
 
 
 def found_in(tile: TileTrace, each: int | None = None, warmup: int = 0, measured: int | None = None) -> Iterations:
     """Of the calls of a tile."""
-    calls = pair_calls(tile).calls
-    return find_iterations(tile, calls, find_kinds(tile, calls), each, warmup, measured)
+    return find_iterations(calls_of(tile), each, warmup, measured)
 
 
 def told(found: Iterations) -> list[tuple[int, int, str]]:
@@ -28,7 +25,7 @@ def told(found: Iterations) -> list[tuple[int, int, str]]:
 
 def worked(tile: TileTrace, found: Iterations) -> list[int]:
     """Calls of each that count as the tiling's."""
-    work = find_kinds(tile, pair_calls(tile).calls).work
+    work = calls_of(tile).kinds.work
     return [int(work[own.first_call : own.last_call + 1].sum()) for own in found.iterations]
 
 
@@ -46,7 +43,6 @@ def test_a_sequence_of_kinds_that_repeats_is_an_iteration() -> None:
     """Its partial first and last repetitions are marked; that the tiling may see more in one is said."""
     found = found_in(sequence("mm zmmmm zmmmm zmmmm zm"))
     assert found.by == "kinds"
-    assert found.pattern == "zero-fill, 4 x kernel 1"
     assert told(found) == [
         (0, 1, "partial"),
         (2, 6, "measured"),
@@ -81,7 +77,7 @@ def test_work_that_is_uneven_is_no_gap() -> None:
 def test_one_run_that_differs_makes_no_longer_period() -> None:
     """Four repetitions, one with a call more: not two repetitions of twice the length."""
     found = found_in(sequence("zmmmm zmmmmm zmmmm zmmmm"))
-    assert found.pattern == "zero-fill, 4 x kernel 1"
+    assert "the sequence zero-fill, 4 x kernel 1;" in found.reason
     assert [gap.missing for gap in found.gaps] == [-1]
 
 
@@ -138,7 +134,7 @@ def test_long_waits_that_divide_evenly_make_iterations() -> None:
 def test_long_waits_say_more_than_the_sequence_of_kinds() -> None:
     """An iteration may repeat the sequence several times."""
     found = found_in(sequence("zmm zmm | zmm zmm | zmm zmm"))
-    assert (found.by, found.pattern) == ("lock_stall", "zero-fill, 2 x kernel 1")
+    assert found.by == "lock_stall"
     assert told(found) == [(0, 5, "measured"), (6, 11, "measured"), (12, 17, "measured")]
 
 
@@ -229,7 +225,7 @@ def test_without_calls_there_are_no_iterations() -> None:
 def test_a_longer_sequence_of_three_kinds() -> None:
     """A zero-fill opens it wherever the trace begins."""
     found = found_in(sequence("mme zmmme zmmme zmmme zmmme zm"))
-    assert found.pattern == "zero-fill, 3 x kernel 1, kernel 2"
+    assert "the sequence zero-fill, 3 x kernel 1, kernel 2;" in found.reason
     assert [own.complete for own in found.iterations] == [False, True, True, True, True, False]
 
 
@@ -246,9 +242,9 @@ def test_iterations_follow_each_other_and_leave_out_only_zero_fills(
 ) -> None:
     """Whatever the calls: each is in one iteration at most, in order; numbers and phases agree."""
     tile = sequence(text)
-    calls = pair_calls(tile).calls
-    kinds = find_kinds(tile, calls)
-    found = find_iterations(tile, calls, kinds, each, warmup, measured)
+    made = calls_of(tile)
+    calls, kinds = made.calls, made.kinds
+    found = find_iterations(made, each, warmup, measured)
     free = set(range(len(calls)))
     before = -1
     for number, own in enumerate(found.iterations):
@@ -270,7 +266,8 @@ def test_iterations_follow_each_other_and_leave_out_only_zero_fills(
 def test_the_repetitions_of_the_npu1_gemm(captures: Captures) -> None:
     """K / k is 12: a zero-fill and twelve matmuls make an output tile; the first one lacks its zero-fill."""
     found = found_in(captures.core(NPU1_GEMM))
-    assert (found.by, found.pattern) == ("kinds", "zero-fill, 12 x kernel 1")
+    assert found.by == "kinds"
+    assert "the sequence zero-fill, 12 x kernel 1;" in found.reason
     assert worked(captures.core(NPU1_GEMM), found) == [12, 12, 12, 12, 12, 12, 2]
     assert [own.complete for own in found.iterations] == [False, True, True, True, True, True, False]
 
@@ -286,7 +283,7 @@ def test_the_iterations_of_the_npu1_gemm_on_16_cores(captures: Captures) -> None
 def test_the_repetitions_of_the_npu2_gemm(captures: Captures) -> None:
     """Twenty-four matmuls to an output tile."""
     found = found_in(captures.core(NPU2_GEMM))
-    assert found.pattern == "zero-fill, 24 x kernel 1"
+    assert "the sequence zero-fill, 24 x kernel 1;" in found.reason
     assert [own.complete for own in found.iterations] == [False, True, True, True, False]
 
 

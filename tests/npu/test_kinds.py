@@ -10,15 +10,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from aie_captures import NPU1_GEMM, NPU2_GEMM, Captures
-from aie_cores import core, core_of, sequence
+from aie_cores import calls_of, core, core_of, sequence
 from opscope.core.table.tiles import TileTrace
 from opscope.npu.analysis.calls import pair_calls
-from opscope.npu.analysis.kinds import Kinds, find_kinds
+from opscope.npu.analysis.kinds import Kinds
 
 
 def kinds_of(tile: TileTrace) -> Kinds:
     """Of the calls of a tile."""
-    return find_kinds(tile, pair_calls(tile).calls)
+    return calls_of(tile).kinds
 
 
 def made(*calls: tuple[int, int], stalls: int = 0, traced: bool = True) -> TileTrace:
@@ -90,7 +90,7 @@ def test_without_vector_events_only_durations_tell() -> None:
     found = kinds_of(made(*[(1400, 1024)] * 4, (190, 0), *[(1400, 1024)] * 4, (188, 0), traced=False))
     assert told(found) == [("kernel 1", 8, None), ("kernel 2", 2, None)]
     assert found.work.sum() == 8
-    assert [finding.rule for finding in found.findings] == ["kinds_without_vector"]
+    assert [one.rule for one in found.findings] == ["kinds_without_vector", "several_multiplying_kinds"]
 
 
 def test_scalar_code_is_no_zero_fill() -> None:
@@ -159,13 +159,6 @@ def test_the_two_kernels_of_a_sequence_are_two_kinds() -> None:
     found = kinds_of(sequence("mmmeemmm"))
     assert told(found) == [("kernel 1", 6, 64), ("kernel 2", 2, 16)]
     assert [kind.multiplies for kind in found.kinds] == [True, False]
-
-
-def test_which_kinds_count_as_work_can_be_said() -> None:
-    """By those who know the tiling; without any the choice stays."""
-    found = kinds_of(sequence("mmmeemmm"))
-    assert found.counting(["kernel 2"]).work.sum() == 2
-    assert found.counting([]).work.sum() == 6
 
 
 def test_the_kinds_of_the_npu1_gemm(captures: Captures) -> None:

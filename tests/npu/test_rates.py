@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import msgspec
 import pytest
 
 from aie_captures import NPU1_GEMM, NPU2_GEMM, Captures
+from aie_cores import analysed, calls_of
 from aie_gemm import LEAD, Gemm, read, traced
 from aie_traces import Span
 from opscope.analysis.findings.message import Message
 from opscope.core.errors import UsageError
 from opscope.core.table.tiles import TileTrace
-from opscope.npu.analysis.calls import pair_calls
-from opscope.npu.analysis.iterations import Iteration
-from opscope.npu.analysis.kinds import MacCalls, find_kinds, multiplying
-from opscope.npu.analysis.rates import TileRate, iteration_rates, per_vector_cycle, rate
+from opscope.npu.analysis.rates import TileRate, per_vector_cycle, rate
 from opscope.npu.analysis.specification import RunSpecification, assumed_clock, inconsistencies, run_specification
 from opscope.npu.devices import aie_devices
 from opscope.program.cost.gemm import tiling
@@ -24,12 +21,6 @@ MACS = 8 * 32 * 32
 SMALL = run_specification(tiling=tiling(TILE, WHOLE), arch="npu1", dtype="bf16")
 
 
-def worked(tile: TileTrace, said: RunSpecification) -> MacCalls:
-    """The calls of a tile that multiply."""
-    calls = pair_calls(tile).calls
-    return multiplying(tile, calls, find_kinds(tile, calls), said)
-
-
 def rated(tile: TileTrace, said: RunSpecification) -> TileRate:
     """The rates of a tile."""
     return judged(tile, said)[0]
@@ -37,7 +28,9 @@ def rated(tile: TileTrace, said: RunSpecification) -> TileRate:
 
 def judged(tile: TileTrace, said: RunSpecification) -> tuple[TileRate, list[Message]]:
     """The rates of a tile, and what is wrong or doubtful about them."""
-    return rate(tile, pair_calls(tile).calls, worked(tile, said), said)
+    core = calls_of(tile, said)
+    found, findings = rate(core, said)
+    return found, [*core.kinds.findings, *findings]
 
 
 def rules(tile: TileTrace, said: RunSpecification) -> list[str]:
@@ -50,11 +43,11 @@ def test_the_npu1_capture(captures: Captures) -> None:
     said = run_specification(tiling=tiling((32, 64, 64), (256, 768, 768)), arch="npu1", dtype="bf16")
     tile = captures.core(NPU1_GEMM)
     found = rated(tile, said)
-    assert (worked(tile, said).number, found.calls_needed) == (74, 1152)
+    assert (found.macs, found.calls_needed) == (74 * 131072, 1152)
     assert found.mac_per_cycle == pytest.approx(74 * 131072 / 156015)
     assert found.utilisation == pytest.approx(0.4857, abs=1e-4)
     assert found.in_call_mac_per_cycle == pytest.approx(94.32, abs=0.01)
-    assert per_vector_cycle(found.macs, worked(tile, said)) == 128
+    assert per_vector_cycle(found.macs, calls_of(tile, said).kinds) == 128
     assert found.coverage == pytest.approx(74 / 1152)
     assert rules(tile, said) == []
 
@@ -89,7 +82,7 @@ def test_a_zero_fill_is_no_call_that_multiplies() -> None:
     found = rated(tile, SMALL)
     assert found.macs == 8 * MACS
     assert found.in_call_mac_per_cycle == pytest.approx(MACS / 300)
-    assert "200 vector cycles per call" in worked(tile, SMALL).reason
+    assert "200 vector cycles per call" in calls_of(tile, SMALL).kinds.reason
 
 
 def test_rates_above_the_peak_are_refused() -> None:
@@ -127,7 +120,7 @@ def test_a_slot_that_is_never_active_keeps_the_rates() -> None:
     tile = traced(Gemm(vector=0))[0]
     found = rated(tile, SMALL)
     assert found == rated(traced(Gemm())[0], SMALL)
-    assert per_vector_cycle(found.macs, worked(tile, SMALL)) is None
+    assert per_vector_cycle(found.macs, calls_of(tile, SMALL).kinds) is None
 
 
 def test_without_a_peak_there_is_no_utilisation() -> None:
@@ -201,26 +194,11 @@ def test_the_tiling_tells_whether_a_second_kernel_multiplies(depth: int, calls: 
 def test_rates_of_iterations() -> None:
     """Each from its own calls over its own cycles; none without sizes, and none above what is possible."""
     tile = traced(Gemm())[0]
-    calls = pair_calls(tile).calls
-    start, end = int(calls.start[5]), int(calls.end[9])
-    second = Iteration(
-        number=2,
-        phase="measured",
-        complete=True,
-        calls=5,
-        first_call=5,
-        last_call=9,
-        start=start,
-        end=end,
-        cycles=end - start,
-        macs=None,
-        mac_per_cycle=None,
-    )
-    work = worked(tile, SMALL)
-    assert iteration_rates([second], work, SMALL) == [(4 * MACS, pytest.approx(4 * MACS / (end - start)))]
-    assert iteration_rates([second], work, run_specification()) == [(None, None)]
-    absurd = msgspec.structs.replace(second, end=start + 10, cycles=10)
-    assert iteration_rates([absurd], work, SMALL) == [(None, None)]
+    absurd = run_specification(tiling=tiling((64, 64, 64)), arch="npu1", dtype="bf16")
+    for said, macs in ((run_specification(tiling=tiling(TILE)), 4 * MACS), (run_specification(), None), (absurd, None)):
+        rows = analysed(tile, said=said).analysis.tiles[0].iterations
+        assert [row.macs for row in rows if row.complete] == [macs] * 3
+        assert {row.mac_per_cycle for row in rows} == {macs and macs / row.cycles for row in rows}
 
 
 @pytest.mark.parametrize(

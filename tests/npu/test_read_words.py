@@ -145,7 +145,7 @@ def test_nothing_continues_where_words_are_missing() -> None:
     words = np.array([0x1110A000, 0x11FEFEFE], np.uint32)
     whole = aie_events.decode_events(words, np.array([False, False]))
     cut = aie_events.decode_events(words, np.array([False, True]))
-    assert (whole.cut, cut.cut) == (0, 1)
+    assert (whole.problems["commands_cut"], cut.problems["commands_cut"]) == (0, 1)
     assert len(cut.spans[1].start) == 2
 
 

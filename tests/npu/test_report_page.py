@@ -15,11 +15,11 @@ from aie_gemm import Gemm
 from aie_stalls import Caller
 from aie_traces import Span, Tile, records
 from chromium import Chromium, needs_chromium
-from opscope.npu.reports.answer import answer, iteration_lines, told
+from opscope.npu.reports.answer import answer, iteration_lines, join_findings, tiles_screen
 from opscope.npu.reports.page import array_map, tiles_html, tiles_markdown
 from opscope.npu.reports.pictures import Lane, covered, timeline
-from opscope.npu.reports.terminal import tiles_summary
 from opscope.npu.workflows.aie import TilesRequest, analyze_tiles
+from opscope.reports.document.terminal import terminal_document
 from texts import PART_OF_THE_TIME
 
 HOSTILE = "<script>alert(1)</script>|`*\x1b[31m\u202e"
@@ -71,6 +71,17 @@ def test_a_core_that_waits_in_its_calls_is_not_busy(tmp_path: Path) -> None:
     assert "of the cycles; 67.0 % of these stalled" in tiles_html(examined)
 
 
+def test_the_next_step_is_something_to_do(tmp_path: Path) -> None:
+    """A mark that was recorded twice needs no step, so another finding has it."""
+    core = Caller(call=1000, vector=900).tile()
+    twice = core._replace(spans=sorted([*core.spans, Span(0, 103, 104)], key=lambda span: span.start))
+    analysis = analyze_tiles(saved(tmp_path / "t.json", twice)).analysis
+    shown = "".join(str(part) for part in terminal_document(tiles_screen(analysis)).renderables)
+
+    assert "call_start_repeated" in {one.rule for one in analysis.findings}
+    assert "nothing to do" not in shown
+
+
 def test_a_pace_that_is_not_explained_says_by_how_many_periods(tmp_path: Path) -> None:
     """In the answer and in the tables."""
     core = Caller((105, 536, 257), call=60, vector=40, waits=(40, 470, 190), moves=(105, 536, 130))
@@ -93,12 +104,12 @@ def test_what_was_not_traced_is_not_said_to_be_nothing(tmp_path: Path) -> None:
 def test_the_same_finding_of_many_cores_is_told_once(tmp_path: Path) -> None:
     """With the first place, and how many more there are; the JSON has each of them."""
     analysis = analyze_tiles(saved(tmp_path / "t.json", *array())).analysis
-    rules = [one.rule for one in told(analysis.findings)]
+    rules = [one.rule for one in join_findings(analysis.findings)]
     missing = [found for found in analysis.findings if found.rule == "events_missing" or "not traced" in found.title]
 
     assert len(rules) == len(set(rules))
     assert len(missing) == 8
-    assert any((one.place or "").endswith("and 7 more tiles") for one in told(analysis.findings))
+    assert any((one.place or "").endswith("and 7 more tiles") for one in join_findings(analysis.findings))
 
 
 def test_iterations_are_told_with_what_was_expected(tmp_path: Path) -> None:
@@ -116,7 +127,7 @@ def test_names_of_a_trace_stay_text(tmp_path: Path) -> None:
     """Markup, escape sequences and direction characters never reach a page or a terminal."""
     examined = analyze_tiles(saved(tmp_path / "t.json", hostile()), SIZES).examined
     page, text = tiles_html(examined), tiles_markdown(examined)
-    shown = "".join(str(part) for part in tiles_summary(examined.analysis).renderables)
+    shown = "".join(str(part) for part in terminal_document(tiles_screen(examined.analysis)).renderables)
 
     assert "<script>alert" not in page
     assert "&lt;script&gt;alert" in page

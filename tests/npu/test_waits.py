@@ -15,7 +15,7 @@ from opscope.analysis.findings.message import Message, Severity
 from opscope.core.errors import EmptyTraceError
 from opscope.core.json import to_json
 from opscope.npu.analysis.tiles_result import TilesAnalysis
-from opscope.npu.reports.answer import answer, told
+from opscope.npu.reports.answer import answer, join_findings
 from opscope.npu.reports.page import tiles_html
 from opscope.npu.workflows.aie import Tiles, analyze_tiles, missing
 from texts import PART_OF_THE_TIME
@@ -133,7 +133,7 @@ def test_waits_of_different_places_are_shown_apart_and_in_order(analysed: Analys
     """In the report as in the JSON; the same wait of a second column is shown with the first."""
     more = waiting("shim", 0, 1, {"DMA_MM2S_0_MEMORY_STARVATION": 500})
     tiles = analysed(*STARVED[:2], more)
-    listed = [one for one in told(tiles.analysis.findings) if one.rule == "dma_waits"]
+    listed = [one for one in join_findings(tiles.analysis.findings) if one.rule == "dma_waits"]
     titles = [one.title for one in listed]
 
     assert [one.subject for one in listed] == list(dict.fromkeys(titled(dma_waits(tiles.analysis))))

@@ -7,6 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from opscope.core.table.tiles import TileTrace, TileTraceSet
+from opscope.npu.analysis.calls import pair_calls
+from opscope.npu.analysis.cycles import activity
+from opscope.npu.analysis.kinds import CoreCalls, find_kinds
 from opscope.npu.analysis.specification import RunSpecification, run_specification
 from opscope.npu.analysis.tiles import Examined, TilesTerms, analyse_tiles
 from opscope.npu.analysis.tiles_result import TilesSource
@@ -14,6 +17,8 @@ from opscope.npu.readers.json import read_json
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
+
+    from opscope.npu.analysis.tiles_result import AlignAt
 
 MARKS = ("INSTR_EVENT_0", "INSTR_EVENT_1")
 
@@ -82,10 +87,18 @@ def event(name: str, tid: int, start: int, end: int) -> list[dict]:
     ]
 
 
+def calls_of(tile: TileTrace, said: RunSpecification | None = None) -> CoreCalls:
+    """Return the calls of a core, and their kinds."""
+    pairing, active = pair_calls(tile), activity(tile)
+    return CoreCalls(tile, pairing, active, find_kinds(tile, pairing.calls, active, said or run_specification()))
+
+
 SOURCE = TilesSource("trace.json", "aie-json", "0" * 64, "cycles", 1, complete=True)
 
 
-def analysed(*tiles: TileTrace, said: RunSpecification | None = None, measured: int | None = None) -> Examined:
+def analysed(
+    *tiles: TileTrace, said: RunSpecification | None = None, measured: int | None = None, align: AlignAt = "auto"
+) -> Examined:
     """Return what the room says of these trace units together."""
-    terms = TilesTerms(said or run_specification(), measured=measured)
+    terms = TilesTerms(said or run_specification(), measured=measured, align=align)
     return analyse_tiles(TileTraceSet(tiles, "aie-json"), SOURCE, terms)

@@ -160,9 +160,10 @@ def _analyze_trace(path: Path, request: TilesRequest, out: Path | None, json: st
         write_json(tiles.analysis, json)
         written = write_tiles(tiles, out) if out else []
     if not quiet and json != "-":
-        from opscope.npu.reports.terminal import tiles_summary
+        from opscope.npu.reports.answer import tiles_screen
+        from opscope.reports.document.terminal import terminal_document
 
-        show(tiles_summary(tiles.analysis))
+        show(terminal_document(tiles_screen(tiles.analysis)))
         report = next((file for file in written if file.name == "report.html"), None)
         if report is not None:
             say()

@@ -86,6 +86,11 @@ class SlotTrace:
     recorded: str  # the name in the trace, which may be an earlier one
     spans: Spans  # when the event was active
 
+    @property
+    def cycles(self) -> int:
+        """Cycles in which the event was active."""
+        return int((self.spans.end - self.spans.start).sum())
+
 
 class LostWords(NamedTuple):
     """A place where a capture lacks words: times from there on are too early by an unknown amount."""

@@ -183,7 +183,7 @@ def pair_calls(tile: TileTrace) -> Pairing:
     )
 
 
-def unnamed(tile: TileTrace) -> bool:
+def is_unnamed(tile: TileTrace) -> bool:
     """Return whether the tile is of raw words for which no events were named."""
     return bool(tile.slots) and all(slot.name.startswith(UNNAMED) for slot in tile.slots)
 
@@ -357,7 +357,7 @@ def _without_calls(tile: TileTrace, only: SlotTrace | None) -> Pairing:
     missing = " and ".join(event for event in (START, END) if tile.slot(event) is None)
     title = f"calls cannot be found: no slot for {missing}"
     step = f"trace {missing} too, and call event0() and event1() around the kernel"
-    if unnamed(tile):
+    if is_unnamed(tile):
         title, step = "calls cannot be found: the events of its slots are not named", _NAME
     traced = ", ".join(slot.name[:40] for slot in tile.slots) or "nothing"
     message = tile_finding(

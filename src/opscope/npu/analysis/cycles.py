@@ -11,7 +11,7 @@ import msgspec
 import numpy as np
 
 from opscope.analysis.findings.message import Message, Severity
-from opscope.npu.analysis.calls import unnamed
+from opscope.npu.analysis.calls import is_unnamed
 from opscope.npu.analysis.findings import place, tile_finding
 
 if TYPE_CHECKING:
@@ -33,10 +33,12 @@ EVENTS = {
 """Event of each category. A cycle that several claim belongs to the first: a core that waits issues no instruction."""
 STALLS = tuple(category for category in EVENTS if category != "vector")
 """Categories of cycles in which a core waits."""
+_OUTSIDE = 0.01
+"""Share of the vector cycles between calls from which the calls do not enclose the work."""
 
 
 def category_name(category: str) -> str:
-    """A category of cycles in words: ``lock stall``."""
+    """Return a category of cycles in words: ``lock stall``."""
     return category.replace("_", " ")
 
 
@@ -48,19 +50,19 @@ class Cover(NamedTuple):
     before: Ints  # cycles of the set before each span, and at last all of them; shape (spans + 1,)
 
     def within(self, starts: Ints, ends: Ints) -> Ints:
-        """Cycles of the set in each of some spans of time."""
+        """Count the cycles of the set in each of some spans of time."""
         return self._cycles_until(ends) - self._cycles_until(starts)
 
     def _cycles_until(self, time: Ints) -> Ints:
         if not len(self.start):
             return np.zeros(len(time), np.int64)
-        place = np.searchsorted(self.start, time)
-        rest: Ints = np.where(place > 0, np.maximum(self.end[place - 1] - time, 0), 0)
-        return self.before[place] - rest
+        position = np.searchsorted(self.start, time)
+        rest: Ints = np.where(position > 0, np.maximum(self.end[position - 1] - time, 0), 0)
+        return self.before[position] - rest
 
 
 def cover(start: Ints, end: Ints) -> Cover:
-    """The cycles of any spans; those in which several are active count once."""
+    """Return the cycles of any spans; those in which several are active count once."""
     if (start[1:] < end[:-1]).any():
         order = np.argsort(start, kind="stable")
         start, end = start[order], np.maximum.accumulate(end[order])
@@ -72,59 +74,11 @@ def cover(start: Ints, end: Ints) -> Cover:
 
 
 def event_cover(tile: TileTrace, event: str) -> Cover | None:
-    """The cycles in which an event was active; None when it was not traced."""
-    own = [slot.spans for slot in tile.slots if slot.name == event]
-    if not own:
+    """Return the cycles in which an event was active. None if it was not traced."""
+    spans = [slot.spans for slot in tile.slots if slot.name == event]
+    if not spans:
         return None
-    if len(own) == 1:
-        return cover(own[0].start, own[0].end)
-    return cover(np.concatenate([spans.start for spans in own]), np.concatenate([spans.end for spans in own]))
-
-
-class Activity(NamedTuple):
-    """The cycles of each category that was traced, no cycle in two of them."""
-
-    covers: Mapping[str, Cover]  # by category, in the order of `EVENTS`
-    claims: Mapping[tuple[str, ...], Cover]  # what several claimed before it was made apart, by who did
-
-    @property
-    def missing(self) -> tuple[str, ...]:
-        """Events that were not traced; their cycles count as other."""
-        return tuple(event for category, event in EVENTS.items() if category not in self.covers)
-
-
-def activity(tile: TileTrace) -> Activity:
-    """The cycles of each category, made apart."""
-    found = {category: event_cover(tile, event) for category, event in EVENTS.items()}
-    covers = {category: own for category, own in found.items() if own is not None}
-    return _make_apart(covers) if covers else Activity({}, {})
-
-
-def _make_apart(covers: Mapping[str, Cover]) -> Activity:
-    """Sweep over all begins and ends: between two of them the same categories are active."""
-    bits = {category: 1 << number for number, category in enumerate(EVENTS)}
-    times = np.unique(np.concatenate([part for own in covers.values() for part in (own.start, own.end)]))
-    mask = np.zeros(max(len(times) - 1, 0), np.int64)
-    for category, own in covers.items():
-        begun = np.searchsorted(own.start, times[:-1], side="right")
-        ended = np.searchsorted(own.end, times[:-1], side="right")
-        mask |= np.where(begun > ended, bits[category], 0)
-    several = (mask & (mask - 1)) != 0
-    first = mask & -mask
-    parts = {category: _cover_where(times, first == bits[category]) for category in covers}
-    claims = {
-        tuple(category for category, bit in bits.items() if own & bit): _cover_where(times, mask == own)
-        for own in np.unique(mask[several]).tolist()
-    }
-    return Activity(parts, claims)
-
-
-def _cover_where(times: Ints, kept: NDArray[np.bool_]) -> Cover:
-    return cover(times[:-1][kept], times[1:][kept])
-
-
-_OUTSIDE = 0.01
-"""Share of the vector cycles between calls from which the calls do not enclose the work."""
+    return cover(*(np.concatenate([getattr(slot_spans, edge) for slot_spans in spans]) for edge in ("start", "end")))
 
 
 class CycleSplit(msgspec.Struct, frozen=True):
@@ -169,76 +123,118 @@ class Cycles(msgspec.Struct, frozen=True):
         return self.in_call.total + self.between_calls.total
 
     def of(self, category: str) -> int:
-        """Cycles of a category, within calls and between them."""
+        """Return the cycles of a category, within calls and between them."""
         return int(getattr(self.in_call, category)) + int(getattr(self.between_calls, category))
 
 
-def split_by(known: Activity, starts: Ints, ends: Ints) -> dict[str, Ints]:
-    """Split the cycles of spans by category, with the activity of the tile at hand; arrays of shape (spans,)."""
-    none = np.zeros(len(starts), np.int64)
-    found = {
-        category: known.covers[category].within(starts, ends) if category in known.covers else none
-        for category in EVENTS
-    }
-    return {**found, "other": ends - starts - sum(found.values())}
+class Activity(NamedTuple):
+    """The cycles of each category that was traced, no cycle in two of them."""
+
+    covers: Mapping[str, Cover]  # by category, in the order of `EVENTS`
+    claims: Mapping[tuple[str, ...], Cover]  # what several claimed before it was made apart, by who did
+
+    @property
+    def missing(self) -> tuple[str, ...]:
+        """Events that were not traced; their cycles count as other."""
+        return tuple(event for category, event in EVENTS.items() if category not in self.covers)
+
+    def split(self, starts: Ints, ends: Ints) -> dict[str, Ints]:
+        """Split the cycles of spans by category; arrays of shape (spans,)."""
+        none = np.zeros(len(starts), np.int64)
+        counts = {
+            category: self.covers[category].within(starts, ends) if category in self.covers else none
+            for category in EVENTS
+        }
+        return {**counts, "other": ends - starts - sum(counts.values())}
+
+    def split_each(self, starts: Sequence[int], ends: Sequence[int]) -> list[CycleSplit]:
+        """Split the cycles of spans by category, span by span."""
+        columns = self.split(np.array(starts, np.int64), np.array(ends, np.int64))
+        rows = zip(*(column.tolist() for column in columns.values()), strict=True)
+        return [CycleSplit(**dict(zip(columns, row, strict=True))) for row in rows]
 
 
-def together(spans: Mapping[str, Ints]) -> CycleSplit:
-    """Cycles of all spans."""
-    return CycleSplit(**{category: int(own.sum()) for category, own in spans.items()})
+def activity(tile: TileTrace) -> Activity:
+    """Return the cycles of each category, made apart by a sweep over all begins and ends.
+
+    Between two of them the same categories are active.
+    """
+    traced = {category: event_cover(tile, event) for category, event in EVENTS.items()}
+    covers = {category: cycles for category, cycles in traced.items() if cycles is not None}
+    if not covers:
+        return Activity({}, {})
+    bits = {category: 1 << number for number, category in enumerate(EVENTS)}
+    times = np.unique(np.concatenate([edges for cycles in covers.values() for edges in (cycles.start, cycles.end)]))
+    mask = np.zeros(max(len(times) - 1, 0), np.int64)
+    for category, cycles in covers.items():
+        begun, ended = (np.searchsorted(edges, times[:-1], side="right") for edges in (cycles.start, cycles.end))
+        mask |= np.where(begun > ended, bits[category], 0)
+
+    def cover_where(selected: NDArray[np.bool_]) -> Cover:
+        return cover(times[:-1][selected], times[1:][selected])
+
+    several = np.unique(mask[(mask & (mask - 1)) != 0]).tolist()
+    return Activity(
+        {category: cover_where(mask & -mask == bits[category]) for category in covers},
+        {
+            tuple(category for category, bit in bits.items() if claim & bit): cover_where(mask == claim)
+            for claim in several
+        },
+    )
 
 
-def split_each(known: Activity, starts: Sequence[int], ends: Sequence[int]) -> list[CycleSplit]:
-    """Cycles of each span of time by category."""
-    found = split_by(known, np.array(starts, np.int64), np.array(ends, np.int64))
-    cycles = zip(*(own.tolist() for own in found.values()), strict=True)
-    return [CycleSplit(**dict(zip(found, own, strict=True))) for own in cycles]
+def sum_split(columns: Mapping[str, Ints]) -> CycleSplit:
+    """Add up the cycles of all spans."""
+    return CycleSplit(**{category: int(cycles.sum()) for category, cycles in columns.items()})
 
 
-def account(tile: TileTrace, calls: CallSpans, known: Activity | None = None) -> Cycles:
+def account(active: Activity, calls: CallSpans) -> Cycles:
     """Account for every cycle from the start of the first call to the end of the last, each counted once."""
-    known = known or activity(tile)
-    window = split_by(known, calls.start[:1], calls.end[-1:])
-    inside = together(split_by(known, calls.start, calls.end))
-    between = {category: int(own.sum()) - getattr(inside, category) for category, own in window.items()}
-    return Cycles(inside, CycleSplit(**between))
+    window = active.split(calls.start[:1], calls.end[-1:])
+    in_call = sum_split(active.split(calls.start, calls.end))
+    between = {category: int(cycles.sum()) - getattr(in_call, category) for category, cycles in window.items()}
+    return Cycles(in_call, CycleSplit(**between))
 
 
-def claimed_twice(calls: CallSpans, known: Activity) -> dict[tuple[str, ...], int]:
-    """Cycles of the window that several categories claim, by which do; they are counted for the first of these only."""
+def claimed_twice(active: Activity, calls: CallSpans) -> dict[tuple[str, ...], int]:
+    """Count the cycles of the window that several categories claim, by which do; they count for the first only."""
     window = calls.start[:1], calls.end[-1:]
-    each = {categories: int(own.within(*window).sum()) for categories, own in known.claims.items()}
-    return {categories: cycles for categories, cycles in each.items() if cycles}
+    counts = {categories: int(cycles.within(*window).sum()) for categories, cycles in active.claims.items()}
+    return {categories: count for categories, count in counts.items() if count}
 
 
-def cycle_findings(tile: TileTrace, calls: CallSpans, known: Activity, cycles: Cycles) -> Iterator[Message]:
-    """Report what limits an account of cycles."""
-    if known.missing and not unnamed(tile):
-        traced = f"traced: {', '.join(slot.name[:40] for slot in tile.slots)}"
+def cycle_findings(
+    tile: TileTrace, calls: CallSpans, active: Activity, cycles: Cycles, *, has_lost_calls: bool = False
+) -> Iterator[Message]:
+    """Report what limits an account of cycles. Where calls were lost, their work stands between the others."""
+    if active.missing and not is_unnamed(tile):
         yield tile_finding(
             "cycle_events_missing",
             Severity.INFO,
-            title=f"{', '.join(known.missing)} not traced: such cycles are counted as other",
-            evidence=traced,
+            title=f"{', '.join(active.missing)} not traced: such cycles are counted as other",
+            evidence=f"traced: {', '.join(slot.name[:40] for slot in tile.slots)}",
             where=place(tile),
             step="trace these too if other cycles are frequent",
         )
-    claimed = claimed_twice(calls, known)
-    if claimed:
-        starts = (own.start[(own.end > calls.start[0]) & (own.start < calls.end[-1])] for own in known.claims.values())
+    claims = claimed_twice(active, calls)
+    if claims:
+        starts = [
+            claim.start[(claim.end > calls.start[0]) & (claim.start < calls.end[-1])]
+            for claim in active.claims.values()
+        ]
         yield tile_finding(
             "cycles_claimed_twice",
             Severity.MEDIUM,
             title="mutually exclusive events overlap; their cycles count only for the first one",
             evidence="; ".join(
                 f"{count:,} cycles of {' and '.join(EVENTS[category] for category in categories)}"
-                for categories, count in claimed.items()
+                for categories, count in claims.items()
             ),
-            where=place(tile, f"cycle {int(np.concatenate(list(starts)).min())}"),
+            where=place(tile, f"cycle {int(np.concatenate(starts).min())}"),
             step="decode the raw words again: a lost packet or an event without an end causes this",
         )
     outside, vector = cycles.between_calls.vector, cycles.of("vector")
-    if outside > _OUTSIDE * vector:
+    if outside > _OUTSIDE * vector and not has_lost_calls:
         yield tile_finding(
             "vector_between_calls",
             Severity.MEDIUM,

@@ -7,27 +7,27 @@ shorten it by a whole period, and lost time by what was lost.
 
 from __future__ import annotations
 
-from itertools import product
+from itertools import chain, product
 from statistics import median
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import msgspec
 import numpy as np
 
 from opscope.analysis.findings.message import Message, Severity
 from opscope.core.units import counted_text
-from opscope.npu.analysis.cycles import CycleSplit, event_cover
+from opscope.npu.analysis.cycles import CycleSplit
 from opscope.npu.analysis.findings import place, tile_finding
 from opscope.npu.analysis.iteration_split import (
     LOCK,
     By,
     IterationSplit,
-    by_pattern,
-    by_stalls,
-    by_tiling,
+    find_long_waits,
     find_pattern,
-    long_gaps,
-    support,
+    move_behind_waits,
+    split_by_stalls,
+    split_by_tiling,
+    support_text,
 )
 
 if TYPE_CHECKING:
@@ -36,10 +36,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from opscope.core.table.nesting import Ints
-    from opscope.core.table.tiles import SlotTrace, TileTrace
-    from opscope.npu.analysis.calls import CallSpans, Pairing
-    from opscope.npu.analysis.cycles import Activity
-    from opscope.npu.analysis.kinds import Kinds, MacCalls
+    from opscope.core.table.tiles import TileTrace
+    from opscope.npu.analysis.kinds import CoreCalls, Kinds
 
     Mask = NDArray[np.bool_]
 
@@ -119,8 +117,7 @@ class Iterations(msgspec.Struct, frozen=True):
     by: By | None  # what they were found by
     reason: str  # why these, or why none, and whether LOCK_STALL supports it, in words
     expected: int | None  # warm-up and measured ones that were asked for; None where that was not said
-    pattern: str | None = None  # sequence of kinds that repeats, such as `zero-fill, 12 x kernel 1`; None without one
-    whole: int = 0  # working calls of a complete one
+    calls_needed: int = 0  # working calls of a complete one
     work: tuple[int, ...] = ()  # working calls of each
     # of those before the last that lack working calls, or have too many
     gaps: tuple[CallGap, ...] = ()
@@ -134,130 +131,128 @@ class Iterations(msgspec.Struct, frozen=True):
 
 
 def find_iterations(
-    tile: TileTrace,
-    calls: CallSpans,
-    kinds: Kinds,
-    calls_per_iteration: int | None = None,
-    warmup: int = 0,
-    measured: int | None = None,
+    core: CoreCalls, calls_per_iteration: int | None = None, warmup: int = 0, measured: int | None = None
 ) -> Iterations:
     """Group calls into iterations.
 
     The tiling decides where it is given. Else waits for a lock do that are of another size than all others and divide
     the calls evenly; else each repetition of the sequence of kinds counts as one.
     """
-    expected = None if measured is None else warmup + measured
+    calls, kinds, expected = core.calls, core.kinds, None if measured is None else warmup + measured
     if calls_per_iteration is not None:
-        kinds = _with_odd_calls(kinds, calls_per_iteration)
-    pattern = find_pattern(kinds)
-    stalls = event_cover(tile, LOCK)
-    gaps = None if stalls is None else stalls.within(calls.end[:-1], calls.start[1:])
-    long = long_gaps(gaps, calls)
+        kinds = _count_odd_calls(kinds, calls_per_iteration)
+    pattern, locks = find_pattern(kinds), core.active.covers.get("lock_stall")
+    waits = None if locks is None else locks.within(calls.end[:-1], calls.start[1:])
+    long = find_long_waits(waits, calls)
     if calls_per_iteration is not None and kinds.work.any():
-        split: IterationSplit | None = by_tiling(kinds, calls_per_iteration, pattern, long, expected)
+        split: IterationSplit | None = split_by_tiling(kinds, calls_per_iteration, pattern, long, expected)
     else:
-        split = by_stalls(kinds, long, gaps, expected) or (by_pattern(kinds, pattern, long) if pattern else None)
+        split = split_by_stalls(kinds, long, waits, expected)
+        if split is None and pattern is not None:
+            reason = (
+                f"calls repeat the sequence {pattern.reason}; an iteration of the whole run may contain several of "
+                "these, as its tiling would show"
+            )
+            split = pattern._replace(starts=move_behind_waits(pattern.starts, kinds, long), reason=reason)
     if split is None:
-        return Iterations((), None, _why_no_iterations(calls, kinds, gaps, long), expected)
-    iterations = _list_iterations(calls, kinds, split, (warmup, expected))
-    gaps_found, is_rare = _find_gaps((tile, calls, kinds), iterations, split, expected)
+        return Iterations((), None, _why_no_iterations(core, waits, long), expected)
+    rows = _list_iterations(core, kinds, split, warmup, expected)
+    reasons = [split.reason, *([support_text(waits, split.starts)] if split.by != "lock_stall" else [])]
+    ahead = len(calls) - sum(row.calls for row in rows)
+    if ahead:
+        reasons.append(f"zero-fills that ran ahead of an iteration belong to none: {ahead:,}")
+    gaps, is_rare = _find_gaps(core, kinds, rows, split, expected)
     return Iterations(
-        iterations=iterations,
+        iterations=rows,
         by=split.by,
-        reason="; ".join(_reason_texts(calls, iterations, split, gaps)),
+        reason="; ".join(reasons),
         expected=expected,
-        pattern=pattern.reason if pattern else None,
-        whole=split.whole,
+        calls_needed=split.calls_needed,
         work=tuple(split.work[split.work > 0].tolist()),
-        gaps=tuple(gaps_found),
+        gaps=tuple(gaps),
         is_rare=is_rare,
-        doubts=tuple(_report_against_tiling(tile, split, pattern, long)),
+        doubts=tuple(_report_against_tiling(core.tile, split, pattern, long)),
     )
 
 
-def _with_odd_calls(kinds: Kinds, each: int) -> Kinds:
+def _count_odd_calls(kinds: Kinds, each: int) -> Kinds:
     """Let calls of unusual length do the tiling's work too, where they are few and the tiling comes out only so."""
-    solid = kinds.counting([kind.kind for kind in kinds.kinds if not kind.fills])
+    solid = kinds.with_work([index for index, kind in enumerate(kinds.kinds) if not kind.fills])
     work, every = int(kinds.work.sum()), int(solid.work.sum())
     return solid if work % each and every % each == 0 and every - work <= _ODD_SHARE * work else kinds
 
 
-class CoreCalls(NamedTuple):
-    """What the calls of a core are, before its iterations are judged beside those of other cores."""
-
-    tile: TileTrace
-    pairing: Pairing
-    known: Activity
-    kinds: Kinds
-    work: MacCalls
-    damaged: list[int]  # cycles at which something is missing, which no mark of a call need show
-    iterations: Iterations
-
-
-def judge_iterations(cores: Sequence[CoreCalls]) -> list[Iterations]:
+def judge_iterations(cores: Sequence[CoreCalls], each: Sequence[Iterations]) -> list[Iterations]:
     """Tell the iterations of each core that are not whole, and measure those of them whose ends are sure."""
     judged = []
-    for core, lacking in zip(cores, _select_lossy(cores), strict=True):
-        is_damaged = lacking | (_count_inside(core.iterations, core.damaged) > 0)
-        judged.append(core._replace(iterations=_mark_incomplete(core.iterations, is_damaged)))
-    return [_measure_partial(core, before.iterations, judged) for core, before in zip(judged, cores, strict=True)]
+    for core, iterations, is_lossy in zip(cores, each, _select_lossy(cores, each), strict=True):
+        is_damaged = _count_inside(iterations, [cycle for cycle, *_ in core.damage_signs]) > 0
+        rows = tuple(
+            msgspec.structs.replace(
+                row, complete=False, phase="partial" if row.phase == "measured" else row.phase, has_sure_ends=False
+            )
+            if is_incomplete
+            else row
+            for row, is_incomplete in zip(iterations.iterations, is_lossy | is_damaged, strict=True)
+        )
+        judged.append(msgspec.structs.replace(iterations, iterations=rows))
+    return [_measure_partial(number, core, each[number], judged) for number, core in enumerate(cores)]
 
 
-def _select_lossy(cores: Sequence[CoreCalls]) -> list[Mask]:
+def _select_lossy(cores: Sequence[CoreCalls], each: Sequence[Iterations]) -> list[Mask]:
     """Select the iterations of each core that lost marks of calls.
 
     The fewest unpaired marks in an iteration are the kernel's own; one with more lost events. Once any did, no
     iteration is whole that has fewer marks than another of these cores, as a call that lost both leaves no other sign.
+    But for iterations by the tiling, and beside zero-fills, which run ahead: those need not have equally many calls.
     """
-    unpaired = [_count_inside(core.iterations, core.pairing.unpaired) for core in cores]
-    usual = min((int(marks_in.min()) for marks_in in unpaired if len(marks_in)), default=0)
-    marked = [
-        marks_in - usual + [row.calls for row in core.iterations.iterations]
-        for core, marks_in in zip(cores, unpaired, strict=True)
+    unpaired = [_count_inside(iterations, core.pairing.unpaired) for core, iterations in zip(cores, each, strict=True)]
+    usual = min((int(counts.min()) for counts in unpaired if len(counts)), default=0)
+    marks = [
+        counts - usual + [row.calls for row in iterations.iterations]
+        for counts, iterations in zip(unpaired, each, strict=True)
     ]
-    counts = [_counts_calls(core.iterations, core.kinds) for core in cores]
-    every = [int(marks_in.max()) for marks_in, counted in zip(marked, counts, strict=True) if counted]
-    most = (
-        max(every, default=0)
-        if any((marks_in > usual).any() for marks_in in unpaired) or _have_equal_counts(every)
-        else 0
-    )
+    are_alike = [
+        bool(iterations.iterations) and iterations.by != "tiling" and not core.kinds.fills.any()
+        for core, iterations in zip(cores, each, strict=True)
+    ]
+    most = [int(counts.max()) for counts, is_alike in zip(marks, are_alike, strict=True) if is_alike]
+    has_losses = any((counts > usual).any() for counts in unpaired)
+    # where several cores make equally many calls, fewer are a loss and not other work
+    most_marks = max(most, default=0) if has_losses or (len(most) > 1 and len(set(most)) == 1) else 0
     return [
-        (marks_in > usual) | (marks < (most if counted and most < _FUSED * np.median(marks) else 0))
-        for marks_in, marks, counted in zip(unpaired, marked, counts, strict=True)
+        (lost > usual) | (counts < (most_marks if is_alike and most_marks < _FUSED * np.median(counts) else 0))
+        for lost, counts, is_alike in zip(unpaired, marks, are_alike, strict=True)
     ]
 
 
-def _have_equal_counts(counts: Sequence[int]) -> bool:
-    """Return whether several cores make equally many calls, so that fewer are a loss and not other work."""
-    return len(counts) > 1 and len(set(counts)) == 1
-
-
-def _counts_calls(iterations: Iterations, kinds: Kinds) -> bool:
-    """Return whether all iterations have equally many calls: beside zero-fills, which run ahead, they have not."""
-    return bool(iterations.iterations) and iterations.by != "tiling" and bool(kinds.work.all())
-
-
-def _measure_partial(core: CoreCalls, before: Iterations, cores: Sequence[CoreCalls]) -> Iterations:
+def _measure_partial(number: int, core: CoreCalls, before: Iterations, judged: Sequence[Iterations]) -> Iterations:
     """Measure the partial iterations of a core whose ends are there.
 
     One that lacks no working call must have been whole before marks were looked at.
     """
-    rows, calls = list(core.iterations.iterations), core.pairing.calls
-    usual_calls = [kind.median_cycles for kind in core.kinds.kinds if kind.n >= _FEW_CALLS]
+    iterations, kinds = judged[number], core.kinds
+    rows = list(iterations.iterations)
+    usual_calls = [kind.median_cycles for kind in kinds.kinds if kind.n >= _FEW_CALLS]
     if not usual_calls or all(row.complete for row in rows):
-        return core.iterations
+        return iterations
     tolerance = _AGREES * min(usual_calls)
-    unsure = _count_inside(core.iterations, (*(lost.cycle for lost in core.tile.lost), *core.pairing.doubtful)) > 0
-    is_odd = np.append(0, np.cumsum(_odd_calls(core.kinds, calls.durations)))
+    unsure = _count_inside(iterations, (*(lost.cycle for lost in core.tile.lost), *core.pairing.doubtful)) > 0
+    usual, counts = (
+        np.array([getattr(kind, name) for kind in kinds.kinds])[kinds.labels] for name in ("median_cycles", "n")
+    )
+    # calls that may be several which a loss made one: of a rare kind, or much longer than their kind
+    odd = np.append(0, np.cumsum((core.calls.durations > _FUSED * usual) | (counts < _FEW_CALLS)))
     for at, row in enumerate(rows):
-        lost = core.iterations.whole - core.iterations.work[at]
+        lost = iterations.calls_needed - iterations.work[at]
         is_candidate = not row.complete and (lost > 0 or (lost == 0 and before.iterations[at].complete))
-        if not is_candidate or unsure[at] or is_odd[row.last_call + 1] > is_odd[row.first_call]:
+        if not is_candidate or unsure[at] or odd[row.last_call + 1] > odd[row.first_call]:
             continue
-        usual = _usual_span(at, core, cores, tolerance)
-        start, end = min(_possible_ends(at, core), key=lambda ends: abs(ends[1] - ends[0] - (usual or 0)))
-        if usual is not None and abs(end - start - usual) <= tolerance:
+        span = _usual_span(at, number, judged, tolerance)
+        if span is None:
+            continue
+        start, end = min(_possible_ends(at, rows, core), key=lambda ends: abs(ends[1] - ends[0] - span))
+        if abs(end - start - span) <= tolerance:
             rows[at] = msgspec.structs.replace(
                 row,
                 phase="measured" if row.phase == "partial" else row.phase,
@@ -267,20 +262,11 @@ def _measure_partial(core: CoreCalls, before: Iterations, cores: Sequence[CoreCa
                 lost_calls=lost,
                 has_sure_ends=True,
             )
-    return msgspec.structs.replace(core.iterations, iterations=tuple(rows))
+    return msgspec.structs.replace(iterations, iterations=tuple(rows))
 
 
-def _odd_calls(kinds: Kinds, durations: Ints) -> Mask:
-    """Select the calls that may be several which a loss made one: of a rare kind, or much longer than their kind."""
-    usual = np.array([kind.median_cycles for kind in kinds.kinds])[kinds.labels]
-    number = np.array([kind.n for kind in kinds.kinds])[kinds.labels]
-    odd: Mask = (durations > _FUSED * usual) | (number < _FEW_CALLS)
-    return odd
-
-
-def _possible_ends(at: int, core: CoreCalls) -> Iterator[tuple[int, int]]:
+def _possible_ends(at: int, rows: Sequence[Iteration], core: CoreCalls) -> Iterator[tuple[int, int]]:
     """Return what an iteration may start and end at: its calls' marks, or marks outside whose other one is missing."""
-    rows = core.iterations.iterations
     row = rows[at]
     before = rows[at - 1].end if at else 0
     after = rows[at + 1].start if at + 1 < len(rows) else np.iinfo(np.int64).max
@@ -289,22 +275,20 @@ def _possible_ends(at: int, core: CoreCalls) -> Iterator[tuple[int, int]]:
     return product(starts, ends)
 
 
-def _usual_span(at: int, core: CoreCalls, cores: Sequence[CoreCalls], tolerance: float) -> float | None:
+def _usual_span(at: int, number: int, judged: Sequence[Iterations], tolerance: float) -> float | None:
     """Return the cycles of an iteration: of this core's whole ones, of other cores', or on which damaged ones agree.
 
     None where there is no such clock.
     """
-    own_spans = [row.cycles for row in core.iterations.iterations if row.complete]
-    every = [row.cycles for peer in cores for row in peer.iterations.iterations if row.complete]
-    for spans in (own_spans, every):
+    complete = [[row.cycles for row in iterations.iterations if row.complete] for iterations in judged]
+    for spans in (complete[number], list(chain(*complete))):
         if spans:
-            usual = median(spans)
-            return usual if max(spans) - min(spans) <= 2 * tolerance else None
+            return median(spans) if max(spans) - min(spans) <= 2 * tolerance else None
     peers = [
         row.cycles
-        for peer in cores
-        for number, row in enumerate(peer.iterations.iterations)
-        if peer is not core or number != at
+        for peer, iterations in enumerate(judged)
+        for position, row in enumerate(iterations.iterations)
+        if (peer, position) != (number, at)
     ]
     usual = median(peers) if peers else 0.0
     agreeing = sum(abs(span - usual) <= tolerance for span in peers)
@@ -312,6 +296,7 @@ def _usual_span(at: int, core: CoreCalls, cores: Sequence[CoreCalls], tolerance:
 
 
 def _count_inside(iterations: Iterations, cycles: Sequence[int]) -> Ints:
+    """Count the cycles inside each iteration, without its first and its last."""
     at = np.sort(np.array(cycles, np.int64))
     starts, ends = (
         np.array([getattr(row, edge) for row in iterations.iterations], np.int64) for edge in ("start", "end")
@@ -320,87 +305,72 @@ def _count_inside(iterations: Iterations, cycles: Sequence[int]) -> Ints:
     return inside
 
 
-def _mark_incomplete(iterations: Iterations, lacking: Mask) -> Iterations:
-    """Mark iterations as incomplete, so that they are not measured; ``lacking`` has shape (iterations,)."""
-    rows = list(iterations.iterations)
-    for number in np.flatnonzero(lacking).tolist():
-        phase = "partial" if rows[number].phase == "measured" else rows[number].phase
-        rows[number] = msgspec.structs.replace(rows[number], complete=False, phase=phase, has_sure_ends=False)
-    return msgspec.structs.replace(iterations, iterations=tuple(rows))
-
-
 def _find_gaps(
-    seen: tuple[TileTrace, CallSpans, Kinds],
-    iterations: Sequence[Iteration],
-    split: IterationSplit,
-    expected: int | None,
+    core: CoreCalls, kinds: Kinds, rows: Sequence[Iteration], split: IterationSplit, expected: int | None
 ) -> tuple[list[CallGap], bool]:
-    """Return the iterations that have not the working calls of the others, and whether these are few.
+    """Find the iterations that have not the working calls of the others, and tell whether these are few.
 
     The last counts only if its end is seen. A gap's place is the one odd step in or behind the iteration, else all of
     it; of the first, from the start on. With a tiling, which says how many calls there must be, they are always few.
     """
-    tile, calls, kinds = seen
-    whole, work = split.whole, split.work[split.work > 0].tolist()
-    alike = work.count(whole)
-    uneven = len(work[1:-1]) - work[1:-1].count(whole)
-    if not whole or not alike:
+    calls, needed, work = core.calls, split.calls_needed, split.work[split.work > 0].tolist()
+    alike = work.count(needed)
+    if not needed or not alike:
         return [], True
-    gaps, counted, odd = [], _iterations_in_groups(work, whole, expected), _odd_steps(calls, kinds, iterations)
-    ended = len(iterations) if _is_end_seen(tile, calls, iterations) else len(iterations) - 1
-    for row, units, worked in zip(iterations[:ended], counted, work, strict=False):
-        missing = units * whole - worked
+    gaps, odd = [], _odd_steps(core, kinds, rows)
+    ended = len(rows) if _is_end_seen(core, rows) else len(rows) - 1
+    for row, units, worked in zip(rows[:ended], _count_units(work, needed, expected), work, strict=False):
+        missing = units * needed - worked
         if missing:
-            what = f"{units * whole:,} in {counted_text(units, 'iteration')}" if units > 1 else f"{whole:,}"
+            what = f"{units * needed:,} in {counted_text(units, 'iteration')}" if units > 1 else f"{needed:,}"
             why = f"iteration {row.number} has {counted_text(worked, 'working call', ',')}, {what} are typical"
-            last = iterations[row.number].start if row.number < len(iterations) else tile.last
-            odd_there = row.first_call + np.flatnonzero(odd[row.first_call : row.last_call + 1])
             at_start = row.number == 1 and units == 1
-            if len(odd_there) == 1:
-                at = int(odd_there[0])
-                gaps.append(CallGap(missing, int(calls.end[at]), int(calls.start[at + 1]), at_start=False, why=why))
-            else:
-                gaps.append(CallGap(missing, 0 if at_start else row.start, last, at_start, why))
-    return gaps, split.by == "tiling" or alike >= _RARE * uneven
+            last = rows[row.number].start if row.number < len(rows) else core.tile.last
+            extent = 0 if at_start else row.start, last
+            steps = row.first_call + np.flatnonzero(odd[row.first_call : row.last_call + 1])
+            if len(steps) == 1:
+                extent, at_start = (int(calls.end[steps[0]]), int(calls.start[steps[0] + 1])), False
+            gaps.append(CallGap(missing, *extent, at_start, why))
+    return gaps, split.by == "tiling" or alike >= _RARE * (len(work[1:-1]) - work[1:-1].count(needed))
 
 
-def _is_end_seen(tile: TileTrace, calls: CallSpans, iterations: Sequence[Iteration]) -> bool:
+def _is_end_seen(core: CoreCalls, rows: Sequence[Iteration]) -> bool:
     """Return whether the trace ends as its iterations do: with an event that is behind no other call."""
-    lasts = [iteration.last_call for iteration in iterations[:-1] if iteration.complete]
-    if len(lasts) < _TWICE:
+    calls = core.calls
+    lasts = [row.last_call for row in rows[:-1] if row.complete]
+    others = np.setdiff1d(np.arange(len(calls) - 1), [row.last_call for row in rows])
+    if len(lasts) < _TWICE or not len(others):
         return False
-    others = np.setdiff1d(np.arange(len(calls) - 1), [iteration.last_call for iteration in iterations])
-    return any(_ends_iterations(slot, calls, lasts, others) for slot in tile.slots)
+    for slot in core.tile.slots:
+        begins = np.sort(slot.spans.start)
+        behind = np.searchsorted(begins, calls.start[1:]) - np.searchsorted(begins, calls.end[:-1])
+        if behind[lasts].all() and not behind[others].any() and (begins >= calls.end[-1]).any():
+            return True
+    return False
 
 
-def _ends_iterations(slot: SlotTrace, calls: CallSpans, lasts: Sequence[int], others: Ints) -> bool:
-    begins = np.sort(slot.spans.start)
-    behind = np.searchsorted(begins, calls.start[1:]) - np.searchsorted(begins, calls.end[:-1])
-    only_there = behind[lasts].all() and len(others) and not behind[others].any()
-    return bool(only_there and (begins >= calls.end[-1]).any())
-
-
-def _odd_steps(calls: CallSpans, kinds: Kinds, iterations: Sequence[Iteration]) -> Mask:
+def _odd_steps(core: CoreCalls, kinds: Kinds, rows: Sequence[Iteration]) -> Mask:
     """Return which calls are as far from the next as none of these kinds in a whole iteration; shape (calls - 1,)."""
-    steps, follows = np.diff(calls.start), kinds.labels[:-1] * len(kinds.kinds) + kinds.labels[1:]
-    follows[[iteration.last_call for iteration in iterations[:-1]]] = -1
-    whole = np.zeros(len(steps), bool)
-    for iteration in iterations:
-        whole[iteration.first_call : iteration.last_call + 1] = iteration.complete
-    keys, place = np.unique(follows, return_inverse=True)
+    steps, follows = np.diff(core.calls.start), kinds.labels[:-1] * len(kinds.kinds) + kinds.labels[1:]
+    follows[[row.last_call for row in rows[:-1]]] = -1
+    is_whole = np.zeros(len(steps), bool)
+    for row in rows:
+        is_whole[row.first_call : row.last_call + 1] = row.complete
+    keys, positions = np.unique(follows, return_inverse=True)
     least, most = np.full(len(keys), np.iinfo(np.int64).max), np.full(len(keys), -1)
-    np.minimum.at(least, place[whole], steps[whole])
-    np.maximum.at(most, place[whole], steps[whole])
-    odd: Mask = (steps < least[place]) | (steps > most[place])
+    np.minimum.at(least, positions[is_whole], steps[is_whole])
+    np.maximum.at(most, positions[is_whole], steps[is_whole])
+    odd: Mask = (steps < least[positions]) | (steps > most[positions])
     return odd
 
 
-def _iterations_in_groups(work: Sequence[int], whole: int, expected: int | None) -> list[int]:
-    least = [max(calls // whole, 1) for calls in work]
-    order = sorted(range(len(work)), key=lambda at: least[at] * whole - work[at])
-    beyond = [at for at in order if work[at] > least[at] * whole]
+def _count_units(work: Sequence[int], needed: int, expected: int | None) -> list[int]:
+    """Count the iterations that each stands for: a lost border makes two one."""
+    least = [max(calls // needed, 1) for calls in work]
+    order = sorted(range(len(work)), key=lambda at: least[at] * needed - work[at])
+    beyond = [at for at in order if work[at] > least[at] * needed]
     if expected is None:
-        beyond = [at for at in beyond if 2 * (work[at] - least[at] * whole) > whole]
+        beyond = [at for at in beyond if 2 * (work[at] - least[at] * needed) > needed]
     more = len(beyond) if expected is None else expected - sum(least)
     for at in beyond[: max(more, 0)]:
         least[at] += 1
@@ -408,64 +378,51 @@ def _iterations_in_groups(work: Sequence[int], whole: int, expected: int | None)
 
 
 def _list_iterations(
-    calls: CallSpans, kinds: Kinds, split: IterationSplit, asked: tuple[int, int | None]
+    core: CoreCalls, kinds: Kinds, split: IterationSplit, warmup: int, expected: int | None
 ) -> tuple[Iteration, ...]:
     """List all iterations with working calls, without zero-fills at their ends, which have run ahead."""
-    kept = np.flatnonzero(split.work)
-    solid = np.flatnonzero(~kinds.fills)
-    last = solid[np.searchsorted(solid, np.append(split.starts[1:], len(calls))[kept]) - 1]
-    first = split.starts[kept]
-    columns = (first, last, calls.start[first], calls.end[last], split.complete[kept])
-    rows = zip(*(column.tolist() for column in columns), strict=True)
-    return tuple(
-        Iteration(
-            number=number + 1,
-            phase=_phase_of(number, *asked, complete=complete),
-            complete=complete,
-            calls=b - a + 1,
-            first_call=a,
-            last_call=b,
-            start=start,
-            end=end,
-            cycles=end - start,
-            macs=None,
-            mac_per_cycle=None,
-            has_sure_ends=complete,
+    calls, selected, solid = core.calls, np.flatnonzero(split.work), np.flatnonzero(~kinds.fills)
+    last = solid[np.searchsorted(solid, np.append(split.starts[1:], len(calls))[selected]) - 1]
+    first = split.starts[selected]
+    columns = (first, last, calls.start[first], calls.end[last], split.complete[selected])
+    rows = []
+    for number, (a, b, start, end, complete) in enumerate(zip(*(column.tolist() for column in columns), strict=True)):
+        phase = "measured" if complete else "partial"
+        if number < warmup:
+            phase = "warmup"
+        elif expected is not None and number >= expected:
+            phase = "extra"
+        rows.append(
+            Iteration(
+                number=number + 1,
+                phase=phase,
+                complete=complete,
+                calls=b - a + 1,
+                first_call=a,
+                last_call=b,
+                start=start,
+                end=end,
+                cycles=end - start,
+                macs=None,
+                mac_per_cycle=None,
+                has_sure_ends=complete,
+            )
         )
-        for number, (a, b, start, end, complete) in enumerate(rows)
-    )
+    return tuple(rows)
 
 
-def _phase_of(number: int, warmup: int, expected: int | None, *, complete: bool) -> str:
-    if number < warmup:
-        return "warmup"
-    if expected is not None and number >= expected:
-        return "extra"
-    return "measured" if complete else "partial"
-
-
-def _why_no_iterations(calls: CallSpans, kinds: Kinds, gaps: Ints | None, long: Ints) -> str:
-    if not len(calls):
+def _why_no_iterations(core: CoreCalls, waits: Ints | None, long: Ints) -> str:
+    if not len(core.calls):
         return "there are no calls"
-    what = "one kind" if len(kinds.kinds) == 1 else f"{len(kinds.kinds):,} kinds without a repeating sequence"
-    if gaps is None:
+    kinds = len(core.kinds.kinds)
+    what = "one kind" if kinds == 1 else f"{kinds:,} kinds without a repeating sequence"
+    if waits is None:
         stalls = f"{LOCK} was not traced"
     elif len(long):
         stalls = f"{LOCK} is long before {len(long):,} of them, but does not divide them evenly"
     else:
-        stalls = f"no lock stall between them ({int(gaps.max(initial=0)):,} cycles at most) stands out"
-    return f"{counted_text(len(calls), 'call', ',')} of {what}; {stalls}: only the tiling can show iterations"
-
-
-def _reason_texts(
-    calls: CallSpans, iterations: Sequence[Iteration], split: IterationSplit, gaps: Ints | None
-) -> Iterator[str]:
-    yield split.reason
-    if split.by != "lock_stall":
-        yield support(gaps, split.starts)
-    ahead = len(calls) - sum(iteration.calls for iteration in iterations)
-    if ahead:
-        yield f"zero-fills that ran ahead of an iteration belong to none: {ahead:,}"
+        stalls = f"no lock stall between them ({int(waits.max(initial=0)):,} cycles at most) stands out"
+    return f"{counted_text(len(core.calls), 'call', ',')} of {what}; {stalls}: only the tiling can show iterations"
 
 
 def _report_against_tiling(
@@ -473,13 +430,14 @@ def _report_against_tiling(
 ) -> Iterator[Message]:
     if split.by != "tiling":
         return
-    if pattern and split.whole % pattern.whole:
+    if pattern and split.calls_needed % pattern.calls_needed:
         yield tile_finding(
             "tiling_against_kinds",
             Severity.MEDIUM,
             title="the tiling does not match the repeating sequence of calls",
             evidence=(
-                f"{counted_text(split.whole, 'working call', ',')} per iteration, {pattern.whole:,} in {pattern.reason}"
+                f"{counted_text(split.calls_needed, 'working call', ',')} per iteration, {pattern.calls_needed:,} in "
+                f"{pattern.reason}"
             ),
             where=place(tile),
             step="check the matrix and tile sizes and the numbers of rows and columns",
@@ -498,13 +456,31 @@ def _report_against_tiling(
 
 def iteration_findings(tile: TileTrace, result: Iterations) -> Iterator[Message]:
     """Report iterations that were not expected, that lost calls, and what contradicts how they were found."""
-    yield from _report_unexpected_count(tile, result)
-    rows = result.iterations
+    rows, expected = result.iterations, result.expected
+    complete = sum(row.has_sure_ends for row in rows)
+    if expected is not None and not expected == len(rows) == complete:
+        seen = "no call does the tiling's work"
+        if rows:
+            seen = f"the trace has {counted_text(rows[-1].last_call + 1, 'call', ',')} in them"
+        step = "those beyond the expected ones are marked as extra; check the numbers of iterations and the tiling"
+        if complete < expected:
+            step = "trace fewer events or enlarge the trace buffer; check the numbers of iterations and the tiling"
+        yield tile_finding(
+            "iterations_unexpected",
+            Severity.MEDIUM,
+            title=(
+                f"{counted_text(expected, 'iteration', ',')} {'was' if expected == 1 else 'were'} expected, "
+                f"{len(rows):,} detected, {complete:,} of them complete"
+            ),
+            evidence=seen,
+            where=place(tile),
+            step="check where calls are missing or in excess before the end" if result.gaps else step,
+        )
     lost = [row for row in rows if row.has_sure_ends and not row.complete]
     if lost:
-        numbers = sorted({row.lost_calls for row in lost})
         counts = ", ".join(
-            f"{calls} of {result.whole} calls lost" if calls else "marks of calls lost" for calls in numbers
+            f"{calls} of {result.calls_needed} calls lost" if calls else "marks of calls lost"
+            for calls in sorted({row.lost_calls for row in lost})
         )
         yield tile_finding(
             "calls_lost",
@@ -527,7 +503,7 @@ def iteration_findings(tile: TileTrace, result: Iterations) -> Iterator[Message]
                 "iteration_partial",
                 severity,
                 title=f"{_iteration_names(group)} not measured: {why}",
-                evidence=f"{work} in iteration {group[0].number}, {result.whole:,} are typical",
+                evidence=f"{work} in iteration {group[0].number}, {result.calls_needed:,} are typical",
                 where=place(tile, f"cycle {group[0].start}"),
                 step=step,
             )
@@ -537,31 +513,5 @@ def iteration_findings(tile: TileTrace, result: Iterations) -> Iterator[Message]
 def _iteration_names(rows: Sequence[Iteration]) -> str:
     if len(rows) == 1:
         return f"iteration {rows[0].number}"
-    more = f" and {len(rows) - _TWICE} more" if len(rows) > _TWICE else ""
+    more = f" and {len(rows) - 2} more" if len(rows) > 2 else ""  # noqa: PLR2004 - two of them are named
     return f"iterations {rows[0].number}, {rows[1].number}{more}"
-
-
-def _report_unexpected_count(tile: TileTrace, result: Iterations) -> Iterator[Message]:
-    iterations, expected = result.iterations, result.expected
-    complete = sum(row.has_sure_ends for row in iterations)
-    if expected is None or expected == len(iterations) == complete:
-        return
-    seen = "no call does the tiling's work"
-    if iterations:
-        seen = f"the trace has {counted_text(iterations[-1].last_call + 1, 'call', ',')} in them"
-    step = "those beyond the expected ones are marked as extra; check the numbers of iterations and the tiling"
-    if complete < expected:
-        step = "trace fewer events or enlarge the trace buffer; check the numbers of iterations and the tiling"
-    if result.gaps:
-        step = "check where calls are missing or in excess before the end"
-    yield tile_finding(
-        "iterations_unexpected",
-        Severity.MEDIUM,
-        title=(
-            f"{counted_text(expected, 'iteration', ',')} {'was' if expected == 1 else 'were'} expected, "
-            f"{len(iterations):,} detected, {complete:,} of them complete"
-        ),
-        evidence=seen,
-        where=place(tile),
-        step=step,
-    )

@@ -1,4 +1,7 @@
-"""Kinds of kernel calls, told apart by the vector cycles of a call and by gaps between durations; none is dropped."""
+"""Kinds of kernel calls, and which of them multiply.
+
+Vector cycles of a call and gaps between durations tell kinds apart; none is dropped.
+"""
 
 from __future__ import annotations
 
@@ -12,18 +15,19 @@ import numpy as np
 from opscope.analysis.findings.message import Message, Severity
 from opscope.core.stats.modes import modes
 from opscope.core.units import counted_text
-from opscope.npu.analysis.calls import START
-from opscope.npu.analysis.cycles import EVENTS, Activity, activity, event_cover, split_by
+from opscope.npu.analysis.calls import START, CallSpans
+from opscope.npu.analysis.cycles import EVENTS, event_cover
 from opscope.npu.analysis.findings import place, tile_finding
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
     from numpy.typing import NDArray
 
     from opscope.core.table.nesting import Ints
     from opscope.core.table.tiles import TileTrace
-    from opscope.npu.analysis.calls import CallSpans
+    from opscope.npu.analysis.calls import Pairing
+    from opscope.npu.analysis.cycles import Activity
     from opscope.npu.analysis.specification import RunSpecification
 
     Mask = NDArray[np.bool_]
@@ -44,120 +48,12 @@ _LENGTH_SLACK = 1.1
 _GAP_BY_LENGTH = 1.5
 _GAP_AGAINST_VECTOR = 2.0
 _GAP_OF_ONE = 2.0
-
-
-class CallGroup(NamedTuple):
-    """Calls of one kind."""
-
-    calls: Ints  # their places, ascending
-    vector: int | None  # the vector cycles of a call; None where they were not traced
-    why: str  # what holds them together, in words
-    partial: Ints  # places of those that lack vector cycles
-
-
-def by_vector(vector: Ints, lengths: Ints) -> list[CallGroup]:
-    """Group calls by vector cycles: constants of a kernel, or else ranges with a gap between them.
-
-    Constants that hardly differ are one kernel whose vector cycles depend on the data.
-    """
-    values, place, counts = np.unique(vector, return_inverse=True, return_counts=True)
-    constant = (counts >= max(_REPEATS, _REPEATS_SHARE * len(vector))) | (values == 0)
-    if constant.sum() > _MOST_CONSTANTS or counts[constant].sum() < _COVERED * len(vector):
-        return by_vector_gap(vector)
-    own = values[constant]
-    group = np.concatenate([[0], np.cumsum((own[1:] > (1 + _SAME) * own[:-1]) | (own[:-1] == 0))])
-    home = np.full(len(values), -1)
-    home[constant] = group
-    for number in np.flatnonzero(np.bincount(group) > 1).tolist():
-        least, most = own[group == number][[0, -1]] * np.array([1 - _SAME, 1 + _SAME])
-        home[(values >= least) & (values <= most)] = number
-    homes = home[place]
-    strays = np.flatnonzero(homes < 0)
-    for number, least in zip(*np.unique(group, return_index=True), strict=True):
-        lacking = _lacks_vector_cycles(strays, vector, lengths, homes == number, int(own[least]))
-        homes[strays[lacking & (homes[strays] < 0)]] = number
-    groups = []
-    for number in range(int(group[-1]) + 1):
-        calls = np.flatnonzero(homes == number)
-        several = (group == number).sum() > 1
-        groups.append(
-            _range_group(vector, calls) if several else _constant_group(vector, calls, int(own[group == number][0]))
-        )
-    rest = np.flatnonzero(homes < 0)
-    others = by_vector_gap(vector[rest]) if len(rest) else []
-    return groups + [call_group._replace(calls=rest[call_group.calls]) for call_group in others]
-
-
-def _lacks_vector_cycles(strays: Ints, vector: Ints, lengths: Ints, is_own: Mask, value: int) -> Mask:
-    """Return which calls last as long as those of a kernel, and have fewer vector cycles than its constant."""
-    least, most = lengths[is_own].min() / _LENGTH_SLACK, lengths[is_own].max() * _LENGTH_SLACK
-    as_long = (least <= lengths[strays]) & (lengths[strays] <= most)
-    at_edge = (strays == 0) | (strays == len(vector) - 1)
-    fewer = (vector[strays] < value) & (at_edge | (vector[strays] >= (1 - _LOST_SHARE) * value))
-    return np.asarray(as_long & fewer, bool)
-
-
-def _constant_group(vector: Ints, calls: Ints, value: int) -> CallGroup:
-    partial = calls[vector[calls] != value]
-    whole = len(calls) - len(partial)
-    why = f"{value:,} vector cycles in each of {whole:,} calls" if value else f"no vector cycles in {whole:,} calls"
-    if len(partial):
-        why += f"; {len(partial):,} take as long but lack some that were not captured"
-    return CallGroup(calls, value, why, partial)
-
-
-def by_vector_gap(vector: Ints) -> list[CallGroup]:
-    """Groups between which vector cycles differ by more than a quarter."""
-    values, place = np.unique(vector, return_inverse=True)
-    apart = (values[1:] > _VECTOR_GAP * values[:-1]) | (values[:-1] == 0)
-    group = np.concatenate([[0], np.cumsum(apart)])[place]
-    return [_range_group(vector, np.flatnonzero(group == number)) for number in range(int(group.max()) + 1)]
-
-
-def _range_group(vector: Ints, calls: Ints) -> CallGroup:
-    own = vector[calls]
-    least, most = int(own.min()), int(own.max())
-    if least == most:
-        return _constant_group(vector, calls, least)
-    why = f"{least:,} to {most:,} vector cycles in {len(calls):,} calls, with no gap of 25 % between them"
-    return CallGroup(calls, int(np.sort(own)[len(own) // 2]), why, calls[:0])
-
-
-def by_length(group: CallGroup, lengths: Ints) -> list[CallGroup]:
-    """Divide a group where lengths leave a wide gap.
-
-    Equal vector cycles outweigh all but a gap of twice the length with three calls on either side. Without vector
-    cycles a gap of half the length is enough, or of twice the length for a single call.
-    """
-    order = np.argsort(lengths[group.calls], kind="stable")
-    cuts = _group_starts(np.maximum(lengths[group.calls][order], 1), told_by_vector=bool(group.vector))
-    if not cuts:
-        return [group]
-    parts = np.split(order, cuts)
-    why = f"{group.why}; one of {counted_text(len(parts), 'group')} separated by large gaps in duration"
-    listed = [np.sort(group.calls[part]) for part in parts]
-    return [CallGroup(own, group.vector, why, group.partial[np.isin(group.partial, own)]) for own in listed]
-
-
-def _group_starts(ordered: Ints, *, told_by_vector: bool) -> list[int]:
-    """Places in ordered lengths before which a group begins."""
-    ratio = ordered[1:] / ordered[:-1]
-    wide = np.flatnonzero(ratio >= (_GAP_AGAINST_VECTOR if told_by_vector else _GAP_BY_LENGTH)) + 1
-    bounds, cuts, before = [*wide.tolist(), len(ordered)], [], 0
-    for cut, following in pairwise(bounds):
-        fewest = min(cut - before, following - cut)
-        enough = fewest >= _REPEATS if told_by_vector else fewest > 1 or ratio[cut - 1] >= _GAP_OF_ONE
-        if enough:
-            cuts.append(cut)
-            before = cut
-    return cuts
-
-
+_ALIKE = 0.5
+"""Vector cycles, or duration, of a kind that works as kernel 1 does, as a share of that one's."""
+_SEVERAL_STEP = "if they also multiply, rates and coverage are too low: mark only the kernel of interest with events"
 VECTOR = EVENTS["vector"]
 ZERO_FILL = "zero-fill"
 """Name of calls without vector cycles that are shorter than those of a kernel with such."""
-_ALIKE = 0.5
-"""Vector cycles, or duration, of a kind that works as kernel 1 does, as a share of that one's."""
 
 
 class KindRow(msgspec.Struct, frozen=True):
@@ -195,176 +91,89 @@ class KindRow(msgspec.Struct, frozen=True):
         return self.kind.startswith(ZERO_FILL)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Kinds:
-    """All kinds of a tile."""
+    """All kinds of a tile's calls, and those of them that multiply."""
 
-    kinds: tuple[KindRow, ...]  # those found, the one with the most cycles first; none without calls
-    labels: Ints  # kind of each call as its place in `kinds`; shape (calls,)
+    kinds: tuple[KindRow, ...]  # the one with the most cycles first; none without calls
+    labels: Ints  # kind of each call as its position in `kinds`; shape (calls,)
+    reason: str  # why these kinds multiply, or why none does
     findings: tuple[Message, ...] = ()  # what limits this
     # start and reason of the calls between others that lack vector cycles of their kind's constant
     lacking: tuple[tuple[int, str], ...] = ()
 
     @property
-    def work(self) -> NDArray[np.bool_]:
-        """Return which calls count as those of the tiling; shape (calls,)."""
-        return self._of_kinds([kind.multiplies for kind in self.kinds])
+    def work(self) -> Mask:
+        """Return which calls multiply, so that they count as those of the tiling; shape (calls,)."""
+        return np.array([kind.multiplies for kind in self.kinds], bool)[self.labels]
 
     @property
-    def fills(self) -> NDArray[np.bool_]:
+    def fills(self) -> Mask:
         """Return which calls are zero-fills; shape (calls,)."""
-        return self._of_kinds([kind.fills for kind in self.kinds])
-
-    def counting(self, names: Collection[str]) -> Kinds:
-        """Let the kinds of these names count as the work of the tiling; without names nothing changes."""
-        if not names:
-            return self
-        kinds = tuple(msgspec.structs.replace(kind, multiplies=kind.kind in names) for kind in self.kinds)
-        return replace(self, kinds=kinds)
-
-    def _of_kinds(self, chosen: Sequence[bool]) -> NDArray[np.bool_]:
-        return np.array(chosen, bool)[self.labels]
-
-
-def find_kinds(tile: TileTrace, calls: CallSpans, known: Activity | None = None) -> Kinds:
-    """Tell the kinds of calls apart."""
-    if not len(calls):
-        return Kinds((), np.empty(0, np.int64))
-    vector = event_cover(tile, VECTOR)
-    spent = split_by(known or activity(tile), calls.start, calls.end)
-    lengths = spent["vector"] + spent["other"]
-    if vector is None:
-        every = np.arange(len(calls))
-        rough = [CallGroup(every, None, f"{VECTOR} was not traced, so only durations are known", every[:0])]
-        counts = None
-    else:
-        counts = vector.within(calls.start, calls.end)
-        rough = by_vector(counts, lengths)
-    groups = [part for group in rough for part in by_length(group, lengths)]
-    groups.sort(key=lambda call_group: (-int(calls.durations[call_group.calls].sum()), int(call_group.calls[0])))
-    labels = np.empty(len(calls), np.int64)
-    for number, group in enumerate(groups):
-        labels[group.calls] = number
-    kinds = _name_kinds(groups, calls.durations, lengths)
-    return Kinds(
-        kinds,
-        labels,
-        () if counts is not None else (_report_unknown_vector(tile, groups),),
-        tuple(_find_lacking_calls(calls, groups, counts)),
-    )
-
-
-def _find_lacking_calls(
-    calls: CallSpans, groups: Sequence[CallGroup], vector: Ints | None
-) -> Iterator[tuple[int, str]]:
-    """Calls that lack vector cycles, but for the first and the last of the trace."""
-    for group in groups:
-        for call in group.partial[(group.partial > 0) & (group.partial < len(calls) - 1)].tolist():
-            seen = 0 if vector is None else int(vector[call])
-            yield int(calls.start[call]), f"call {call + 1} has {seen:,} of its kernel's {group.vector:,} vector cycles"
-
-
-def _name_kinds(groups: Sequence[CallGroup], durations: Ints, lengths: Ints) -> tuple[KindRow, ...]:
-    lead = next((group for group in groups if group.vector), groups[0])
-    usual = float(np.median(durations[lead.calls]))
-    kinds: list[KindRow] = []
-    for group in groups:
-        own = float(np.median(durations[group.calls]))
-        fills = group.vector == 0 and bool(lead.vector) and own < usual
-        name = _next_name(ZERO_FILL, kinds) if fills else _next_name("kernel", kinds)
-        alike = own >= _ALIKE * usual
-        if lead.vector and group.vector is not None:
-            alike = group.vector >= _ALIKE * lead.vector
-        kinds.append(_kind_row(name, group, durations[group.calls], lengths[group.calls], works=alike and not fills))
-    return tuple(kinds)
-
-
-def _next_name(what: str, before: Sequence[KindRow]) -> str:
-    """The next name of its sort; the only zero-fill, or the first one, has no number."""
-    number = sum(kind.kind.startswith(what) for kind in before) + 1
-    return what if what == ZERO_FILL and number == 1 else f"{what} {number}"
-
-
-def _kind_row(name: str, group: CallGroup, durations: Ints, lengths: Ints, *, works: bool) -> KindRow:
-    p10, median, p90 = np.percentile(durations, [10, 50, 90]).tolist()
-    return KindRow(
-        kind=name,
-        n=len(durations),
-        vector_cycles=group.vector,
-        median_cycles=median,
-        p10_cycles=p10,
-        p90_cycles=p90,
-        min_cycles=int(durations.min()),
-        max_cycles=int(durations.max()),
-        first_cycles=int(durations[0]),
-        evidence="; ".join([group.why, *_evidence_texts(name, group, durations, lengths)]),
-        multiplies=works,
-    )
-
-
-def _evidence_texts(name: str, group: CallGroup, durations: Ints, lengths: Ints) -> Iterator[str]:
-    if name.startswith(ZERO_FILL):
-        yield "shorter than kernel 1: clears memory, or only loads and stores"
-    elif group.vector == 0:
-        yield "scalar code"
-    least, most = int(lengths.min()), int(lengths.max())
-    if (lengths != durations).any():
-        yield f"{least:,} cycles without stalls" if least == most else f"{least:,} to {most:,} cycles without stalls"
-    around = modes(np.maximum(durations, 1).astype(np.float64), 1.0)
-    if len(around) > 1:
-        low, high = (round(mode.location) for mode in around)
-        yield f"durations cluster around {low:,} and {high:,}, which alone does not make two kinds"
-
-
-def _report_unknown_vector(tile: TileTrace, groups: Sequence[CallGroup]) -> Message:
-    return tile_finding(
-        "kinds_without_vector",
-        Severity.INFO,
-        title=f"{VECTOR} was not traced: kinds of calls are distinguished by duration only",
-        evidence=counted_text(len(groups), "kind", ","),
-        where=place(tile),
-        step=f"trace {VECTOR} too: its cycles per call are a constant of each kernel",
-    )
-
-
-def unsorted(calls: CallSpans, reason: str) -> Kinds:
-    """Make one kind of all calls, where nothing tells them apart."""
-    if not len(calls):
-        return Kinds((), np.empty(0, np.int64))
-    every = CallGroup(np.arange(len(calls)), None, reason, np.empty(0, np.int64))
-    return Kinds(_name_kinds([every], calls.durations, calls.durations), np.zeros(len(calls), np.int64))
-
-
-class MacCalls(NamedTuple):
-    """The calls that multiply and accumulate, in order of time."""
-
-    multiplies: NDArray[np.bool_]  # whether each call of the tile does; shape (calls,)
-    start: Ints  # of those that do, in cycles
-    end: Ints
-    begun: int  # calls without an end at the end of the trace, 0 or 1
-    kinds: tuple[str, ...]  # names of their kinds
-    vector_cycles: int | None  # in all of them together; None where INSTR_VECTOR was not traced
-    reason: str  # how they were chosen, or why there are none
-    findings: tuple[Message, ...] = ()  # what makes the choice doubtful
+        return np.array([kind.fills for kind in self.kinds], bool)[self.labels]
 
     @property
-    def number(self) -> int:
-        """Calls that multiply."""
-        return len(self.start)
+    def vector_cycles(self) -> int | None:
+        """Vector cycles of all calls that multiply. None if INSTR_VECTOR was not traced or never active."""
+        return sum((kind.vector_cycles or 0) * kind.n for kind in self.kinds if kind.multiplies) or None
+
+    def with_work(self, indices: Sequence[int]) -> Kinds:
+        """Let the kinds at some positions multiply, and no others."""
+        kinds = (msgspec.structs.replace(kind, multiplies=index in indices) for index, kind in enumerate(self.kinds))
+        return replace(self, kinds=tuple(kinds))
+
+
+@dataclass(frozen=True, eq=False)
+class CoreCalls:
+    """The calls of a core."""
+
+    tile: TileTrace  # its trace
+    pairing: Pairing  # its calls, and marks that are in none
+    active: Activity  # what it did when
+    kinds: Kinds  # of its calls
 
     @property
-    def cycles(self) -> int:
-        """Cycles in the calls."""
-        return int((self.end - self.start).sum())
+    def calls(self) -> CallSpans:
+        """Calls of any kind, in order of time."""
+        return self.pairing.calls
 
     @property
-    def median_cycles(self) -> float | None:
-        """Median duration of the calls. None without calls."""
-        return float(np.median(self.end - self.start)) if self.number else None
+    def work(self) -> CallSpans:
+        """The calls that multiply."""
+        multiplies = self.kinds.work
+        return CallSpans(self.calls.start[multiplies], self.calls.end[multiplies])
+
+    @property
+    def damage_signs(self) -> list[tuple[int, str, str]]:
+        """Cycle, reason and kind of each sign of damage, in no order.
+
+        Missing words and calls that lack vector cycles are ``lost``, unpaired marks ``damaged``: what happened to them
+        is not known.
+        """
+        return [
+            *((lost.cycle, lost.why, "lost") for lost in self.tile.lost),
+            *((cycle, why, "damaged") for cycle, why in self.pairing.broken),
+            *((cycle, why, "lost") for cycle, why in self.kinds.lacking),
+        ]
+
+    @property
+    def has_begun_call(self) -> bool:
+        """Return whether another call starts behind the last one, and does not end."""
+        starts = self.tile.slot(START)
+        return bool(len(self.calls) and starts and (starts.spans.start >= self.calls.end[-1]).any())
 
 
-def multiplying(tile: TileTrace, calls: CallSpans, kinds: Kinds, said: RunSpecification) -> MacCalls:
-    """Choose the calls that multiply.
+class CallGroup(NamedTuple):
+    """Calls of one kind."""
+
+    calls: Ints  # their positions, ascending
+    vector: int | None  # the vector cycles of a call; None where they were not traced
+    why: str  # what holds them together, in words
+    partial: Ints  # positions of those that lack vector cycles
+
+
+def find_kinds(tile: TileTrace, calls: CallSpans, active: Activity, specification: RunSpecification) -> Kinds:
+    """Tell the kinds of calls apart, and choose those that multiply.
 
     Kinds without vector cycles do not, as a zero-fill. Among the others the one with the most cycles counts, and with
     it all that have the same vector cycles. Kinds with too few to do a tile's work at the peak rate are passed over
@@ -373,74 +182,230 @@ def multiplying(tile: TileTrace, calls: CallSpans, kinds: Kinds, said: RunSpecif
     cycles counts.
     """
     if not len(calls):
-        return none_multiplying(tile, calls, "the tile has no calls")
-    is_scalar = not any(kind.vector_cycles for kind in kinds.kinds)
-    able = [index for index, kind in enumerate(kinds.kinds) if is_scalar or kind.vector_cycles]
-    chosen = _choose_kinds(calls, kinds, able, said)
-    names = [kinds.kinds[index] for index in chosen]
-    others = [kinds.kinds[index] for index in able if index not in chosen]
-    work = _mac_calls(tile, calls, np.isin(kinds.labels, chosen), names, _choice_text(names, others))
-    return work._replace(findings=tuple(_report_other_multipliers(tile, names, others)))
+        return Kinds((), np.empty(0, np.int64), "the tile has no calls")
+    vector = event_cover(tile, VECTOR)
+    spent = active.split(calls.start, calls.end)
+    lengths = spent["vector"] + spent["other"]
+    findings: list[Message] = []
+    if vector is None:
+        every, vector_cycles = np.arange(len(calls)), None
+        rough = [CallGroup(every, None, f"{VECTOR} was not traced, so only durations are known", every[:0])]
+    else:
+        vector_cycles = vector.within(calls.start, calls.end)
+        rough = _group_by_vector(vector_cycles, lengths)
+    groups = [part for group in rough for part in _divide_by_length(group, lengths)]
+    groups.sort(key=lambda group: (-int(calls.durations[group.calls].sum()), int(group.calls[0])))
+    labels = np.empty(len(calls), np.int64)
+    for number, group in enumerate(groups):
+        labels[group.calls] = number
+    if vector is None:
+        findings.append(
+            tile_finding(
+                "kinds_without_vector",
+                Severity.INFO,
+                title=f"{VECTOR} was not traced: kinds of calls are distinguished by duration only",
+                evidence=counted_text(len(groups), "kind", ","),
+                where=place(tile),
+                step=f"trace {VECTOR} too: its cycles per call are a constant of each kernel",
+            )
+        )
+    kinds = _describe_groups(groups, calls.durations, lengths)
+    able = [index for index, kind in enumerate(kinds) if kind.vector_cycles or not any(k.vector_cycles for k in kinds)]
+    chosen = _choose_kinds(kinds, {index: int(calls.durations[labels == index].sum()) for index in able}, specification)
+    others = [kinds[index] for index in able if index not in chosen]
+    if others:
+        names = ", ".join(f"{kind.kind} with {counted_text(kind.n, 'call')}" for kind in others)
+        findings.append(
+            tile_finding(
+                "several_multiplying_kinds",
+                Severity.INFO,
+                title="several kinds of calls may multiply",
+                evidence=f"only {_names_text(kinds, chosen)} is counted; not counted: {names}",
+                where=place(tile),
+                step=_SEVERAL_STEP,
+            )
+        )
+    lacking = tuple(_find_lacking_calls(calls, groups, vector_cycles))
+    reason = _choice_text(kinds, chosen, has_others=bool(others))
+    return Kinds(kinds, labels, reason, tuple(findings), lacking).with_work(chosen)
 
 
-def _choose_kinds(calls: CallSpans, kinds: Kinds, able: list[int], said: RunSpecification) -> list[int]:
-    at_peak = 0.0 if said.tiling is None or said.peak is None else said.tiling.macs_per_call / said.peak
-    sufficient = [index for index in able if (kinds.kinds[index].vector_cycles or 0) >= at_peak]
-    spent = {index: int(calls.durations[kinds.labels == index].sum()) for index in able}
-    main = max(sufficient or able, key=lambda index: spent[index])
-    same = [index for index in able if _is_alike(kinds.kinds[index], kinds.kinds[main])]
-    wider = sorted({*same, *(index for index in able if kinds.kinds[index].multiplies)})
-    each = said.tiling.calls_per_output if said.tiling else None
-    fills = sum(kind.n for kind in kinds.kinds if kind.fills)
+def _group_by_vector(vector: Ints, lengths: Ints) -> list[CallGroup]:
+    """Group calls by vector cycles: constants of a kernel, or else ranges with a gap between them.
+
+    Constants that hardly differ are one kernel whose vector cycles depend on the data.
+    """
+    values, positions, counts = np.unique(vector, return_inverse=True, return_counts=True)
+    constant = (counts >= max(_REPEATS, _REPEATS_SHARE * len(vector))) | (values == 0)
+    if constant.sum() > _MOST_CONSTANTS or counts[constant].sum() < _COVERED * len(vector):
+        return _group_by_vector_gap(vector)
+    constants = values[constant]
+    group = np.concatenate([[0], np.cumsum((constants[1:] > (1 + _SAME) * constants[:-1]) | (constants[:-1] == 0))])
+    home = np.full(len(values), -1)
+    home[constant] = group
+    members = [constants[group == number] for number in range(int(group[-1]) + 1)]
+    for number, similar in enumerate(members):
+        if len(similar) > 1:
+            home[(values >= similar[0] * (1 - _SAME)) & (values <= similar[-1] * (1 + _SAME))] = number
+    homes = home[positions]
+    strays = np.flatnonzero(homes < 0)
+    for number, similar in enumerate(members):
+        lacking = _lacks_vector_cycles(strays, vector, lengths, homes == number, int(similar[0]))
+        homes[strays[lacking & (homes[strays] < 0)]] = number
+    groups = []
+    for number, similar in enumerate(members):
+        calls = np.flatnonzero(homes == number)
+        value = int(similar[0]) if len(similar) == 1 else None
+        groups.append(_range_group(vector, calls) if value is None else _constant_group(vector, calls, value))
+    rest = np.flatnonzero(homes < 0)
+    further = _group_by_vector_gap(vector[rest]) if len(rest) else []
+    return groups + [call_group._replace(calls=rest[call_group.calls]) for call_group in further]
+
+
+def _lacks_vector_cycles(strays: Ints, vector: Ints, lengths: Ints, is_member: Mask, value: int) -> Mask:
+    """Return which calls last as long as those of a kernel, and have fewer vector cycles than its constant."""
+    least, most = lengths[is_member].min() / _LENGTH_SLACK, lengths[is_member].max() * _LENGTH_SLACK
+    as_long = (least <= lengths[strays]) & (lengths[strays] <= most)
+    at_edge = (strays == 0) | (strays == len(vector) - 1)
+    fewer = (vector[strays] < value) & (at_edge | (vector[strays] >= (1 - _LOST_SHARE) * value))
+    return np.asarray(as_long & fewer, bool)
+
+
+def _constant_group(vector: Ints, calls: Ints, value: int) -> CallGroup:
+    partial = calls[vector[calls] != value]
+    complete = len(calls) - len(partial)
+    why = (
+        f"{value:,} vector cycles in each of {complete:,} calls" if value else f"no vector cycles in {complete:,} calls"
+    )
+    if len(partial):
+        why += f"; {len(partial):,} take as long but lack some that were not captured"
+    return CallGroup(calls, value, why, partial)
+
+
+def _group_by_vector_gap(vector: Ints) -> list[CallGroup]:
+    """Group calls between which vector cycles differ by more than a quarter."""
+    values, positions = np.unique(vector, return_inverse=True)
+    apart = (values[1:] > _VECTOR_GAP * values[:-1]) | (values[:-1] == 0)
+    group = np.concatenate([[0], np.cumsum(apart)])[positions]
+    return [_range_group(vector, np.flatnonzero(group == number)) for number in range(int(group.max()) + 1)]
+
+
+def _range_group(vector: Ints, calls: Ints) -> CallGroup:
+    counts = np.sort(vector[calls])
+    if counts[0] == counts[-1]:
+        return _constant_group(vector, calls, int(counts[0]))
+    why = f"{counts[0]:,} to {counts[-1]:,} vector cycles in {len(calls):,} calls, with no gap of 25 % between them"
+    return CallGroup(calls, int(counts[len(counts) // 2]), why, calls[:0])
+
+
+def _divide_by_length(group: CallGroup, lengths: Ints) -> list[CallGroup]:
+    """Divide a group where lengths leave a wide gap.
+
+    Equal vector cycles outweigh all but a gap of twice the length with three calls on either side. Without vector
+    cycles a gap of half the length is enough, or of twice the length for a single call.
+    """
+    order = np.argsort(lengths[group.calls], kind="stable")
+    ordered = np.maximum(lengths[group.calls][order], 1)
+    ratio = ordered[1:] / ordered[:-1]
+    wide = np.flatnonzero(ratio >= (_GAP_AGAINST_VECTOR if group.vector else _GAP_BY_LENGTH)) + 1
+    cuts: list[int] = []
+    for cut, following in pairwise([*wide.tolist(), len(ordered)]):
+        fewest = min(cut - (cuts[-1] if cuts else 0), following - cut)
+        if fewest >= _REPEATS if group.vector else fewest > 1 or ratio[cut - 1] >= _GAP_OF_ONE:
+            cuts.append(cut)
+    if not cuts:
+        return [group]
+    why = f"{group.why}; one of {counted_text(len(cuts) + 1, 'group')} separated by large gaps in duration"
+    parts = [np.sort(group.calls[part]) for part in np.split(order, cuts)]
+    return [CallGroup(part, group.vector, why, group.partial[np.isin(group.partial, part)]) for part in parts]
+
+
+def _find_lacking_calls(
+    calls: CallSpans, groups: Sequence[CallGroup], vector: Ints | None
+) -> Iterator[tuple[int, str]]:
+    """Return the calls that lack vector cycles, but for the first and the last of the trace."""
+    for group in groups:
+        for call in group.partial[(group.partial > 0) & (group.partial < len(calls) - 1)].tolist():
+            seen = 0 if vector is None else int(vector[call])
+            yield int(calls.start[call]), f"call {call + 1} has {seen:,} of its kernel's {group.vector:,} vector cycles"
+
+
+def _describe_groups(groups: Sequence[CallGroup], durations: Ints, lengths: Ints) -> tuple[KindRow, ...]:
+    """Name and describe the kinds; those that are like kernel 1 may multiply."""
+    lead = next((group for group in groups if group.vector), groups[0])
+    usual = float(np.median(durations[lead.calls]))
+    kinds: list[KindRow] = []
+    for group in groups:
+        spans = durations[group.calls]
+        p10, typical, p90 = np.percentile(spans, [10, 50, 90]).tolist()
+        fills = group.vector == 0 and bool(lead.vector) and typical < usual
+        number = 1 + sum(kind.fills is fills for kind in kinds)
+        alike = typical >= _ALIKE * usual
+        if lead.vector and group.vector is not None:
+            alike = group.vector >= _ALIKE * lead.vector
+        kinds.append(
+            KindRow(
+                kind=f"kernel {number}" if not fills else ZERO_FILL if number == 1 else f"{ZERO_FILL} {number}",
+                n=len(spans),
+                vector_cycles=group.vector,
+                median_cycles=typical,
+                p10_cycles=p10,
+                p90_cycles=p90,
+                min_cycles=int(spans.min()),
+                max_cycles=int(spans.max()),
+                first_cycles=int(spans[0]),
+                evidence="; ".join([group.why, *_evidence_texts(group, spans, lengths[group.calls], fills=fills)]),
+                multiplies=alike and not fills,
+            )
+        )
+    return tuple(kinds)
+
+
+def _evidence_texts(group: CallGroup, durations: Ints, lengths: Ints, *, fills: bool) -> Iterator[str]:
+    if fills:
+        yield "shorter than kernel 1: clears memory, or only loads and stores"
+    elif group.vector == 0:
+        yield "scalar code"
+    least, most = int(lengths.min()), int(lengths.max())
+    if (lengths != durations).any():
+        yield f"{least:,} cycles without stalls" if least == most else f"{least:,} to {most:,} cycles without stalls"
+    clusters = modes(np.maximum(durations, 1).astype(np.float64), 1.0)
+    if len(clusters) > 1:
+        low, high = (round(cluster.location) for cluster in clusters)
+        yield f"durations cluster around {low:,} and {high:,}, which alone does not make two kinds"
+
+
+def _choose_kinds(kinds: Sequence[KindRow], spent: dict[int, int], specification: RunSpecification) -> list[int]:
+    """Choose the kinds that multiply among those that can; ``spent`` has the cycles of each of these."""
+    at_peak = (
+        0.0
+        if specification.tiling is None or specification.peak is None
+        else specification.tiling.macs_per_call / specification.peak
+    )
+    sufficient = [index for index in spent if (kinds[index].vector_cycles or 0) >= at_peak]
+    main = max(sufficient or spent, key=lambda index: spent[index])
+    vector = kinds[main].vector_cycles or 0
+    same = [
+        index
+        for index in spent
+        if index == main or (vector and abs((kinds[index].vector_cycles or 0) - vector) <= _SAME * vector)
+    ]
+    wider = sorted({*same, *(index for index in spent if kinds[index].multiplies)})
+    each = specification.tiling.calls_per_output if specification.tiling else None
+    fills = sum(kind.n for kind in kinds if kind.fills)
     if each is None or not fills:
         return same
-    return min((same, wider), key=lambda chosen: abs(sum(kinds.kinds[index].n for index in chosen) / fills - each))
+    return min((same, wider), key=lambda chosen: abs(sum(kinds[index].n for index in chosen) / fills - each))
 
 
-def _mac_calls(
-    tile: TileTrace, calls: CallSpans, multiplies: NDArray[np.bool_], kinds: list[KindRow], reason: str
-) -> MacCalls:
-    names = tuple(kind.kind for kind in kinds)
-    vector = sum((kind.vector_cycles or 0) * kind.n for kind in kinds) or None
-    starts = tile.slot(START)
-    within = starts is not None and len(calls) > 0 and (starts.spans.start >= calls.end[-1]).any()
-    begun = int(bool(kinds and within))
-    return MacCalls(multiplies, calls.start[multiplies], calls.end[multiplies], begun, names, vector, reason)
+def _names_text(kinds: Sequence[KindRow], chosen: Sequence[int]) -> str:
+    return " and ".join(kinds[index].kind for index in chosen)
 
 
-def none_multiplying(tile: TileTrace, calls: CallSpans, reason: str) -> MacCalls:
-    """No call that is known to multiply, and why."""
-    return _mac_calls(tile, calls, np.zeros(len(calls), np.bool_), [], reason)
-
-
-def _is_alike(kind: KindRow, main: KindRow) -> bool:
-    if kind is main:
-        return True
-    if not kind.vector_cycles or not main.vector_cycles:
-        return False
-    return abs(kind.vector_cycles - main.vector_cycles) <= _SAME * main.vector_cycles
-
-
-def _choice_text(chosen: list[KindRow], others: list[KindRow]) -> str:
-    names = " and ".join(kind.kind for kind in chosen)
-    if not chosen[0].vector_cycles:
-        why = "INSTR_VECTOR was not traced" if chosen[0].vector_cycles is None else "no call has vector cycles"
-        return f"{why}: {names} has the most cycles of all kinds"
-    found = f"{names}: {chosen[0].vector_cycles:,} vector cycles per call"
-    return f"{found}, the most cycles of all kinds with vector cycles" if others else found
-
-
-def _report_other_multipliers(tile: TileTrace, chosen: list[KindRow], others: list[KindRow]) -> list[Message]:
-    if not others:
-        return []
-    names = ", ".join(f"{kind.kind} with {counted_text(kind.n, 'call')}" for kind in others)
-    return [
-        tile_finding(
-            "several_multiplying_kinds",
-            Severity.INFO,
-            title="several kinds of calls may multiply",
-            evidence=f"only {' and '.join(kind.kind for kind in chosen)} is counted; not counted: {names}",
-            where=place(tile),
-            step="if they also multiply, rates and coverage are too low: mark only the kernel of interest with events",
-        )
-    ]
+def _choice_text(kinds: Sequence[KindRow], chosen: Sequence[int], *, has_others: bool) -> str:
+    vector = kinds[chosen[0]].vector_cycles
+    if not vector:
+        why = "INSTR_VECTOR was not traced" if vector is None else "no call has vector cycles"
+        return f"{why}: {_names_text(kinds, chosen)} has the most cycles of all kinds"
+    text = f"{_names_text(kinds, chosen)}: {vector:,} vector cycles per call"
+    return f"{text}, the most cycles of all kinds with vector cycles" if has_others else text

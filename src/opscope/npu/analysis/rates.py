@@ -13,18 +13,15 @@ import msgspec
 from opscope.analysis.findings.message import Message, Severity
 from opscope.core.units import counted_text, rate_text
 from opscope.npu.analysis.findings import place, tile_finding
+from opscope.npu.analysis.specification import ROUNDING
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from opscope.core.table.tiles import TileTrace
-    from opscope.npu.analysis.calls import CallSpans
     from opscope.npu.analysis.iterations import Iteration
-    from opscope.npu.analysis.kinds import MacCalls
+    from opscope.npu.analysis.kinds import CoreCalls, Kinds
     from opscope.npu.analysis.specification import RunSpecification
-
-
-_ROUNDING = 1e-9
 
 
 class GmacRange(msgspec.Struct, frozen=True):
@@ -77,122 +74,114 @@ class TileRate(msgspec.Struct, frozen=True, kw_only=True):
     rate_reason: str | None = None
 
 
-def rate(tile: TileTrace, calls: CallSpans, work: MacCalls, said: RunSpecification) -> tuple[TileRate, list[Message]]:
+def rate(core: CoreCalls, specification: RunSpecification) -> tuple[TileRate, list[Message]]:
     """Return the rates of a tile, and what is wrong or doubtful about them."""
-    unknown, findings = TileRate(peak_mac_per_cycle=said.peak), list(work.findings)
-    reason = _no_rate(work, said)
-    if reason is not None or said.tiling is None:
-        return msgspec.structs.replace(unknown, rate_reason=reason), findings
-    macs, window = work.number * said.tiling.macs_per_call, int(calls.end[-1] - calls.start[0])
-    needed = said.tiling.calls_per_core and said.tiling.calls_per_core * (said.runs or 1)
-    findings += _report_other_type(tile, macs, work, said)
-    findings += _report_excess_calls(tile, work, needed, said)
-    excess = _report_rate_above_peak(tile, macs / work.cycles, said)
-    if excess is not None:
-        return msgspec.structs.replace(unknown, calls_needed=needed, rate_reason=excess.title), [*findings, excess]
-    whole = macs / window
+    calls, work = core.calls, core.work
+    cycles = int(work.durations.sum())
+    if not len(work):
+        reason = core.kinds.reason
+    elif specification.tiling is None:
+        reason = "the sizes m, k, n of a call are not given, so its work is unknown"
+    else:
+        reason = "" if cycles else "the multiplying calls take zero cycles"
+    if reason or specification.tiling is None:
+        return TileRate(peak_mac_per_cycle=specification.peak, rate_reason=reason), []
+    macs, needed = len(work) * specification.tiling.macs_per_call, specification.tiling.calls_per_core
+    needed = needed and needed * (specification.runs or 1)
+    findings = list(_report_other_type(core.tile, macs, core.kinds, specification))
+    if needed is not None and len(work) > needed:
+        findings.append(
+            tile_finding(
+                "more_calls_than_needed",
+                Severity.INFO,
+                title="the trace has more calls than the product needs",
+                evidence=(
+                    f"{len(work):,} multiplying calls were seen, {counted_text(specification.runs or 1, 'run')} of the "
+                    f"product need {needed:,} on this core"
+                ),
+                where=place(core.tile),
+                step="give the number of iterations with warm-up if there were more; else check M, K, N, row and col",
+            )
+        )
+    in_call = macs / cycles
+    if specification.is_above_ceiling(in_call):
+        excess = tile_finding(
+            "above_peak",
+            Severity.HIGH,
+            title=f"the rate would exceed the peak of {specification.ceiling} MAC per cycle, so it is omitted",
+            evidence=f"with these sizes the calls would do {rate_text(in_call)} MAC per cycle: the run used others",
+            where=place(core.tile),
+            step="check m, k, n, dtype and arch against the traced design",
+        )
+        unknown = TileRate(peak_mac_per_cycle=specification.peak, calls_needed=needed, rate_reason=excess.title)
+        return unknown, [*findings, excess]
+    mac_per_cycle = macs / int(calls.end[-1] - calls.start[0])
     known = TileRate(
-        mac_per_cycle=whole,
-        in_call_mac_per_cycle=macs / work.cycles,
-        utilisation=whole / said.peak if said.peak else None,
-        peak_mac_per_cycle=said.peak,
-        gmac_per_s=_gmac_range(whole, said),
+        mac_per_cycle=mac_per_cycle,
+        in_call_mac_per_cycle=in_call,
+        utilisation=mac_per_cycle / specification.peak if specification.peak else None,
+        peak_mac_per_cycle=specification.peak,
+        gmac_per_s=_gmac_range(mac_per_cycle, specification),
         macs=macs,
         calls_needed=needed,
-        coverage=min(1.0, work.number / needed) if needed else None,
+        coverage=min(1.0, len(work) / needed) if needed else None,
     )
     return known, findings
 
 
 def iteration_rates(
-    iterations: Sequence[Iteration], work: MacCalls, said: RunSpecification
+    iterations: Sequence[Iteration], kinds: Kinds, specification: RunSpecification
 ) -> list[tuple[int | None, float | None]]:
-    """Multiply-accumulates of each iteration, in all and a cycle, from the start of its first call to its last end.
+    """Return the multiply-accumulates of each iteration, in all and a cycle, from its start to its end.
 
     None where none of its calls multiplies, without a tiling, and where the rate would be above the peak.
     """
+    multiplies = kinds.work
     rates: list[tuple[int | None, float | None]] = []
-    for one in iterations:
-        number = int(work.multiplies[one.first_call : one.last_call + 1].sum()) + one.lost_calls
-        macs = number * said.tiling.macs_per_call if said.tiling else 0
-        known = macs > 0 and one.cycles > 0 and not _is_above(macs / one.cycles, said.ceiling)
-        rates.append((macs, macs / one.cycles) if known else (None, None))
+    for row in iterations:
+        calls = int(multiplies[row.first_call : row.last_call + 1].sum()) + row.lost_calls
+        macs = calls * specification.tiling.macs_per_call if specification.tiling else 0
+        is_known = macs > 0 and row.cycles > 0 and not specification.is_above_ceiling(macs / row.cycles)
+        rates.append((macs, macs / row.cycles) if is_known else (None, None))
     return rates
 
 
-def per_vector_cycle(macs: int | None, work: MacCalls) -> float | None:
-    """Multiply-accumulates for each cycle with a vector instruction. None without a rate, or if that was not traced."""
-    return macs / work.vector_cycles if macs and work.vector_cycles else None
+def per_vector_cycle(macs: int | None, kinds: Kinds) -> float | None:
+    """Return multiply-accumulates for each cycle with a vector instruction.
+
+    None without a rate, or if that was not traced.
+    """
+    return macs / kinds.vector_cycles if macs and kinds.vector_cycles else None
 
 
-def _no_rate(work: MacCalls, said: RunSpecification) -> str | None:
-    if not work.number:
-        return work.reason
-    if said.tiling is None:
-        return "the sizes m, k, n of a call are not given, so its work is unknown"
-    return None if work.cycles > 0 else "the multiplying calls take zero cycles"
-
-
-def _is_above(found: float, peak: int) -> bool:
-    return found > peak * (1 + _ROUNDING)
-
-
-def _report_rate_above_peak(tile: TileTrace, inside: float, said: RunSpecification) -> Message | None:
-    if not _is_above(inside, said.ceiling):
-        return None
-    return tile_finding(
-        "above_peak",
-        Severity.HIGH,
-        title=f"the rate would exceed the peak of {said.ceiling} MAC per cycle, so it is omitted",
-        evidence=f"with these sizes the calls would do {rate_text(inside)} MAC per cycle: the run used others",
-        where=place(tile),
-        step="check m, k, n, dtype and arch against the traced design",
-    )
-
-
-def _report_excess_calls(
-    tile: TileTrace, work: MacCalls, needed: int | None, said: RunSpecification
-) -> Iterator[Message]:
-    if needed is not None and work.number > needed:
-        runs = counted_text(said.runs or 1, "run")
-        yield tile_finding(
-            "more_calls_than_needed",
-            Severity.INFO,
-            title="the trace has more calls than the product needs",
-            evidence=f"{work.number:,} multiplying calls were seen, {runs} of the product need {needed:,} on this core",
-            where=place(tile),
-            step="give the number of iterations with warm-up if there were more; else check M, K, N, row and col",
-        )
-
-
-def _report_other_type(tile: TileTrace, macs: int, work: MacCalls, said: RunSpecification) -> Iterator[Message]:
-    each, own = per_vector_cycle(macs, work) or 0.0, said.peak
-    if said.device is None or said.dtype is None or own is None or not _is_above(each, own):
+def _report_other_type(tile: TileTrace, macs: int, kinds: Kinds, specification: RunSpecification) -> Iterator[Message]:
+    each, peak = per_vector_cycle(macs, kinds) or 0.0, specification.peak
+    if specification.device is None or specification.dtype is None or peak is None or each <= peak * (1 + ROUNDING):
         return
-    is_float = said.dtype.startswith("bf")
-    peaks = said.device.mac_per_cycle.items()
-    faster = [name for name, peak in peaks if peak >= each and name.startswith("bf") is is_float]
+    is_float = specification.dtype.startswith("bf")
+    peaks = specification.device.mac_per_cycle.items()
+    faster = [name for name, other in peaks if other >= each and name.startswith("bf") is is_float]
     yield tile_finding(
         "other_type",
         Severity.MEDIUM,
-        title=f"the vector unit does more per cycle than the peak in {said.dtype}",
+        title=f"the vector unit does more per cycle than the peak in {specification.dtype}",
         evidence=(
-            f"{rate_text(each)} MAC per vector cycle, the peak is {own}: the kernel computes in a different "
+            f"{rate_text(each)} MAC per vector cycle, the peak is {peak}: the kernel computes in a different "
             f"type{', such as ' + ' or '.join(faster) if faster else ', or the sizes are wrong'}"
         ),
         where=place(tile),
-        step=f"utilisation is relative to the peak in {said.dtype}; give the kernel's type with --dtype",
+        step=f"utilisation is relative to the peak in {specification.dtype}; give the kernel's type with --dtype",
     )
 
 
-def _gmac_range(mac_per_cycle: float, said: RunSpecification) -> GmacRange | None:
-    """The rate in seconds at the clock that was given, else over all that it may be, with that at an assumed one."""
-    assumed = said.assumed_clock
-    if said.clock_mhz is not None:
-        low, high, basis = said.clock_mhz, said.clock_mhz, "the clock that was given"
-    elif said.device is not None:
-        low, high = min(said.device.clock_levels), max(said.device.clock_levels)
-        basis = f"no clock was given: the lowest and highest level of the driver of {said.device.name}"
+def _gmac_range(mac_per_cycle: float, specification: RunSpecification) -> GmacRange | None:
+    """Return the rate in seconds at the given clock, else over all that it may be, with that at an assumed one."""
+    assumed = specification.assumed_clock
+    if specification.clock_mhz is not None:
+        low, high, basis = specification.clock_mhz, specification.clock_mhz, "the clock that was given"
+    elif specification.device is not None:
+        low, high = min(specification.device.clock_levels), max(specification.device.clock_levels)
+        basis = f"no clock was given: the lowest and highest level of the driver of {specification.device.name}"
     elif assumed is not None:
         low, high, basis = assumed.low_mhz, assumed.high_mhz, f"no clock was given: {assumed.source}"
     else:

@@ -16,10 +16,9 @@ from typing import TYPE_CHECKING
 from opscope.analysis.findings.message import Message, Severity
 from opscope.analysis.findings.rule import Rule
 from opscope.core.units import rate_text, share_text
-from opscope.npu.analysis.array import APART, APART_MUCH
-from opscope.npu.analysis.bound import gain_without
-from opscope.npu.analysis.cycles import split_by
+from opscope.npu.analysis.array import APART, APART_MUCH, BEHIND
 from opscope.npu.analysis.findings import place, tile_finding
+from opscope.npu.analysis.pace import gain_without
 from opscope.npu.analysis.rates import per_vector_cycle
 from opscope.npu.analysis.waits import ONLY_WAITS, WAITING, bank_step, stall_step
 
@@ -27,9 +26,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from opscope.core.table.tiles import TileTrace
-    from opscope.npu.analysis.bound import CallStall, Gain
-    from opscope.npu.analysis.ports import Port
-    from opscope.npu.analysis.tiles_result import ArrayView, TracedCore
+    from opscope.npu.analysis.pace import Gain
+    from opscope.npu.analysis.tiles_result import TracedCore
 
 
 LARGE_GAIN = 1.2
@@ -37,95 +35,18 @@ LARGE_GAIN = 1.2
 MEMORY_STALLS = 0.05
 """Share of the cycles in calls from which stalls of the data memory are worth a look."""
 CALL_STALLS = 0.05
-"""Likewise waits for locks, streams and the cascade."""
+"""Share of the cycles in calls from which waits for locks, streams and the cascade are worth a look."""
 SCALAR = 0.2
 """Share of the cycles in calls without vector instruction or stall from which the kernel's code is worth a look."""
 WEAK_VECTOR = 0.6
 """Share of the peak below which a cycle with a vector instruction does little."""
+_TWO_DIGITS = 0.1
+"""Width of an interval from which on the second decimal of a gain says nothing."""
 _REUSE = {
     "A": "reuse each tile of A more (a larger n), or keep it in the core while B changes",
     "B": "reuse each tile of B more (a larger m), or keep it in the core while A changes",
     "C": "write C less often or in a narrower type: accumulate more of K in the core, or convert before sending",
 }
-
-
-BEHIND = 0.05
-"""How much longer than the others' the iterations of the slowest core must be for it to be worth a look."""
-
-
-def recommendations(core: TracedCore, around: Sequence[TileTrace] = ()) -> tuple[Message, ...]:
-    """Return what to do about a core, as findings; none if nothing that was traced holds it back."""
-    return (
-        *_report_scalar_kernel(core),
-        *_report_slow_stream(core),
-        *_report_stalls_in_calls(core, around),
-        *_report_scalar_cycles(core),
-        *_report_weak_vector_cycles(core),
-    )
-
-
-def _report_scalar_kernel(core: TracedCore) -> Iterator[Message]:
-    split = core.row.cycles.in_call
-    if not split.total or "INSTR_VECTOR" in core.known.missing:
-        return
-    if split.vector or core.row.cycles.between_calls.vector:
-        return
-    yield tile_finding(
-        "no_vector_instructions",
-        Severity.HIGH,
-        title="no vector instruction in any call: the kernel is scalar",
-        evidence=f"INSTR_VECTOR was traced but never active in {split.total:,} cycles of calls",
-        where=place(core.tile),
-        step="use a vectorised kernel, or check that the slot traces INSTR_VECTOR",
-    )
-
-
-def _report_slow_stream(core: TracedCore) -> Iterator[Message]:
-    bound, paced = core.row.bound, _limiting_port(core)
-    if bound is None or paced is None or paced.cycles_per_call is None or bound.gain is None:
-        return
-    gain = bound.gain.at_most
-    steps = [_REUSE[operand] for operand in paced.operands if operand in _REUSE]
-    severity = Severity.HIGH if gain >= LARGE_GAIN else Severity.MEDIUM
-    message = tile_finding(
-        "stream_sets_pace",
-        severity,
-        title=f"the {paced.label if paced.operands else paced.name + ' stream'} limits the call rate, not the kernel",
-        evidence=(
-            f"it needs {paced.cycles_per_call:,.0f} cycles per call, the call takes "
-            f"{bound.call_cycles:,.0f}; without it "
-            f"a call could follow every {bound.measured_period_cycles / gain:,.0f} cycles instead of "
-            f"{bound.measured_period_cycles:,.0f}: {gain_text(bound.gain)}"
-        ),
-        where=place(core.tile),
-        step="; or ".join([*steps, "split it across two ports, or use a narrower type"]),
-    )
-    yield message.about(subject=paced.label, saving_cycles=_saved_cycles(core, bound.gain))
-
-
-def _saved_cycles(core: TracedCore, gain: Gain | None) -> float | None:
-    return None if gain is None else core.row.window_cycles * (1 - 1 / gain.at_most)
-
-
-def _limiting_port(core: TracedCore) -> Port | None:
-    return next((port for port in core.ports if core.row.bound and port.name == core.row.bound.port), None)
-
-
-def gain_text(gain: Gain) -> str:
-    """A gain in words, with the digits that its interval leaves it."""
-    if gain.ci95 is None:
-        return f"at most about {gain.at_most:.1f}x faster (n = {gain.n}, too few for an interval)"
-    low, high = gain.ci95
-    digits = 2 if high - low < _TWO_DIGITS else 1
-    ends = [f"{max(end, 1.0):.{digits}f}x" for end in (low, high)]
-    between = f"95 % interval {ends[0]} to {ends[1]}, " if ends[0] != ends[1] else ""
-    return f"at most {gain.at_most:.{digits}f}x faster ({between}n = {gain.n})"
-
-
-_TWO_DIGITS = 0.1
-"""Width of an interval from which on the second decimal of a gain says nothing."""
-
-
 _IN_CALLS = {
     "lock_stall": ("lock_stalls", "a lock", "acquire buffers before event0() to see only the work"),
     "stream_stall": ("stream_stalls", "a stream", "let a DMA fill buffers while the kernel computes"),
@@ -139,15 +60,65 @@ _IN_CALLS = {
 """Rule of calls with such stalls, what they wait for, and what to do besides looking for the cause."""
 
 
+def recommendations(core: TracedCore, around: Sequence[TileTrace] = ()) -> tuple[Message, ...]:
+    """Return what to do about a core, as findings; none if nothing that was traced holds it back."""
+    return (
+        *_report_slow_stream(core),
+        *_report_stalls_in_calls(core, around),
+        *_report_vector_use(core),
+    )
+
+
+def _report_slow_stream(core: TracedCore) -> Iterator[Message]:
+    bound = core.row.bound
+    port = bound.limiting_port if bound else None
+    if bound is None or port is None or port.cycles_per_call is None or bound.gain is None:
+        return
+    gain = bound.gain.at_most
+    steps = [_REUSE[operand] for operand in port.operands if operand in _REUSE]
+    severity = Severity.HIGH if gain >= LARGE_GAIN else Severity.MEDIUM
+    message = tile_finding(
+        "stream_sets_pace",
+        severity,
+        title=f"the {port.label if port.operands else port.name + ' stream'} limits the call rate, not the kernel",
+        evidence=(
+            f"it needs {port.cycles_per_call:,.0f} cycles per call, the call takes "
+            f"{bound.call_cycles:,.0f}; without it "
+            f"a call could follow every {bound.measured_period_cycles / gain:,.0f} cycles instead of "
+            f"{bound.measured_period_cycles:,.0f}: {gain_text(bound.gain)}"
+        ),
+        where=place(core.tile),
+        step="; or ".join([*steps, "split it across two ports, or use a narrower type"]),
+    )
+    yield message.about(subject=port.label, saving_cycles=_saved_cycles(core, bound.gain))
+
+
+def _saved_cycles(core: TracedCore, gain: Gain | None) -> float | None:
+    return None if gain is None else core.row.window_cycles * (1 - 1 / gain.at_most)
+
+
+def gain_text(gain: Gain) -> str:
+    """Return a gain in words, with the digits that its interval leaves it."""
+    if gain.ci95 is None:
+        return f"at most about {gain.at_most:.1f}x faster (n = {gain.n}, too few for an interval)"
+    digits = 2 if gain.ci95[1] - gain.ci95[0] < _TWO_DIGITS else 1
+    low, high = (f"{max(end, 1.0):.{digits}f}x" for end in gain.ci95)
+    between = f"95 % interval {low} to {high}, " if low != high else ""
+    return f"at most {gain.at_most:.{digits}f}x faster ({between}n = {gain.n})"
+
+
 def _report_stalls_in_calls(core: TracedCore, around: Sequence[TileTrace]) -> Iterator[Message]:
     for stall in core.row.call_stalls:
         if stall.share < (MEMORY_STALLS if stall.stall == "memory_stall" else CALL_STALLS):
             continue
         rule, what, remedy = _IN_CALLS[stall.stall]
         look = bank_step if stall.stall == "memory_stall" else partial(stall_step, stall.stall)
+        severity = Severity.INFO  # it matters little while a stream is known to set the pace
+        if stall.gain is not None:
+            severity = Severity.HIGH if stall.gain.at_most >= LARGE_GAIN else Severity.MEDIUM
         message = tile_finding(
             rule,
-            _stall_severity(stall),
+            severity,
             title=f"calls wait for {what} in {share_text(stall.share)} of their cycles",
             evidence=(
                 f"{stall.cycles:,} of {core.row.cycles.in_call.total:,} cycles in calls; "
@@ -159,76 +130,55 @@ def _report_stalls_in_calls(core: TracedCore, around: Sequence[TileTrace]) -> It
         yield message.about(saving_cycles=_saved_cycles(core, stall.gain))
 
 
-def _stall_severity(stall: CallStall) -> Severity:
-    """Judge a stall by its gain; it matters little while a stream is known to set the pace."""
-    if stall.gain is None:
-        return Severity.INFO
-    return Severity.HIGH if stall.gain.at_most >= LARGE_GAIN else Severity.MEDIUM
-
-
-def _report_scalar_cycles(core: TracedCore) -> Iterator[Message]:
-    split = core.row.cycles.in_call
-    if not split.total or not split.vector or {"INSTR_VECTOR", "MEMORY_STALL"} & set(core.known.missing):
+def _report_vector_use(core: TracedCore) -> Iterator[Message]:
+    """Report a kernel without vector instructions, with few of them, or with such that do little."""
+    split, missing, bound = core.row.cycles.in_call, core.active.missing, core.row.bound
+    severity = Severity.MEDIUM if bound and bound.is_call else Severity.INFO
+    if not split.total or "INSTR_VECTOR" in missing:
         return
-    share = split.other / split.total
-    if share < SCALAR:
-        return
-    unseen = f" (not traced: {', '.join(core.known.missing)})" if core.known.missing else ""
-    cycles = split_by(core.known, core.pairing.calls.start, core.pairing.calls.end)["other"]
-    gain = gain_without(core.pairing.calls, core.work, cycles, core.row.bound, core.ports)
-    message = tile_finding(
-        "scalar_cycles",
-        _kernel_severity(core),
-        title=f"calls issue no vector instructions in {share_text(share)} of their cycles, without a visible stall",
-        evidence=f"{split.other:,} of {split.total:,} cycles in calls{unseen}; {_gain_or_reason(core, gain)}",
-        where=place(core.tile),
-        step="look for scalar code, loop set-up and unpipelined loops in the kernel's listing",
-    )
-    yield message.about(saving_cycles=_saved_cycles(core, gain))
-
-
-def _report_weak_vector_cycles(core: TracedCore) -> Iterator[Message]:
-    each, peak = per_vector_cycle(core.row.macs, core.work), core.row.peak_mac_per_cycle
-    if each is None or peak is None or each >= WEAK_VECTOR * peak:
-        return
-    yield tile_finding(
-        "weak_vector_cycles",
-        _kernel_severity(core),
-        title=f"a vector cycle does {rate_text(each)} of {peak} MAC",
-        evidence=f"{share_text(each / peak)} of the peak while it is busy: other instructions, or an emulated type",
-        where=place(core.tile),
-        step="use the type's full-rate matrix product shape, and convert data outside the inner loop",
-    )
+    if not core.row.cycles.of("vector"):
+        yield tile_finding(
+            "no_vector_instructions",
+            Severity.HIGH,
+            title="no vector instruction in any call: the kernel is scalar",
+            evidence=f"INSTR_VECTOR was traced but never active in {split.total:,} cycles of calls",
+            where=place(core.tile),
+            step="use a vectorised kernel, or check that the slot traces INSTR_VECTOR",
+        )
+    if split.vector and "MEMORY_STALL" not in missing and split.other >= SCALAR * split.total:
+        unseen = f" (not traced: {', '.join(missing)})" if missing else ""
+        cycles = core.active.split(core.calls.start, core.calls.end)["other"]
+        gain = gain_without(core, cycles, bound, core.ports)
+        message = tile_finding(
+            "scalar_cycles",
+            severity,
+            title=(
+                f"calls issue no vector instructions in {share_text(split.other / split.total)} of their cycles, "
+                "without a visible stall"
+            ),
+            evidence=f"{split.other:,} of {split.total:,} cycles in calls{unseen}; {_gain_or_reason(core, gain)}",
+            where=place(core.tile),
+            step="look for scalar code, loop set-up and unpipelined loops in the kernel's listing",
+        )
+        yield message.about(saving_cycles=_saved_cycles(core, gain))
+    each, peak = per_vector_cycle(core.row.macs, core.kinds), core.row.peak_mac_per_cycle
+    if each is not None and peak is not None and each < WEAK_VECTOR * peak:
+        yield tile_finding(
+            "weak_vector_cycles",
+            severity,
+            title=f"a vector cycle does {rate_text(each)} of {peak} MAC",
+            evidence=f"{share_text(each / peak)} of the peak while it is busy: other instructions, or an emulated type",
+            where=place(core.tile),
+            step="use the type's full-rate matrix product shape, and convert data outside the inner loop",
+        )
 
 
 def _gain_or_reason(core: TracedCore, gain: Gain | None) -> str:
+    bound = core.row.bound
     if gain is None:
-        paced = _limiting_port(core)
-        port = paced.label if paced else "another"
-        return f"no gain while the {port.removesuffix(' stream')} stream is the limit"
-    unknown = "" if core.row.bound and core.row.bound.is_call else "; the limit is unknown"
-    return f"{gain_text(gain)} without them{unknown}"
-
-
-def _kernel_severity(core: TracedCore) -> Severity:
-    return Severity.MEDIUM if core.row.bound and core.row.bound.is_call else Severity.INFO
-
-
-def array_recommendations(view: ArrayView) -> tuple[Message, ...]:
-    """Return what to do about a core that the others wait for."""
-    late = view.slowest
-    if late is None or late.excess_cycles < BEHIND * late.others_cycles:
-        return ()
-    share = late.excess_cycles / late.others_cycles
-    message = tile_finding(
-        "slowest_tile",
-        Severity.MEDIUM,
-        title=f"tile {late.tile} takes {share_text(share)} longer per iteration than the others",
-        evidence=f"{late.median_cycles:,.0f} cycles against {late.others_cycles:,.0f}: {late.why}",
-        where=f"tile {late.tile}",
-        step="give it less work, or find out how its data supply differs from its neighbours",
-    )
-    return (message.about(saving_cycles=late.excess_cycles * len(view.iterations)),)
+        port = bound.limiting_port if bound else None
+        return f"no gain while the {port.label.removesuffix(' stream') if port else 'another'} stream is the limit"
+    return f"{gain_text(gain)} without them{'' if bound and bound.is_call else '; the limit is unknown'}"
 
 
 _HIGH, _MEDIUM, _INFO = (Severity.HIGH,), (Severity.MEDIUM,), (Severity.INFO,)

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 _FASTEST_MHZ = 10_000.0
+ROUNDING = 1e-9
+"""How far a rate may be above a peak by the rounding of its arithmetic."""
 _PLACE = "options"
 
 
@@ -61,17 +63,14 @@ class AssumedClock(msgspec.Struct, frozen=True):
 
 
 def assumed_clock(device: AieDevice | None, hwid: str | None) -> AssumedClock | None:
-    """The clock to assume of a run; None where neither device nor the name of its hardware tell one."""
-    known = aie_devices()
+    """Return the clock to assume of a run. None if neither device nor the name of its hardware tell one."""
     if device is not None:
-        if device.assumed_clock_mhz is None:
-            return None
-        levels = device.clock_levels
         why = f"the level that the amdxdna driver sets on {device.name} unless a program asks for another"
-        return AssumedClock(device.assumed_clock_mhz, min(levels), max(levels), why)
+        return AssumedClock(device.assumed_clock_mhz, min(device.clock_levels), max(device.clock_levels), why)
+    known = aie_devices()
     if hwid not in known.models:
         return None
-    levels = [level for one in known.devices for level in one.clock_levels]
+    levels = [level for known_device in known.devices for level in known_device.clock_levels]
     why = f"the clock that Stream's scripts assume; {hwid} is not a device, so the range covers all devices"
     return AssumedClock(known.models_clock_mhz, min(levels), max(levels), why)
 
@@ -103,15 +102,13 @@ class RunSpecification(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def ceiling(self) -> int:
         """Largest peak of one core for what is not known: of any device, of any type."""
-        devices = (self.device,) if self.device else aie_devices().devices
-        peaks = [device.mac_per_cycle for device in devices]
-        own = [peak[self.dtype] for peak in peaks if self.dtype in peak]
-        return max(own or [value for peak in peaks for value in peak.values()])
+        peaks = [device.mac_per_cycle for device in ((self.device,) if self.device else aie_devices().devices)]
+        of_type = [peak[self.dtype] for peak in peaks if self.dtype in peak]
+        return max(of_type or [value for peak in peaks for value in peak.values()])
 
-    @property
-    def stream_bytes(self) -> int | None:
-        """Bytes that a stream port moves in a cycle. None without device."""
-        return None if self.device is None else self.device.stream_bytes_per_cycle
+    def is_above_ceiling(self, mac_per_cycle: float) -> bool:
+        """Return whether no core can be so fast."""
+        return mac_per_cycle > self.ceiling * (1 + ROUNDING)
 
 
 def run_specification(
@@ -134,8 +131,12 @@ def run_specification(
     if arch is not None and device is None:
         names = [known.name for known in aie_devices().devices]
         raise UsageError(f"unknown architecture '{arch}'", hint=did_you_mean(arch, names))
-    if tiling is not None and device is not None:
-        _refuse_too_many_cores(tiling, device)
+    if tiling and device and (tiling.rows > device.core_rows or tiling.columns > device.core_columns):
+        raise UsageError(
+            f"{tiling.rows} x {tiling.columns} cores (rows x columns) were given, {device.name} has "
+            f"{device.core_rows} x {device.core_columns}",
+            hint="check --row, --col and --arch",
+        )
     return RunSpecification(
         tiling=tiling,
         device=device,
@@ -146,18 +147,9 @@ def run_specification(
     )
 
 
-def _refuse_too_many_cores(tiling: Tiling, device: AieDevice) -> None:
-    if tiling.rows > device.core_rows or tiling.columns > device.core_columns:
-        raise UsageError(
-            f"{tiling.rows} x {tiling.columns} cores (rows x columns) were given, {device.name} has "
-            f"{device.core_rows} x {device.core_columns}",
-            hint="check --row, --col and --arch",
-        )
-
-
-def inconsistencies(said: RunSpecification) -> Iterator[Message]:
+def inconsistencies(specification: RunSpecification) -> Iterator[Message]:
     """Report what does not fit together in a specification."""
-    tiling, device, dtype = said.tiling, said.device, said.dtype
+    tiling, device, dtype = specification.tiling, specification.device, specification.dtype
     if tiling is not None and tiling.macs is not None and tiling.problem is not None:
         yield tile_finding(
             "sizes_do_not_divide",
@@ -167,32 +159,10 @@ def inconsistencies(said: RunSpecification) -> Iterator[Message]:
             where=_PLACE,
             step="check M, K, N, m, k, n, row and col; without them coverage is unknown",
         )
-    if tiling is not None and device is not None and dtype is not None:
-        yield from _report_full_memory(tiling, device, dtype)
-    if device is not None and dtype is not None and said.peak is None:
-        yield tile_finding(
-            "no_peak",
-            Severity.INFO,
-            title=f"the peak of {device.name} in {dtype} is unknown",
-            evidence=f"the table has {', '.join(device.mac_per_cycle)}",
-            where=_PLACE,
-            step="utilisation is omitted; check dtype and arch",
-        )
-    clock, levels = said.clock_mhz, device.clock_levels if device else []
-    if device is not None and clock is not None and not any(math.isclose(clock, own, abs_tol=0.5) for own in levels):
-        yield tile_finding(
-            "clock_is_no_level",
-            Severity.INFO,
-            title=f"the driver of {device.name} does not set the clock to {clock:g} MHz",
-            evidence=f"its levels are {', '.join(map(str, levels))} MHz",
-            where=_PLACE,
-            step="read it during the run, or omit it",
-        )
-
-
-def _report_full_memory(tiling: Tiling, device: AieDevice, dtype: str) -> Iterator[Message]:
-    least = sum(min(tiling.buffer_bytes(operand, dtype)) for operand in Operand)
-    if least > device.core_memory_bytes:
+    if device is None:
+        return
+    least = sum(min(tiling.buffer_bytes(operand, dtype)) for operand in Operand) if tiling and dtype else 0
+    if tiling is not None and least > device.core_memory_bytes:
         yield tile_finding(
             "tile_exceeds_memory",
             Severity.HIGH,
@@ -203,4 +173,23 @@ def _report_full_memory(tiling: Tiling, device: AieDevice, dtype: str) -> Iterat
             ),
             where=_PLACE,
             step="check m, k, n and dtype",
+        )
+    if dtype is not None and specification.peak is None:
+        yield tile_finding(
+            "no_peak",
+            Severity.INFO,
+            title=f"the peak of {device.name} in {dtype} is unknown",
+            evidence=f"the table has {', '.join(device.mac_per_cycle)}",
+            where=_PLACE,
+            step="utilisation is omitted; check dtype and arch",
+        )
+    clock = specification.clock_mhz
+    if clock is not None and not any(math.isclose(clock, level, abs_tol=0.5) for level in device.clock_levels):
+        yield tile_finding(
+            "clock_is_no_level",
+            Severity.INFO,
+            title=f"the driver of {device.name} does not set the clock to {clock:g} MHz",
+            evidence=f"its levels are {', '.join(map(str, device.clock_levels))} MHz",
+            where=_PLACE,
+            step="read it during the run, or omit it",
         )

@@ -6,63 +6,52 @@ single calls are made from.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
 from opscope.analysis.findings.message import Message, Severity, part_warning
-from opscope.core.parts import PartFailure, explained, failures_heard, part
+from opscope.core.parts import explained, failures_heard, part
 from opscope.core.table.tiles import TraceMode
-from opscope.npu.analysis.advice import Damage, TraceAdvice, advise, report_cut_trace
-from opscope.npu.analysis.array import array_view
-from opscope.npu.analysis.bound import CallStall, bound, call_stalls
+from opscope.npu.analysis.array import report_slowest, view_array
 from opscope.npu.analysis.calls import pair_calls
-from opscope.npu.analysis.cycles import Activity, account, activity, cycle_findings, split_each
-from opscope.npu.analysis.damage import damage_signs, find_damage
+from opscope.npu.analysis.capture import advise, find_damage, find_end, report_cut_trace
+from opscope.npu.analysis.cycles import account, activity, cycle_findings
 from opscope.npu.analysis.findings import tile_finding
-from opscope.npu.analysis.iterations import (
-    CoreCalls,
-    Iterations,
-    find_iterations,
-    iteration_findings,
-    judge_iterations,
-)
-from opscope.npu.analysis.kinds import Kinds, MacCalls, find_kinds, multiplying, none_multiplying, unsorted
-from opscope.npu.analysis.ports import Port, ports
-from opscope.npu.analysis.rates import TileRate, iteration_rates, rate
-from opscope.npu.analysis.recommendations import array_recommendations, recommendations
+from opscope.npu.analysis.iterations import find_iterations, iteration_findings, judge_iterations
+from opscope.npu.analysis.kinds import CoreCalls, find_kinds
+from opscope.npu.analysis.pace import call_stalls, find_bound, find_ports
+from opscope.npu.analysis.rates import iteration_rates, rate
+from opscope.npu.analysis.recommendations import recommendations
 from opscope.npu.analysis.specification import RunSpecification, inconsistencies
 from opscope.npu.analysis.tiles_result import AlignAt, ArrayView, TileRow, TilesAnalysis, TilesSource, TracedCore
 from opscope.npu.analysis.traced_units import (
-    counted_calls,
+    count_calls,
     impossible_findings,
     lost_time_findings,
     mode_findings,
     slot_rows,
 )
-from opscope.npu.analysis.waits import WAITING, core_wait, wait_findings, waiting_core
+from opscope.npu.analysis.waits import WAITING, core_wait, report_waiting_core, wait_findings
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
+    from opscope.core.parts import PartFailure
     from opscope.core.table.events import TraceWarning
     from opscope.core.table.tiles import TileTrace, TileTraceSet
-    from opscope.npu.analysis.calls import CallSpans
-    from opscope.npu.analysis.damage import LostPackets
-    from opscope.npu.analysis.iterations import Iteration
-
-    Known = TypeVar("Known")
+    from opscope.npu.analysis.iterations import Iteration, Iterations
 
 _SEVERE = {"truncated", "no_core_trace", "times_backwards", "times_fractional"}
 _HARMLESS = {"padding_as_event"}
-_NO_DAMAGE: tuple[tuple[LostPackets, ...], tuple[Message, ...]] = (), ()
 
 
 class TilesTerms(NamedTuple):
     """What is asked besides the trace."""
 
-    said: RunSpecification  # what is known of the run
+    specification: RunSpecification  # what is known of the run
     cores_known: bool = True  # whether the number of cores that share the product was said; else one is supposed
     warmup: int = 0  # iterations to set aside
     measured: int | None = None  # iterations after them; None: all
@@ -81,155 +70,113 @@ def analyse_tiles(traces: TileTraceSet, source: TilesSource, terms: TilesTerms) 
     """Look at every tile of a trace; what a bug of ours leaves unknown is among the findings."""
     with failures_heard() as failures:
         timed = [tile for tile in traces.cores if tile.mode is TraceMode.EVENT_TIME]
-        found = [_of_tile(tile, partial(find_calls, tile, terms)) for tile in timed]
-        calls = [core for core in found if isinstance(core, CoreCalls)]
-        judged = part(
-            "the comparison of iterations", lambda: judge_iterations(calls), [core.iterations for core in calls]
+        read = [part(f"tile {tile.tile}", partial(_find_calls, tile, terms), None) for tile in timed]
+        pairs = [pair for pair in read if pair is not None]
+        calls, each = [core for core, _ in pairs], [iterations for _, iterations in pairs]
+        each = part("the comparison of iterations", lambda: judge_iterations(calls, each), each)
+        examined = [
+            part(f"tile {core.tile.tile}", partial(_count_core, core, iterations, terms, traces.tiles), None)
+            for core, iterations in zip(calls, each, strict=True)
+        ]
+        cores = [core for core in examined if core is not None]
+        traced = [core for core in cores if len(core.calls)]
+        nothing: tuple[ArrayView | None, list[Message]] = None, []
+        array, doubts = part(
+            "all cores together",
+            lambda: view_array(traced, terms.specification, terms.align) if traced else nothing,
+            nothing,
         )
-        results = {id(tile): core for tile, core in zip(timed, found, strict=True) if isinstance(core, PartFailure)} | {
-            id(core.tile): _of_tile(
-                core.tile, partial(examine, core._replace(iterations=iterations), terms, traces.tiles)
-            )
-            for core, iterations in zip(calls, judged, strict=True)
-        }
-        cores = [core for core in results.values() if isinstance(core, TracedCore)]
-        rows = [_tile_row(tile, results.get(id(tile))) for tile in traces.tiles]
-        array = part("all cores together", lambda: _view_array(cores, terms), None)
-        findings = [*_report_trace(traces, terms, cores), *_report_cores(traces, terms, cores, array)]
-    findings += [_warning_finding(part_warning(failure)) for failure in failures]
+        findings = [
+            *_report_trace(traces, terms, cores),
+            *(doubts if terms.cores_known else ()),
+            *_findings_of("the advice on all cores", lambda: report_slowest(array) if array else ()),
+            *_report_cores(traces, cores),
+        ]
+    reasons = {failure.part: f"unknown because of {failure.because}" for failure in failures}
+    rows = {id(core.tile): core.row for core in cores}
     analysis = TilesAnalysis(
         trace=source,
-        given=terms.said,
-        tiles=rows,
-        array=msgspec.structs.replace(array, findings=()) if array else None,
-        findings=ordered(findings),
+        given=terms.specification,
+        tiles=[rows.get(id(tile)) or _silent_row(tile, reasons.get(f"tile {tile.tile}")) for tile in traces.tiles],
+        array=array,
+        findings=_sort_findings([*findings, *(_warning_finding(part_warning(failure)) for failure in failures)]),
     )
     return Examined(analysis, tuple(cores))
 
 
-def _of_tile(tile: TileTrace, compute: Callable[[], Known]) -> Known | PartFailure:
-    return explained(f"tile {tile.tile}", compute, lambda failure: failure)
-
-
-def _known_or(name: str, compute: Callable[[], Known], otherwise: Callable[[str], Known]) -> Known:
-    """Return what a part computes, or what stands for it with the reason why a bug leaves it unknown."""
-    return explained(name, compute, lambda failure: otherwise(f"unknown because of {failure.because}"))
-
-
-def _rule_messages(name: str, tell: Callable[[], Iterable[Message]]) -> list[Message]:
-    return part(name, lambda: list(tell()), [])
-
-
-def _view_array(cores: Iterable[TracedCore], terms: TilesTerms) -> ArrayView | None:
-    traced_cores = [core for core in cores if len(core.pairing.calls)]
-    return array_view(traced_cores, terms.said, terms.align) if traced_cores else None
-
-
-def find_calls(tile: TileTrace, terms: TilesTerms) -> CoreCalls:
+def _find_calls(tile: TileTrace, terms: TilesTerms) -> tuple[CoreCalls, Iterations]:
     """Find the calls of a core, their kinds, and what groups them into iterations."""
-    pairing, known, said = pair_calls(tile), activity(tile), terms.said
-    calls = pairing.calls
-    kinds, work = _known_or(
-        f"the kinds of calls of tile {tile.tile}",
-        lambda: _kinds_and_work(tile, calls, known, said),
-        lambda why: (unsorted(calls, why), none_multiplying(tile, calls, why)),
-    )
-    each = said.tiling.calls_per_core if said.tiling and terms.cores_known else None
-    iterations = _known_or(
-        f"the iterations of tile {tile.tile}",
-        lambda: find_iterations(tile, calls, kinds.counting(work.kinds), each, terms.warmup, terms.measured),
-        lambda why: Iterations((), None, why, None),
-    )
-    damaged = [sign.cycle for sign in damage_signs(tile, pairing, kinds)]
-    return CoreCalls(tile, pairing, known, kinds, work, damaged, iterations)
+    pairing, active, tiling = pair_calls(tile), activity(tile), terms.specification.tiling
+    core = CoreCalls(tile, pairing, active, find_kinds(tile, pairing.calls, active, terms.specification))
+    each = tiling.calls_per_core if tiling and terms.cores_known else None
+    return core, find_iterations(core, each, terms.warmup, terms.measured)
 
 
-def _kinds_and_work(
-    tile: TileTrace, calls: CallSpans, known: Activity, said: RunSpecification
-) -> tuple[Kinds, MacCalls]:
-    kinds = find_kinds(tile, calls, known)
-    return kinds, multiplying(tile, calls, kinds, said)
-
-
-def examine(core: CoreCalls, terms: TilesTerms, around: Sequence[TileTrace] = ()) -> TracedCore:
-    """Examine the trace of a core. All of it rests on its calls and their cycles; the rest can fail by itself."""
-    tile, pairing, known, kinds, work, _, iterations = core
-    said, of, calls = terms.said, f"of tile {tile.tile}", pairing.calls
-    cycles = account(tile, calls, known)
-    lost, damage = part(f"the damage {of}", lambda: find_damage(tile, pairing, kinds, iterations), _NO_DAMAGE)
-    rated, doubts = _known_or(
-        f"the rate {of}", lambda: rate(tile, calls, work, said), lambda why: (TileRate(rate_reason=why), [])
-    )
-    moved = part(
-        f"the streams {of}", lambda: ports(tile, work, said.tiling, said.stream_bytes, said.dtype), tuple[Port, ...]()
-    )
-    paced, pace_reason, pace_doubts = _known_or(
-        f"what limits the call rate {of}",
-        lambda: bound(tile, calls, work, moved, known, around),
-        lambda why: (None, why, ()),
-    )
-    losses = Damage(iterations.missing_calls, bool(lost), len(pairing.unpaired))
-    advice = _advice_or_reason(tile, lambda: advise(tile, work, rated, losses))
+def _count_core(core: CoreCalls, iterations: Iterations, terms: TilesTerms, around: Sequence[TileTrace]) -> TracedCore:
+    """Examine the trace of a core: what is counted in it, and what that means, which can fail by itself."""
+    tile, cycles = core.tile, account(core.active, core.calls)
     row = msgspec.structs.replace(
         _unit_row(tile),
-        **msgspec.structs.asdict(rated),
-        calls=pairing.counts,
-        kinds=tuple(msgspec.structs.replace(kind, multiplies=kind.kind in work.kinds) for kind in kinds.kinds),
+        calls=core.pairing.counts,
+        kinds=core.kinds.kinds,
         window_cycles=cycles.window,
         cycles=cycles,
-        not_traced=known.missing,
-        bound=paced,
-        bound_reason=pace_reason,
-        iterations=part(f"the cycles of iterations {of}", lambda: _with_cycles(core, said), iterations.iterations),
+        not_traced=core.active.missing,
+        iterations=_add_cycles(core, iterations, terms.specification),
         iterations_by=iterations.by,
         iterations_reason=iterations.reason,
         expected_iterations=iterations.expected,
+        only_waits=None if len(core.calls) else core_wait(tile),
+    )
+    has_lost_calls = bool(core.damage_signs or iterations.missing_calls)
+    findings = (
+        *(*core.pairing.findings, *iteration_findings(tile, iterations)),
+        *cycle_findings(tile, core.calls, core.active, cycles, has_lost_calls=has_lost_calls),
+        *core.kinds.findings,
+    )
+    counted = TracedCore(tile, core.pairing, core.active, core.kinds, (), row, findings)
+
+    def without_meaning(failure: PartFailure) -> TracedCore:
+        reason = f"unknown because of {failure.because}"
+        return replace(counted, row=msgspec.structs.replace(row, rate_reason=reason, bound_reason=reason))
+
+    name = f"what the cycles of tile {tile.tile} mean"
+    return explained(name, lambda: _interpret_core(counted, iterations, terms.specification, around), without_meaning)
+
+
+def _interpret_core(
+    core: TracedCore, iterations: Iterations, specification: RunSpecification, around: Sequence[TileTrace]
+) -> TracedCore:
+    """Add damage, rates, what sets the pace, and what to trace."""
+    lost, damage = find_damage(core, iterations)
+    rates, doubts = rate(core, specification)
+    ports = find_ports(core, specification)
+    bound, bound_reason, bound_doubts = find_bound(core, ports, around)
+    advice = advise(core.tile, find_end(core, rates, iterations, has_losses=bool(lost)), rates.coverage)
+    row = msgspec.structs.replace(
+        core.row,
+        **msgspec.structs.asdict(rates),
+        bound=bound,
+        bound_reason=bound_reason,
         advice=advice,
         lost_packets=lost,
-        call_stalls=part(
-            f"the stalls of calls {of}", lambda: call_stalls(calls, work, known, paced, moved), tuple[CallStall, ...]()
-        ),
-        only_waits=part(f"the waits {of}", lambda: core_wait(tile, len(calls)), None),
+        call_stalls=call_stalls(core, bound, ports),
     )
-    findings = (
-        *(*damage, *pairing.findings, *kinds.findings),
-        *_rule_messages(f"the report on iterations {of}", lambda: iteration_findings(tile, iterations)),
-        *(*cycle_findings(tile, calls, known, cycles), *doubts, *pace_doubts, *report_cut_trace(tile, advice)),
-    )
-    return TracedCore(tile, pairing, kinds, work, known, moved, row, findings)
+    findings = (*damage, *core.findings, *doubts, *bound_doubts, *report_cut_trace(core.tile, advice))
+    return replace(core, ports=ports, row=row, findings=findings)
 
 
-def _advice_or_reason(tile: TileTrace, advised: Callable[[], TraceAdvice]) -> TraceAdvice:
-    return _known_or(f"the advice on tracing tile {tile.tile}", advised, lambda why: TraceAdvice(cut=None, why=why))
-
-
-def _with_cycles(core: CoreCalls, said: RunSpecification) -> tuple[Iteration, ...]:
-    rows = core.iterations.iterations
-    rates = iteration_rates(rows, core.work, said)
+def _add_cycles(core: CoreCalls, iterations: Iterations, specification: RunSpecification) -> tuple[Iteration, ...]:
+    """Add to iterations what the core did in them and in the gaps behind them, and their rates."""
+    rows = iterations.iterations
     starts, ends = [row.start for row in rows], [row.end for row in rows]
-    splits = split_each(core.known, starts, ends)
-    gaps = [*split_each(core.known, ends[:-1], starts[1:]), None][: len(rows)]
+    splits = core.active.split_each(starts, ends)
+    gaps = [*core.active.split_each(ends[:-1], starts[1:]), None]
     return tuple(
-        msgspec.structs.replace(row, macs=macs, mac_per_cycle=rate, split=split, gap=gap)
-        for row, (macs, rate), split, gap in zip(rows, rates, splits, gaps, strict=True)
-    )
-
-
-def _tile_row(tile: TileTrace, core: TracedCore | PartFailure | None) -> TileRow:
-    if isinstance(core, TracedCore):
-        return core.row
-    reason = "only cores make calls; this is another unit"
-    if tile.mode is not TraceMode.EVENT_TIME:
-        reason = f"{tile.mode.value.upper()} has no times"
-    elif core is not None:
-        reason = f"unknown because of {core.because}"
-    return msgspec.structs.replace(
-        _unit_row(tile),
-        calls=counted_calls(tile),
-        iterations_reason=reason,
-        rate_reason=reason,
-        bound_reason=reason,
-        advice=_advice_or_reason(tile, lambda: advise(tile)),
+        msgspec.structs.replace(row, macs=macs, mac_per_cycle=mac_per_cycle, split=split, gap=gap)
+        for row, (macs, mac_per_cycle), split, gap in zip(
+            rows, iteration_rates(rows, core.kinds, specification), splits, gaps, strict=False
+        )
     )
 
 
@@ -245,7 +192,22 @@ def _unit_row(tile: TileTrace) -> TileRow:
     )
 
 
-def ordered(findings: Iterable[Message]) -> list[Message]:
+def _silent_row(tile: TileTrace, failure: str | None) -> TileRow:
+    """Return the row of a unit without calls: no core, one without times, or one that a bug leaves unknown."""
+    reason = failure or "only cores make calls; this is another unit"
+    if tile.mode is not TraceMode.EVENT_TIME:
+        reason = f"{tile.mode.value.upper()} has no times"
+    return msgspec.structs.replace(
+        _unit_row(tile),
+        calls=count_calls(tile),
+        iterations_reason=reason,
+        rate_reason=reason,
+        bound_reason=reason,
+        advice=advise(tile),
+    )
+
+
+def _sort_findings(findings: Iterable[Message]) -> list[Message]:
     """Sort findings by severity; among these the file's come first, then those that could save most cycles."""
     severities = list(Severity)
 
@@ -255,17 +217,22 @@ def ordered(findings: Iterable[Message]) -> list[Message]:
     return sorted(dict.fromkeys(findings), key=rank)
 
 
+def _findings_of(name: str, tell: Callable[[], Iterable[Message]]) -> list[Message]:
+    return part(name, lambda: list(tell()), [])
+
+
 def _report_trace(traces: TileTraceSet, terms: TilesTerms, cores: Sequence[TracedCore]) -> Iterator[Message]:
     """Report what concerns the file, its units and what was said of the run; cores that only wait come first."""
-    waiting = ((core.tile, core.row.only_waits) for core in cores if core.row.only_waits)
-    yield from _rule_messages("cores that only wait", lambda: (waiting_core(*own, traces.tiles) for own in waiting))
+    for core in cores:
+        if core.row.only_waits:
+            yield report_waiting_core(core.tile, core.row.only_waits, traces.tiles)
     yield from map(_warning_finding, traces.all_warnings)
     for tile in traces.tiles:
         yield from mode_findings(tile)
-    yield from _rule_messages("time that the writer lost", lambda: lost_time_findings(traces))
-    yield from impossible_findings(terms.left_out, terms.said.device)
-    yield from _rule_messages("contradictions in the given values", lambda: inconsistencies(terms.said))
-    tiling = terms.said.tiling
+    yield from _findings_of("time that the writer lost", lambda: lost_time_findings(traces))
+    yield from impossible_findings(terms.left_out, terms.specification.device)
+    yield from _findings_of("contradictions in the given values", lambda: inconsistencies(terms.specification))
+    tiling = terms.specification.tiling
     if tiling is not None and tiling.macs is not None and traces.cores and not terms.cores_known:
         yield tile_finding(
             "cores_not_given",
@@ -277,31 +244,26 @@ def _report_trace(traces: TileTraceSet, terms: TilesTerms, cores: Sequence[Trace
         )
 
 
-def _report_cores(
-    traces: TileTraceSet, terms: TilesTerms, cores: Sequence[TracedCore], array: ArrayView | None
-) -> Iterator[Message]:
-    """Report what the cores show together and one by one, and what to do about it."""
-    if array:
-        yield from array.findings if terms.cores_known else ()
-        yield from _rule_messages("the advice on all cores", lambda: array_recommendations(array))
-    do_wait = any(map(_is_waiting, cores))
-    yield from _rule_messages("waits of other units", lambda: wait_findings(traces.tiles, cores_wait=do_wait))
+def _report_cores(traces: TileTraceSet, cores: Sequence[TracedCore]) -> Iterator[Message]:
+    """Report what other units wait for, what the cores show one by one, and what to do about it."""
+    waits = [core.row.cycles.of("lock_stall") + core.row.cycles.of("stream_stall") for core in cores]
+    cores_wait = any(
+        core.row.only_waits is not None or cycles > WAITING * core.row.window_cycles
+        for core, cycles in zip(cores, waits, strict=True)
+    )
+    yield from _findings_of("waits of other units", lambda: wait_findings(traces.tiles, cores_wait=cores_wait))
     for core in cores:
         yield from core.findings
-        advised = partial(recommendations, core, traces.tiles)
-        yield from _rule_messages(f"the advice on tile {core.tile.tile}", advised)
-
-
-def _is_waiting(core: TracedCore) -> bool:
-    waits = core.row.cycles.of("lock_stall") + core.row.cycles.of("stream_stall")
-    return core.row.only_waits is not None or waits > WAITING * core.row.window_cycles
+        yield from _findings_of(f"the advice on tile {core.tile.tile}", partial(recommendations, core, traces.tiles))
 
 
 def _warning_finding(warning: TraceWarning) -> Message:
     severity = Severity.HIGH if warning.code in _SEVERE else Severity.MEDIUM
-    if warning.code in _HARMLESS:
-        severity = Severity.INFO
-    evidence = "noticed while reading the file"
     return tile_finding(
-        warning.code, severity, title=warning.message, evidence=evidence, where="file", step=warning.hint
+        warning.code,
+        Severity.INFO if warning.code in _HARMLESS else severity,
+        title=warning.message,
+        evidence="noticed while reading the file",
+        where="file",
+        step=warning.hint,
     )

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal, NamedTuple, TypeVar
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal, TypeVar
 
 import msgspec
 
 from opscope.analysis.findings.message import PART_FAILED, Message
 from opscope.core.table.tiles import TraceMode
-from opscope.npu.analysis.advice import TraceAdvice
-from opscope.npu.analysis.bound import CallStall, TileBound
 from opscope.npu.analysis.calls import CallCounts
+from opscope.npu.analysis.capture import LostPackets, TraceAdvice
 from opscope.npu.analysis.cycles import Cycles, CycleSplit
-from opscope.npu.analysis.damage import LostPackets
 from opscope.npu.analysis.iterations import Iteration
-from opscope.npu.analysis.kinds import KindRow
+from opscope.npu.analysis.kinds import CoreCalls, KindRow
+from opscope.npu.analysis.pace import CallStall, Port, TileBound
 from opscope.npu.analysis.rates import GmacRange, TileRate
 from opscope.npu.analysis.specification import RunSpecification
 from opscope.npu.analysis.waits import CoreWait
@@ -22,13 +22,12 @@ from opscope.npu.analysis.waits import CoreWait
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from opscope.core.table.tiles import TileTrace
-    from opscope.npu.analysis.calls import Pairing
-    from opscope.npu.analysis.cycles import Activity
-    from opscope.npu.analysis.kinds import Kinds, MacCalls
-    from opscope.npu.analysis.ports import Port
+    Known = TypeVar("Known")
 
-Known = TypeVar("Known")
+_NO_CYCLES = CycleSplit(0, 0, 0, 0, 0, 0)
+AlignAt = Literal["auto", "trace-start", "first-call"]
+"""What counts as one moment: whatever proves a common time, the starts of all traces, or the first calls."""
+Moment = Literal["broadcast", "timer", "trace_start", "first_call"]
 
 
 class TilesSource(msgspec.Struct, frozen=True):
@@ -76,9 +75,6 @@ class SlotRow(msgspec.Struct, frozen=True):
     addresses: tuple[AddressRow, ...] = ()
 
 
-_NO_CYCLES = CycleSplit(0, 0, 0, 0, 0, 0)
-
-
 class TileRow(TileRate, frozen=True, kw_only=True):
     """One trace unit of one tile.
 
@@ -104,8 +100,8 @@ class TileRow(TileRate, frozen=True, kw_only=True):
         only_waits: what a core without a call waits for in nearly all of its trace; null for all others.
         mode: what its trace unit recorded: ``event_time``, ``event_pc``, whose calls are counted by their order alone,
             or ``execution`` and ``unknown``, which opscope does not read.
-        row: of the array that it is in; the interface tiles are row 0. Null in analyses of earlier versions.
-        column: likewise.
+        row: of the array that it is in; the interface tiles are row 0.
+        column: of the array that it is in, from 0.
     """
 
     tile: str
@@ -128,26 +124,22 @@ class TileRow(TileRate, frozen=True, kw_only=True):
     call_stalls: tuple[CallStall, ...] = ()
     only_waits: CoreWait | None = None
     mode: TraceMode = TraceMode.EVENT_TIME
-    row: int | None = None
-    column: int | None = None
+    row: int
+    column: int
+
+    @property
+    def unsure_losses(self) -> list[LostPackets]:
+        """Losses from which on the times of the tile are not sure."""
+        return [packets for packets in self.lost_packets if not packets.times_kept]
 
 
-class TracedCore(NamedTuple):
-    """A core's trace, the arrays that were found in it, and what the result says of it."""
+@dataclass(frozen=True, eq=False)
+class TracedCore(CoreCalls):
+    """The calls of a core, and what the result says of it."""
 
-    tile: TileTrace
-    pairing: Pairing
-    kinds: Kinds
-    work: MacCalls
-    known: Activity
     ports: tuple[Port, ...]
     row: TileRow
     findings: tuple[Message, ...]  # of all of it, without what to do
-
-
-AlignAt = Literal["auto", "trace-start", "first-call"]
-"""What counts as one moment: whatever proves a common time, the starts of all traces, or the first calls."""
-Moment = Literal["broadcast", "timer", "trace_start", "first_call"]
 
 
 class TimerOffset(msgspec.Struct, frozen=True):
@@ -273,7 +265,6 @@ class ArrayView(msgspec.Struct, frozen=True, kw_only=True):
         tiles: each in the common iterations; empty likewise.
         slowest: tile with the largest median, and why; null likewise, with a single tile, and when all are alike.
         reason: which iterations these are, or why there are none.
-        findings: what does not fit.
         median_start_skew_cycles: of the iterations, from the first start of a core to the last; null without any.
         window_cycles: from the first call's start on any core to the last call's end, in the common time; null without
             cores that are compared.
@@ -290,7 +281,6 @@ class ArrayView(msgspec.Struct, frozen=True, kw_only=True):
     tiles: tuple[TileTimes, ...]
     slowest: Slowest | None
     reason: str
-    findings: tuple[Message, ...] = ()
     median_start_skew_cycles: float | None = None
     window_cycles: int | None = None
     mac_per_cycle: float | None = None
@@ -327,6 +317,11 @@ class TilesAnalysis(msgspec.Struct, frozen=True, tag_field="schema", tag="opscop
         return [row for row in self.tiles if row.window_cycles]
 
     @property
+    def cores(self) -> list[TileRow]:
+        """Cores, those without calls included."""
+        return [row for row in self.tiles if row.unit == "core"]
+
+    @property
     def in_call_share(self) -> float:
         """Part of the cycles of the working cores that is within calls, of several in the window of them all."""
         array, rows = self._whole_array, self.working
@@ -345,13 +340,13 @@ class TilesAnalysis(msgspec.Struct, frozen=True, tag_field="schema", tag="opscop
     @property
     def gmac_per_s(self) -> GmacRange | None:
         """Rate of a core in seconds. None if no clock is known."""
-        known, rate = all_known(row.gmac_per_s for row in self.working), self.mac_per_cycle
-        alone = self.working[0].mac_per_cycle if known else None
-        if not alone or rate is None:
+        ranges, rate = all_known(row.gmac_per_s for row in self.working), self.mac_per_cycle
+        first_rate = self.working[0].mac_per_cycle if ranges else None
+        if not first_rate or rate is None:
             return None
-        one, part = known[0], rate / alone
-        assumed = None if one.assumed is None else one.assumed * part
-        return msgspec.structs.replace(one, low=one.low * part, high=one.high * part, assumed=assumed)
+        first, part = ranges[0], rate / first_rate
+        assumed = None if first.assumed is None else first.assumed * part
+        return msgspec.structs.replace(first, low=first.low * part, high=first.high * part, assumed=assumed)
 
     @property
     def utilisation(self) -> float | None:
@@ -364,18 +359,18 @@ class TilesAnalysis(msgspec.Struct, frozen=True, tag_field="schema", tag="opscop
     @property
     def _whole_array(self) -> ArrayView | None:
         """The array, where it is more than one core and all that work are in it."""
-        whole = self.array is not None and not self.array.left_out
-        return self.array if whole and len(self.working) > 1 else None
+        is_whole = self.array is not None and not self.array.left_out
+        return self.array if is_whole and len(self.working) > 1 else None
 
 
 def all_known(values: Iterable[Known | None]) -> list[Known]:
-    """The values; none of them when one is not known."""
+    """Return the values; none of them if one is not known."""
     listed = list(values)
     known = [value for value in listed if value is not None]
     return known if len(known) == len(listed) else []
 
 
 def mean_known(values: Iterable[float | None]) -> float | None:
-    """Mean of the values; None when one is not known."""
+    """Return the mean of the values. None if one is not known."""
     known = all_known(values)
     return sum(known) / len(known) if known else None

@@ -19,15 +19,18 @@ from opscope.core.units import share_text
 from opscope.npu.analysis.calls import END, START
 from opscope.npu.analysis.cycles import EVENTS, STALLS
 from opscope.npu.analysis.findings import place, tile_finding
-from opscope.npu.analysis.ports import PORT
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from opscope.core.table.tiles import SlotTrace, TileTrace
+    from opscope.core.table.tiles import TileTrace
 
+PORT = "PORT_RUNNING_"
+"""How the events of ports that move data begin."""
 WAITING = 0.1
 """Share of a unit's trace from which waiting of a DMA is worth a look."""
+ONLY_WAITS = 0.9
+"""Share of its trace that a core without a call must wait for it to do nothing else."""
 _STAGES = {
     (Unit.SHIM, "MM2S"): (0, 0),
     (Unit.MEMTILE, "S2MM"): (1, 6),
@@ -36,7 +39,7 @@ _STAGES = {
     (Unit.MEM, "MM2S"): (5, 5),
     (Unit.SHIM, "S2MM"): (8, 8),
 }
-"""Place of each DMA in the flow of data; a memory tile stands before the cores (which are 4) or behind them."""
+"""Stage of each DMA in the flow of data; a memory tile stands before the cores (which are 4) or behind them."""
 _CORES = 4
 _STARVED = {("MM2S", "MEMORY_STARVATION"), ("MM2S", "STALLED_LOCK"), ("S2MM", "STREAM_STARVATION")}
 """Waits of a DMA that lacks data to send or to take; all others lack room for it."""
@@ -49,10 +52,14 @@ _FOR = {
 }
 _DMA = re.compile(rf"(DMA_(S2MM|MM2S)_\w+?)_({'|'.join(_FOR)})")
 _UNITS = {Unit.SHIM: "interface tile", Unit.MEMTILE: "memory tile", Unit.MEM: "memory module"}
+_OPERANDS = 3
+"""Streams of a core that computes a matrix product: A, B and C."""
+_BANK = "CONFLICT_DM_BANK_"
+_BANKS = 8
 
 
 class DmaWait(NamedTuple):
-    """A DMA that waits."""
+    """A DMA whose waiting was traced."""
 
     tile: TileTrace  # trace unit that it belongs to
     channel: str  # such as `DMA_MM2S_0`
@@ -60,67 +67,55 @@ class DmaWait(NamedTuple):
     kind: str  # the rest of its event's name, such as `STALLED_LOCK`
     cycles: int  # in which it waits
     stage: int = 0  # on the way of the wait: waits of the same sort at lower stages may be its cause
-    placed: bool = True  # whether it is known on which side of the cores it stands
+    is_placed: bool = True  # whether it is known on which side of the cores it stands
 
     @property
-    def share(self) -> float:
-        """Part of its unit's trace."""
-        return self.cycles / self.tile.last
-
-    @property
-    def starved(self) -> bool:
+    def is_starved(self) -> bool:
         """Return whether it lacks data, and not room."""
         return (self.direction, self.kind) in _STARVED
 
     @property
-    def waits(self) -> str:
+    def words(self) -> str:
         """Name of the waiting DMA, and what it waits for."""
         return f"{self.channel} of {_UNITS[self.tile.unit]} {self.tile.tile} waits for {_FOR[self.kind]}"
 
 
-def dma_waits(tiles: Iterable[TileTrace]) -> tuple[DmaWait, ...]:
-    """DMAs that wait in much of their trace: those that lack data, then those without room; causes before symptoms."""
-    waits = [wait for tile in tiles for slot in tile.slots if (wait := _traced_wait(tile, slot)) and wait.cycles]
-    long = [wait for wait in waits if wait.share >= WAITING]
-    starved, blocked = ([wait for wait in long if wait.starved is side] for side in (True, False))
-    return (*_from_cause(starved, 1), *_from_cause(blocked, -1))
+def _traced_waits(tiles: Iterable[TileTrace]) -> Iterator[DmaWait]:
+    for tile in tiles:
+        for slot in tile.slots:
+            match = _DMA.fullmatch(slot.name) if tile.unit in _UNITS else None
+            if match is not None:
+                yield DmaWait(tile, match[1], match[2], match[3], slot.cycles)
 
 
-def _traced_wait(tile: TileTrace, slot: SlotTrace) -> DmaWait | None:
-    matched = _DMA.fullmatch(slot.name) if tile.unit in _UNITS else None
-    if matched is None:
-        return None
-    return DmaWait(tile, matched[1], matched[2], matched[3], int((slot.spans.end - slot.spans.start).sum()))
+def dma_waits(tiles: Iterable[TileTrace]) -> list[DmaWait]:
+    """Return DMAs that wait in much of their trace: those that lack data, then those without room.
 
-
-def _from_cause(waits: Iterable[DmaWait], way: int) -> list[DmaWait]:
-    """Sort waits as they spread: with the flow of data (1), or against it (-1).
-
-    A trace does not tell on which side of the cores a memory tile stands. Waits of the other units do when only one
-    side has any; else it stands where the wait begins.
+    Causes come before symptoms: with the flow of data, or against it. A trace does not tell on which side of the cores
+    a memory tile stands. Waits of the other units do when only one side has any; else it stands where the wait begins.
     """
-    listed = list(waits)
-    sides = {way * (_stage_of(wait, 0) - _CORES) < 0 for wait in listed if wait.tile.unit is not Unit.MEMTILE}
-    begins = sides != {False}
-    place_of = (0 if begins else 1) if way > 0 else (1 if begins else 0)
-    staged = [wait._replace(stage=way * _stage_of(wait, place_of), placed=bool(sides)) for wait in listed]
-    return sorted(staged, key=lambda wait: (wait.stage, wait.kind, wait.channel))
-
-
-def _stage_of(wait: DmaWait, side: int) -> int:
-    return _STAGES[wait.tile.unit, wait.direction][side]
+    long = [wait for wait in _traced_waits(tiles) if wait.cycles and wait.cycles / wait.tile.last >= WAITING]
+    listed: list[DmaWait] = []
+    for is_starved, way in ((True, 1), (False, -1)):
+        waits = [(wait, _STAGES[wait.tile.unit, wait.direction]) for wait in long if wait.is_starved is is_starved]
+        sides = {way * (stages[0] - _CORES) < 0 for wait, stages in waits if wait.tile.unit is not Unit.MEMTILE}
+        side = 0 if (sides != {False}) is is_starved else 1
+        staged = [wait._replace(stage=way * stages[side], is_placed=bool(sides)) for wait, stages in waits]
+        listed += sorted(staged, key=lambda wait: (wait.stage, wait.kind, wait.channel))
+    return listed
 
 
 def wait_findings(tiles: Sequence[TileTrace], *, cores_wait: bool) -> Iterator[Message]:
-    """DMAs that wait, causes before symptoms, and what to do about each."""
+    """Report DMAs that wait, causes before symptoms, and what to do about each."""
     waits = dma_waits(tiles)
     for wait in waits:
         event = f"{wait.channel}_{wait.kind}"
         severity = Severity.MEDIUM if cores_wait and wait.kind.startswith("MEMORY_") else Severity.INFO
+        share = share_text(wait.cycles / wait.tile.last)
         message = tile_finding(
             "dma_waits",
             severity,
-            title=f"{wait.channel} waits for {_FOR[wait.kind]} in {share_text(wait.share)} of the trace",
+            title=f"{wait.channel} waits for {_FOR[wait.kind]} in {share} of the trace",
             evidence=f"{event}: {wait.cycles:,} of {wait.tile.last:,} cycles",
             where=place(wait.tile, f"its {wait.tile.unit.value} trace"),
             step=_wait_step(wait, waits, tiles),
@@ -129,40 +124,28 @@ def wait_findings(tiles: Sequence[TileTrace], *, cores_wait: bool) -> Iterator[M
 
 
 def _wait_step(wait: DmaWait, waits: Sequence[DmaWait], tiles: Sequence[TileTrace]) -> str:
-    """Mend the cause where the trace has one; else look where it has nothing yet."""
+    """Return how to mend the cause where the trace has one, else where to look."""
+    unit = wait.tile.unit
     if wait.kind.startswith("MEMORY_"):
-        return _MEMORY_TILES if wait.tile.unit is not Unit.SHIM else _MEMORY
-    reason = _reason_text(wait)
-    before = [one for one in waits if one.starved is wait.starved and one.stage < wait.stage]
-    cause = next((one for one in before if one.tile.column == wait.tile.column), before[0] if before else None)
+        if unit is not Unit.SHIM:
+            return "the memory is slower: spread buffers across its banks"
+        return "external memory is slower: use longer bursts or more interface tiles, or keep data in the memory tiles"
+    reason = "its sender is slower" if wait.is_starved else "its receiver is slower"
+    if wait.kind == "STALLED_LOCK":
+        state, does = ("full", "fills") if wait.is_starved else ("empty", "empties")
+        other = {Unit.MEM: "the core", Unit.SHIM: "the host's program"}.get(unit, f"the DMA that {does} them")
+        reason = f"no buffer is {state}: {other} is slower"
+    before = [other for other in waits if other.is_starved is wait.is_starved and other.stage < wait.stage]
+    cause = min(before, key=lambda other: other.tile.column != wait.tile.column, default=None)
     if cause is not None:
-        return f"{reason}; upstream, {cause.waits}: fix that first"
-    if wait.kind == "STALLED_LOCK" and wait.tile.unit is not Unit.MEMTILE:
+        return f"{reason}; upstream, {cause.words}: fix that first"
+    if wait.kind == "STALLED_LOCK" and unit is not Unit.MEMTILE:
         return reason
-    unseen = [unit for unit in _UNITS if unit is not wait.tile.unit and not _traces_waits(unit, tiles)]
+    traced = {other.tile.unit for other in _traced_waits(tiles)}
+    unseen = [name for other, name in _UNITS.items() if other is not unit and other not in traced]
     if unseen:
-        return f"{reason}: trace the DMAs of the {' and the '.join(_UNITS[unit] for unit in unseen)}"
+        return f"{reason}: trace the DMAs of the {' and the '.join(unseen)}"
     return f"{reason}; no traced DMA upstream waits: check how often transfers start, and their size"
-
-
-def _reason_text(wait: DmaWait) -> str:
-    if wait.kind != "STALLED_LOCK":
-        return "its sender is slower" if wait.starved else "its receiver is slower"
-    state, does = ("full", "fills") if wait.starved else ("empty", "empties")
-    other = {Unit.MEM: "the core", Unit.SHIM: "the host's program"}.get(wait.tile.unit, f"the DMA that {does} them")
-    return f"no buffer is {state}: {other} is slower"
-
-
-_MEMORY = "external memory is slower: use longer bursts or more interface tiles, or keep data in the memory tiles"
-_MEMORY_TILES = "the memory is slower: spread buffers across its banks"
-
-
-def _traces_waits(unit: Unit, tiles: Iterable[TileTrace]) -> bool:
-    return any(tile.unit is unit and any(_traced_wait(tile, slot) for slot in tile.slots) for tile in tiles)
-
-
-_OPERANDS = 3
-"""Streams of a core that computes a matrix product: A, B and C."""
 
 
 def stall_step(stall: str, tile: TileTrace, tiles: Sequence[TileTrace]) -> str:
@@ -170,65 +153,46 @@ def stall_step(stall: str, tile: TileTrace, tiles: Sequence[TileTrace]) -> str:
     if stall == "memory_stall":
         return f"the core waits for its data memory: {bank_step(tile, tiles)}"
     if stall == "cascade_stall":
-        return _cascade_step(tile, tiles)
-    what = "buffers" if stall == "lock_stall" else "a stream"
-    near = [one for one in tiles if one.unit is not Unit.MEM or one.tile == tile.tile]
-    before = [wait for wait in dma_waits(near) if wait.stage < (_CORES if wait.starved else -_CORES)]
-    waits = sorted(before, key=lambda wait: wait.tile.column != tile.column)
-    cause = next((wait for wait in waits if wait.placed), None)
+        beside = [
+            other.tile
+            for other in tiles
+            if other.unit is Unit.CORE and abs(other.row - tile.row) + abs(other.column - tile.column) == 1
+        ]
+        look = f"compare it with core {' and '.join(beside)}" if beside else "trace that core as well"
+        return f"the core waits for its neighbour in the cascade: {look}"
+    what = "the core waits for buffers" if stall == "lock_stall" else "the core waits for a stream"
+    near = dma_waits(other for other in tiles if other.unit is not Unit.MEM or other.tile == tile.tile)
+    waits = [wait for wait in near if wait.stage < (_CORES if wait.is_starved else -_CORES)]
+    waits.sort(key=lambda wait: wait.tile.column != tile.column)
+    cause = next((wait for wait in waits if wait.is_placed), None)
     if cause is not None:
-        return f"the core waits for {what}; upstream, {cause.waits}: fix that first"
-    ports = sum(slot.name.startswith(PORT) for slot in tile.slots)
-    asked = [
-        *(["the ports of all operands"] if ports < _OPERANDS else []),
-        *(["the DMAs of the memory tile behind them"] if not _traces_waits(Unit.MEMTILE, tiles) else []),
-        *(["the DMAs of the interface tile"] if not _traces_waits(Unit.SHIM, tiles) else []),
-    ]
+        return f"{what}; upstream, {cause.words}: fix that first"
+    traced = {wait.tile.unit for wait in _traced_waits(tiles)}
+    missing = {
+        "the ports of all operands": sum(slot.name.startswith(PORT) for slot in tile.slots) < _OPERANDS,
+        "the DMAs of the memory tile behind them": Unit.MEMTILE not in traced,
+        "the DMAs of the interface tile": Unit.SHIM not in traced,
+    }
+    asked = [name for name, is_missing in missing.items() if is_missing]
     if asked:
-        return f"the core waits for {what}: trace {', and '.join(asked[:2])}"
+        return f"{what}: trace {', and '.join(asked[:2])}"
     if waits:
-        return f"the core waits for {what}, and {waits[0].waits}, upstream or downstream: follow its streams"
-    return f"the core waits for {what}, but no traced DMA on the path does: check the order of its locks"
-
-
-def _cascade_step(tile: TileTrace, tiles: Iterable[TileTrace]) -> str:
-    beside = [
-        one.tile
-        for one in tiles
-        if one.unit is Unit.CORE and abs(one.row - tile.row) + abs(one.column - tile.column) == 1
-    ]
-    if beside:
-        return f"the core waits for its neighbour in the cascade: compare it with core {' and '.join(beside)}"
-    return "the core waits for its neighbour in the cascade: trace that core as well"
-
-
-_BANK = "CONFLICT_DM_BANK_"
-_BANKS = 8
+        return f"{what}, and {waits[0].words}, upstream or downstream: follow its streams"
+    return f"{what}, but no traced DMA on the path does: check the order of its locks"
 
 
 def bank_step(tile: TileTrace, tiles: Iterable[TileTrace]) -> str:
     """Return which memory banks to look at: those whose conflicts were traced, else which to trace."""
-    module = [one for one in tiles if one.unit is Unit.MEM and one.tile == tile.tile]
-    slots = [slot for one in module for slot in one.slots if slot.name.startswith(_BANK)]
-    if not slots:
+    modules = [other for other in tiles if other.unit is Unit.MEM and other.tile == tile.tile]
+    cycles = {slot.name: slot.cycles for module in modules for slot in module.slots if slot.name.startswith(_BANK)}
+    if not cycles:
         return f"trace {_BANK}0 to {_BANKS - 1} of its memory module"
-    cycles = {slot.name: int((slot.spans.end - slot.spans.start).sum()) for slot in slots}
     worst = max(cycles, key=lambda name: cycles[name])
     if cycles[worst]:
         return f"{worst} is active in {cycles[worst]:,} cycles, the most of the traced banks: move one of its buffers"
     rest = [str(bank) for bank in range(_BANKS) if f"{_BANK}{bank}" not in cycles]
-    none = "the traced banks have no conflicts"
-    return f"{none}: trace {_BANK}{', '.join(rest)}" if rest else f"{none}: check neighbours that use this memory"
-
-
-ONLY_WAITS = 0.9
-"""Share of its trace that a core without a call must wait for it to do nothing else."""
-WAITED_FOR = {
-    "lock_stall": "a lock",
-    "stream_stall": "a stream",
-    "cascade_stall": "its neighbour in the cascade",
-    "memory_stall": "its data memory",
-}
+    look = f"trace {_BANK}{', '.join(rest)}" if rest else "check neighbours that use this memory"
+    return f"the traced banks have no conflicts: {look}"
 
 
 class CoreWait(msgspec.Struct, frozen=True):
@@ -247,43 +211,45 @@ class CoreWait(msgspec.Struct, frozen=True):
     calls: str
 
 
-def core_wait(tile: TileTrace, calls: int) -> CoreWait | None:
-    """Return whether a core does nothing but wait; None when it does something else, or makes calls."""
-    waited = [(slot, stall) for stall in STALLS if (slot := tile.slot(EVENTS[stall])) and len(slot.spans.start)]
-    if calls or tile.unit is not Unit.CORE or not waited:
+def core_wait(tile: TileTrace) -> CoreWait | None:
+    """Return what a core without a call waits for. None if it does something else."""
+    waits = [(slot, stall) for stall in STALLS if (slot := tile.slot(EVENTS[stall])) and len(slot.spans.start)]
+    if not waits:
         return None
-    slot, stall = max(waited, key=lambda own: int((own[0].spans.end - own[0].spans.start).sum()))
-    cycles = int((slot.spans.end - slot.spans.start).sum())
-    if tile.spans == len(slot.spans.start) == 1 and slot.spans.open[0]:
-        return CoreWait(stall, cycles, None, _calls_of(tile))
-    share = cycles / max(tile.last, 1)
-    return CoreWait(stall, cycles, share, _calls_of(tile)) if share >= ONLY_WAITS else None
-
-
-def _calls_of(tile: TileTrace) -> str:
+    slot, stall = max(waits, key=lambda wait: wait[0].cycles)
     starts, ends = tile.slot(START), tile.slot(END)
-    if starts is None or ends is None:
-        return "not traced"
-    return "begun" if len(starts.spans.start) else "none"
+    calls = "not traced"
+    if starts is not None and ends is not None:
+        calls = "begun" if len(starts.spans.start) else "none"
+    if tile.spans == len(slot.spans.start) == 1 and slot.spans.open[0]:
+        return CoreWait(stall, slot.cycles, None, calls)
+    share = slot.cycles / max(tile.last, 1)
+    return CoreWait(stall, slot.cycles, share, calls) if share >= ONLY_WAITS else None
 
 
-def waiting_core(tile: TileTrace, wait: CoreWait, tiles: Sequence[TileTrace]) -> Message:
+def report_waiting_core(tile: TileTrace, wait: CoreWait, tiles: Sequence[TileTrace]) -> Message:
     """Report a core that does nothing but wait."""
     slot = EVENTS[wait.stall]
-    length = f"{wait.cycles:,} of {tile.last:,} cycles"
+    what = {
+        "lock_stall": "a lock",
+        "stream_stall": "a stream",
+        "cascade_stall": "its neighbour in the cascade",
+        "memory_stall": "its data memory",
+    }[wait.stall]
+    calls = {
+        "none": f"it made no call, although {START} and {END} were traced",
+        "begun": "its call began but did not end",
+        "not traced": f"unknown whether it made calls: {START} and {END} were not both traced",
+    }[wait.calls]
+    length = "its only event, begun and not ended in the trace"
+    if wait.share is not None:
+        length = f"{wait.cycles:,} of {tile.last:,} cycles"
     message = tile_finding(
         "core_only_waits",
         Severity.HIGH,
-        title=f"the core only waits for {WAITED_FOR[wait.stall]}: {_WITHOUT_CALLS[wait.calls]}",
-        evidence=f"{slot}: {length if wait.share is not None else 'its only event, begun and not ended in the trace'}",
+        title=f"the core only waits for {what}: {calls}",
+        evidence=f"{slot}: {length}",
         where=place(tile),
         step=stall_step(wait.stall, tile, tiles),
     )
     return message.about(subject=slot)
-
-
-_WITHOUT_CALLS = {
-    "none": f"it made no call, although {START} and {END} were traced",
-    "begun": "its call began but did not end",
-    "not traced": f"unknown whether it made calls: {START} and {END} were not both traced",
-}

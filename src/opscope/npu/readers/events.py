@@ -8,7 +8,7 @@ cycles all end one cycle after the frame they began in. ``docs/design/aie.md`` l
 from __future__ import annotations
 
 from array import array
-from dataclasses import dataclass, field
+from collections import Counter
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from numpy.typing import NDArray
-
-    from opscope.core.table.nesting import Ints
 
     Words = NDArray[np.uint32]
     Mask = NDArray[np.bool_]
@@ -67,6 +65,14 @@ _MODES = (TraceMode.EVENT_TIME, TraceMode.EVENT_PC, TraceMode.EXECUTION, TraceMo
 _START_WORDS = 2
 _PC_FRAME, _PC_SLOTS_SHIFT, _PC_BITS = 0b110001, 18, (1 << 14) - 1
 """A word of EVENT_PC: six bits that name it, a mask of eight slots, and after four unused bits the program counter."""
+PROBLEMS = {
+    "commands_cut": "commands are truncated where words are missing; skipped",
+    "commands_unknown": "bytes are not part of any command; skipped",
+    "trace_restarted": "additional Start commands; time continues without them",
+    "repeats_lost": "repeats have no frame before them; skipped",
+    "repeats_of_idle": "repeats follow Event_Sync; the frame before it was used",
+}
+"""What can be wrong with the commands of a unit."""
 
 
 def is_start(words: Words) -> bool:
@@ -92,38 +98,15 @@ class TooManySpansError(ValueError):
     """Repeats stand for more spans than a trace of this size can hold."""
 
 
-@dataclass
-class _Edges:
-    """Begins or ends of one slot in stream order."""
-
-    time: array[int] = field(default_factory=lambda: array("q"))
-    order: array[int] = field(default_factory=lambda: array("q"))  # place among all begins and ends
-
-    def add_series(self, count: int, time: tuple[int, int], order: tuple[int, int]) -> None:
-        """Add many at once; times and orders are a first value and a step."""
-        steps = np.arange(count, dtype=np.int64)
-        self.time.frombytes((time[0] + time[1] * steps).tobytes())
-        self.order.frombytes((order[0] + order[1] * steps).tobytes())
-
-    def arrays(self) -> tuple[Ints, Ints]:
-        """Return both as arrays."""
-        return np.array(self.time, np.int64), np.array(self.order, np.int64)
-
-
-@dataclass
-class UnitEvents:
+class UnitEvents(NamedTuple):
     """What the commands of one unit say."""
 
-    spans: tuple[Spans, ...] = ()  # of each of the eight slots
-    last: int = 0  # time after the last command
-    start_timer: int | None = None  # of the first Start; None without one
-    starts: int = 0
-    cut: int = 0  # commands of which bytes are missing
-    unknown: int = 0  # bytes that begin no command
-    repeats_lost: int = 0  # repeats without a frame before them
-    repeats_of_idle: int = 0  # repeats that stand behind an Event_Sync
-    lost: tuple[int, ...] = ()  # time at each of the places where words are missing
-    begun: bool = True  # whether the first command is Start, or there is none
+    spans: tuple[Spans, ...]  # of each of the eight slots
+    last: int  # time after the last command
+    start_timer: int | None  # of the first Start; None unless the unit begins with one
+    problems: Counter[str]  # how often each of PROBLEMS occurs
+    lost: list[int]  # time at each of the positions where words are missing
+    has_start: bool  # whether the first command is Start, or there is none
 
 
 def decode_events(words: Words, lost_before: Mask, lost_at: Iterable[int] = ()) -> UnitEvents:
@@ -132,35 +115,52 @@ def decode_events(words: Words, lost_before: Mask, lost_at: Iterable[int] = ()) 
     Args:
         words: its payload.
         lost_before: whether something is missing before each word, so that no command goes on there.
-        lost_at: places among the words, ascending, whose times are asked for.
+        lost_at: positions among the words, ascending, whose times are asked for.
     """
     data, decoder = words.astype(">u4").tobytes(), _Decoder(max(_MOST_FRAMES, _FRAMES_A_WORD * len(words)))
-    at, places, lost = 0, [place * _WORD for place in lost_at], list[int]()
+    at, positions, lost = 0, [position * _WORD for position in lost_at], list[int]()
     for end in (*(np.flatnonzero(lost_before) * _WORD).tolist(), len(data)):
         while at < end:
-            while len(lost) < len(places) and places[len(lost)] <= at:
+            while len(lost) < len(positions) and positions[len(lost)] <= at:
                 lost.append(decoder.time)
             command = _LAYOUT[data[at]]
             if at + command.length > end:
-                decoder.events.cut += 1
+                decoder.problems["commands_cut"] += 1
                 break
             decoder.apply(command, int.from_bytes(data[at : at + command.length], "big"))
             at += command.length
         at = end
-    lost += [decoder.time] * (len(places) - len(lost))
-    return decoder.finish(tuple(lost))
+    lost += [decoder.time] * (len(positions) - len(lost))
+    timers, has_start = decoder.timers, decoder.has_start is not False
+    decoder.problems["trace_restarted"] = max(0, len(timers) - 1)
+    timer = timers[0] if timers and has_start else None
+    return UnitEvents(decoder.spans(), decoder.time, timer, decoder.problems, lost, has_start)
+
+
+class _Edges(NamedTuple):
+    """Begins or ends of one slot in stream order."""
+
+    time: array[int]
+    order: array[int]  # position among all begins and ends
+
+    def add_series(self, count: int, time: tuple[int, int], order: tuple[int, int]) -> None:
+        """Add many at once; times and orders are a first value and a step."""
+        steps = np.arange(count, dtype=np.int64)
+        self.time.frombytes((time[0] + time[1] * steps).tobytes())
+        self.order.frombytes((order[0] + order[1] * steps).tobytes())
 
 
 class _Decoder:
     """The state of a trace unit from command to command."""
 
     def __init__(self, most_frames: int) -> None:
-        self.time, self.events = 0, UnitEvents()
+        self.time, self.problems, self.timers = 0, Counter[str](), list[int]()
+        self.has_start: bool | None = None  # whether the first command is Start; None before it
         self._active, self._order = 0, 0
         self._frame: tuple[int, int] | None = None  # slots and idle cycles of the last frame
-        self._is_behind_sync, self._has_command = False, False
+        self._is_behind_sync = False
         self._most_frames, self._replayed = most_frames, 0
-        self._begins, self._ends = ([_Edges() for _ in range(SLOTS)] for _ in range(2))
+        self._begins, self._ends = ([_Edges(array("q"), array("q")) for _ in range(SLOTS)] for _ in range(2))
 
     def apply(self, command: _Command, value: int) -> None:
         """Apply one command."""
@@ -175,17 +175,24 @@ class _Decoder:
             self._advance_frame(0, _SYNC_CYCLES - 1)
             self._is_behind_sync = True
         elif command.kind == _START:
-            self.events.starts += 1
-            self.events.start_timer = number if self.events.start_timer is None else self.events.start_timer
-        self.events.unknown += command.kind == _UNKNOWN
-        if not self._has_command and command.kind not in (_NOTHING, _UNKNOWN):
-            self._has_command, self.events.begun = True, command.kind == _START
+            self.timers.append(number)
+        elif command.kind == _UNKNOWN:
+            self.problems["commands_unknown"] += 1
+        if self.has_start is None and command.kind not in (_NOTHING, _UNKNOWN):
+            self.has_start = command.kind == _START
 
-    def finish(self, lost: tuple[int, ...]) -> UnitEvents:
-        """Return everything that was decoded; a span without an end lasts to the last time."""
-        self.events.spans = tuple(map(self._slot_spans, range(SLOTS)))
-        self.events.last, self.events.lost = self.time, lost
-        return self.events
+    def spans(self) -> tuple[Spans, ...]:
+        """Return the spans of each slot; one without an end lasts to the last time."""
+        slots = []
+        for begins, ends in zip(self._begins, self._ends, strict=True):
+            start, begin_order, end, end_order = (np.array(column, np.int64) for column in (*begins, *ends))
+            is_open = np.zeros(len(start), bool)
+            if len(end) < len(start):
+                is_open[-1] = True
+                end = np.append(end, max(self.time, int(start[-1])))
+                end_order = np.append(end_order, -1)
+            slots.append(Spans(start, end, is_open, begin_order, end_order))
+        return tuple(slots)
 
     def _take_frame(self, mask: int, idle: int) -> None:
         self._advance_frame(mask, idle)
@@ -208,34 +215,23 @@ class _Decoder:
     def _repeat_frame(self, count: int) -> None:
         """Hold the level of a frame without idle cycles; let any other happen again."""
         if self._frame is None:
-            self.events.repeats_lost += 1
+            self.problems["repeats_lost"] += 1
             return
-        self.events.repeats_of_idle += self._is_behind_sync
+        self.problems["repeats_of_idle"] += self._is_behind_sync
         mask, idle = self._frame
         if not idle:
             self.time += count
-        elif count:
-            self._replay_frame(mask, idle, count)
-
-    def _replay_frame(self, mask: int, idle: int, count: int) -> None:
+            return
+        if not count:
+            return
         self._replayed += count
         if self._replayed > self._most_frames:
             raise TooManySpansError(f"its repeats represent more than {self._most_frames:,} frames")
         self._advance_frame(mask, idle)
         slots, period, rest = _SLOTS_OF[mask], idle + 1, count - 1
-        for edges, delay, place in ((self._ends, 1, 0), (self._begins, period, len(slots))):
+        for edges, delay, first in ((self._ends, 1, 0), (self._begins, period, len(slots))):
             for rank, slot in enumerate(slots):
-                begin, order = self.time + delay, self._order + place + rank
+                begin, order = self.time + delay, self._order + first + rank
                 edges[slot].add_series(rest, (begin, period), (order, 2 * len(slots)))
         self.time += rest * period
         self._order += rest * 2 * len(slots)
-
-    def _slot_spans(self, slot: int) -> Spans:
-        start, begin_order = self._begins[slot].arrays()
-        end, end_order = self._ends[slot].arrays()
-        is_open = np.zeros(len(start), bool)
-        if len(end) < len(start):
-            is_open[-1] = True
-            end = np.append(end, max(self.time, int(start[-1])))
-            end_order = np.append(end_order, -1)
-        return Spans(start, end, is_open, begin_order, end_order)

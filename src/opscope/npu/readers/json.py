@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import re
 from array import array
-from collections import Counter
-from dataclasses import replace
-from itertools import pairwise
+from collections import Counter, defaultdict
+from dataclasses import dataclass, field, replace
 from math import isfinite
-from typing import TYPE_CHECKING, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
@@ -32,7 +31,7 @@ from opscope.npu.readers.json_text import RecordScanner
 from opscope.npu.readers.slots import no_core, unknown_events
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
     from pathlib import Path
 
     from numpy.typing import NDArray
@@ -47,7 +46,6 @@ _HEAD = re.compile(rb'(?:\xef\xbb\xbf)?\s*(?:\[\s*(?:\{\s*(?:"|\Z)|\]|\Z)|\{\s*(
 _TILE = re.compile(
     r"(core|mem|shim|shimtile|intfc|memtile)_trace for tile\s*\(?\s*(\d{1,4})\s*,\s*(\d{1,4})\s*\)?\s*\Z"
 )
-_NAMED_TILE = rb"_trace for tile"
 _UNITS = {"intfc": Unit.SHIM, "shimtile": Unit.SHIM} | {unit.value: unit for unit in Unit}
 _RECORDS = (b'"ph"', b"traceEvents", b"_trace for tile", b"process_name")
 _LARGEST = 1 << 62
@@ -86,7 +84,7 @@ class AieJsonReader:
 
     def holds_own(self, data: bytes | memoryview) -> bool:
         """Return whether JSON names a tile, so that it is no trace of another tool."""
-        return re.search(_NAMED_TILE, data) is not None
+        return re.search(rb"_trace for tile", data) is not None
 
     def read_tiles(self, data: memoryview, path: Path, slots: Slots | None) -> TileTraceSet:  # noqa: ARG002 - it has its own
         """The tiles of a trace; raises as :meth:`read` does."""
@@ -103,37 +101,50 @@ def read_json(data: bytes | memoryview, path: Path) -> TileTraceSet:
     for records in scanner.records():
         for record in records:
             gathered.add(record)
-    if not any(map(_TILE.search, gathered.processes.values())):
+    processes = sorted(gathered.processes.items())
+    units = [(pid, process, tile) for pid, process in processes if (tile := _name_tile(pid, process.name))]
+    if not units:
         missing = "; the file is truncated" if scanner.is_cut else ""
-        kind = TraceFormatError if gathered.processes or gathered.counts or scanner.is_cut else EmptyTilesError
+        kind = TraceFormatError if processes or gathered.counts or scanner.is_cut else EmptyTilesError
         raise kind(f"it names no AI Engine tile{missing}", where=path, hint=_NO_TILE)
-    if not len(gathered.time) and not gathered.addressed:
-        raise _no_events(gathered, path)
-    tiles, strangers = _tiles_of(gathered)
+    events = sum(len(process.time) for _, process in processes)
+    if not events and not any(process.addressed for _, process in processes):
+        raise _no_events(gathered, [tile for _, _, tile in units], path)
+    tiles = [_read_tile(tile, process) for _, process, tile in units]
     if not any(tile.events for tile in tiles):
-        problem = f"none of its {len(gathered.time):,} events makes a span on a named tile"
-        raise EmptyTraceError(problem, where=path, hint=_ODD)
-    warnings = _file_warnings(gathered, tiles, strangers, cut_at=len(data) if scanner.is_cut else None)
-    return TileTraceSet(tuple(tiles), FORMAT, tuple(warnings))
+        raise EmptyTraceError(f"none of its {events:,} events makes a span on a named tile", where=path, hint=_ODD)
+    strangers = events - sum(len(process.time) for _, process, _ in units)
+    cut = f"{events:,} events are complete, and the file ends at byte {len(data):,}" if scanner.is_cut else ""
+    return TileTraceSet(tuple(tiles), FORMAT, tuple(_file_warnings(gathered, tiles, strangers, cut)))
+
+
+@dataclass
+class _Process:
+    """What the records say of a process, before a trace unit is made of it."""
+
+    name: str = ""
+    threads: dict[int, str] = field(default_factory=dict)
+    # codes by thread and name: two names on one slot are two slots
+    slots: dict[tuple[int, str], int] = field(default_factory=dict)
+    # begins and ends in stream order: the slot's code, the time in cycles, and whether it begins
+    code: array[int] = field(default_factory=lambda: array("i"))
+    time: array[int] = field(default_factory=lambda: array("q"))
+    begin: array[int] = field(default_factory=lambda: array("b"))
+    # slot and program counter of each event of a process that records addresses, in order
+    addressed: list[tuple[int, int]] = field(default_factory=list)
+
+    def slot_code(self, tid: int, name: str) -> int:
+        """Return the code of a slot; a new one for a new slot."""
+        return self.slots.setdefault((tid, name), len(self.slots))
 
 
 class _Gathered:
-    """Everything that the records say, before tiles are made of it."""
+    """Everything that the records say."""
 
     def __init__(self) -> None:
-        # codes by process, thread and name: two names on one slot are two slots
-        self.slots: dict[tuple[int, int, str], int] = {}
-        self.processes: dict[int, str] = {}
-        self.threads: dict[tuple[int, int], str] = {}
-        # slot and program counter of each event of a process that records addresses, in order
-        self.addressed: dict[int, list[tuple[int, int]]] = {}
-        # begins and ends in stream order: the slot's code, the time in cycles, and whether it begins
-        self.code, self.time, self.begin = array("i"), array("q"), array("b")
-        self.last: dict[int, int] = {}  # largest time of each process
-        self.backwards: Counter[int] = Counter()  # events of each process that are earlier than the one before
+        self.processes: defaultdict[int, _Process] = defaultdict(_Process)
         self.counts: Counter[str] = Counter()
         self.fraction: float | None = None
-        self._before: dict[int, int] = {}
 
     def add(self, record: Record) -> None:
         """Take over a record."""
@@ -145,12 +156,19 @@ class _Gathered:
         address, name = _whole_number(args.get("pc")), args.get("name")
         is_addressed = record.ph == "i" and isinstance(record.name, str)
         if is_addressed and pid is not None and tid is not None and address is not None:
-            self._slot_code(pid, tid, str(record.name))
-            self.addressed.setdefault(pid, []).append((tid, address))
+            self.processes[pid].slot_code(tid, str(record.name))
+            self.processes[pid].addressed.append((tid, address))
         elif record.ph != "M":
             self.counts["other_records"] += 1
         elif isinstance(name, str) and pid is not None:
-            self._add_name(record, pid, tid, name)
+            process = self.processes[pid]
+            if record.name == "process_name":
+                self.counts["renamed"] += (process.name or name) != name
+                process.name = name
+            elif record.name == "thread_name" and tid is not None:
+                self.counts["renamed"] += process.threads.setdefault(tid, name) != name
+                process.threads[tid] = name
+                process.slot_code(tid, name)
 
     def _add_event(self, record: Record, pid: int | None, tid: int | None) -> None:
         time, given = _whole_number(record.ts), record.ts
@@ -161,25 +179,10 @@ class _Gathered:
         if time is None or not 0 <= time < _TIMER or pid is None or tid is None or not isinstance(record.name, str):
             self.counts["unreadable"] += 1
             return
-        self.code.append(self._slot_code(pid, tid, record.name))
-        self.time.append(time)
-        self.begin.append(record.ph == "B")
-        before = self._before.get(pid, 0)
-        self._before[pid], self.last[pid] = time, max(time, self.last.get(pid, 0))
-        if time < before:
-            self.backwards[pid] += 1
-
-    def _add_name(self, record: Record, pid: int, tid: int | None, name: str) -> None:
-        if record.name == "process_name":
-            self.counts["renamed"] += self.processes.get(pid, name) != name
-            self.processes[pid] = name
-        elif record.name == "thread_name" and tid is not None:
-            self.counts["renamed"] += self.threads.get((pid, tid), name) != name
-            self.threads[pid, tid] = name
-            self._slot_code(pid, tid, name)
-
-    def _slot_code(self, pid: int, tid: int, name: str) -> int:
-        return self.slots.setdefault((pid, tid, name), len(self.slots))
+        process = self.processes[pid]
+        process.code.append(process.slot_code(tid, record.name))
+        process.time.append(time)
+        process.begin.append(record.ph == "B")
 
 
 def _whole_number(value: object) -> int | None:
@@ -191,7 +194,7 @@ def _whole_number(value: object) -> int | None:
     return None
 
 
-def _no_events(gathered: _Gathered, path: Path) -> TraceFormatError:
+def _no_events(gathered: _Gathered, tiles: Sequence[TileTrace], path: Path) -> TraceFormatError:
     unreadable, others = gathered.counts["unreadable"], gathered.counts["other_records"]
     if gathered.fraction is not None:
         problem = f"no event can be read: the times of {gathered.counts['fractional']:,} have fractions, "
@@ -202,129 +205,82 @@ def _no_events(gathered: _Gathered, path: Path) -> TraceFormatError:
     if others:
         problem = f"its tiles have no events, only {others:,} records that are neither begin nor end"
         return EmptyTraceError(problem, where=path, hint="write begin and end events (B and E), as mlir-aie does")
-    tiles = [tile for pid, name in sorted(gathered.processes.items()) if (tile := _tile_of(pid, name))]
     return EmptyTilesError("its tiles have no events", tiles, where=path, hint=_EMPTY)
 
 
-def _tile_of(pid: int, recorded: str) -> TileTrace | None:
-    """The trace of the unit and tile that a process is called by, without events; None for another process."""
+def _name_tile(pid: int, recorded: str) -> TileTrace | None:
+    """Return the trace of the unit that a process is called by, without events. None for another process."""
     match = _TILE.search(recorded)
     return TileTrace(int(match[2]), int(match[3]), _UNITS[match[1]], pid, recorded, (), 0) if match else None
 
 
-class _SlotEvents(NamedTuple):
-    """The events of one slot in stream order; arrays of one length."""
-
-    number: int  # of the slot
-    name: str  # of its event, as recorded
-    time: Ints  # in cycles
-    begin: NDArray[np.bool_]  # whether the slot became active
-    order: Ints  # place among all events of the trace
-
-    def without_last(self) -> _SlotEvents:
-        """Drop the last event."""
-        return self._replace(time=self.time[:-1], begin=self.begin[:-1], order=self.order[:-1])
-
-
-def _tiles_of(gathered: _Gathered) -> tuple[list[TileTrace], int]:
-    """Return the traced units by pid, and how many events belong to none."""
-    slots: dict[int, list[_SlotEvents]] = {pid: [] for pid in gathered.processes}
-    code, time, begin = (
-        np.array(gathered.code, np.int32),
-        np.array(gathered.time, np.int64),
-        np.array(gathered.begin, bool),
-    )
-    order = np.argsort(code, kind="stable")
-    bounds = np.cumsum([0, *np.bincount(code, minlength=len(gathered.slots)).tolist()]).tolist()
-    for (pid, tid, name), (low, high) in zip(gathered.slots, pairwise(bounds), strict=True):
-        own = order[low:high]
-        slots.setdefault(pid, []).append(_SlotEvents(tid, name, time[own], begin[own], own))
-    tiles, strangers = [], 0
-    for pid, events in sorted(slots.items()):
-        tile = _tile_of(pid, gathered.processes.get(pid, ""))
-        if tile is None:
-            strangers += sum(len(slot_events.time) for slot_events in events)
-        elif pid in gathered.addressed:
-            tiles.append(_addressed_tile(tile, events, gathered.addressed[pid]))
-        else:
-            tiles.append(_traced_tile(tile, events, gathered.last.get(pid, 0), gathered.backwards[pid]))
-    return tiles, strangers
-
-
-def _addressed_tile(tile: TileTrace, events: list[_SlotEvents], addressed: list[tuple[int, int]]) -> TileTrace:
-    """Return the trace of a unit in EVENT_PC mode, whose records have program counters and an order for a time."""
-    names = {slot.number: slot.name for slot in events if slot.name != UNUSED}
-    slots = [SlotTrace(tid, event_names().current(name), name, NO_SPANS) for tid, name in sorted(names.items())]
-    slot, address = (np.array(column, np.int64) for column in zip(*addressed, strict=True))
-    return replace(tile, slots=tuple(slots), mode=TraceMode.EVENT_PC, addressed=AddressedEvents(slot, address))
-
-
-def _traced_tile(tile: TileTrace, events: list[_SlotEvents], last: int, backwards: int) -> TileTrace:
-    warnings, invented = [], _invented_event(events, last)
+def _read_tile(tile: TileTrace, process: _Process) -> TileTrace:
+    """Add to the trace of a unit what its process recorded: spans, or addresses with an order for a time."""
+    if process.addressed:
+        names = {tid: name for tid, name in process.slots if name != UNUSED}
+        slots = [SlotTrace(tid, event_names().current(name), name, NO_SPANS) for tid, name in sorted(names.items())]
+        slot, address = (np.array(column, np.int64) for column in zip(*process.addressed, strict=True))
+        return replace(tile, slots=tuple(slots), mode=TraceMode.EVENT_PC, addressed=AddressedEvents(slot, address))
+    code, time, begin = np.array(process.code), np.array(process.time, np.int64), np.array(process.begin, bool)
+    counts, warnings = Counter(times_backwards=int((np.diff(time) < 0).sum())), []
+    invented = _name_invented_event(process, code, time, begin)
     if invented is not None:
-        events = [slot_events.without_last() if slot_events is invented else slot_events for slot_events in events]
-        last = max(int(slot_events.time.max(initial=0)) for slot_events in events)
-        warnings.append(_padding_warning(tile, invented.name))
-    counts = Counter(times_backwards=backwards)
-    slots = []
-    for slot_events in events:
-        spans = _pair_events(slot_events, last, counts)
-        if len(spans.start) or slot_events.name != UNUSED:
-            name = event_names().current(slot_events.name)
-            slots.append(SlotTrace(slot_events.number, name, slot_events.name, spans))
+        code, time, begin = code[:-1], time[:-1], begin[:-1]
+        message = (
+            f"{tile.recorded}: the last event, a begin of {invented} one cycle after all others, is not real (older "
+            "decoders misread trailing zeros); skipped"
+        )
+        hint = "nothing to do; current decoders do not write it"
+        warnings.append(TraceWarning("padding_as_event", message, hint))
+    last = int(time.max(initial=0))
+    slots, bounds = [], np.cumsum(np.bincount(code, minlength=len(process.slots)))
+    orders = np.split(np.argsort(code, kind="stable"), bounds)  # and nothing behind the last slot
+    for (tid, name), order in zip(process.slots, orders, strict=False):
+        spans = _pair_events(time[order], begin[order], order, last, counts)
+        if len(spans.start) or name != UNUSED:
+            slots.append(SlotTrace(tid, event_names().current(name), name, spans))
     slots.sort(key=lambda slot: slot.number)
     return replace(tile, slots=tuple(slots), last=last, warnings=(*_tile_warnings(tile, counts, slots), *warnings))
 
 
-def _invented_event(events: list[_SlotEvents], last: int) -> _SlotEvents | None:
-    """The slot whose last event stands for zeros after the end of the buffer; None when none does.
+def _name_invented_event(process: _Process, code: Ints, time: Ints, begin: NDArray[np.bool_]) -> str | None:
+    """Return the name of a last event that stands for zeros after the end of the buffer. None if it is real.
 
     Older decoders read a zero byte as "slot 0 is active in one cycle": the trace then ends with a begin of slot 0, one
     cycle after all else, in which what is still active ends.
     """
-    used = [slot_events for slot_events in events if len(slot_events.time)]
-    slot_events = max(used, key=lambda slot_events: int(slot_events.order[-1]), default=None)
-    if slot_events is None or slot_events.number != 0:
+    last = time.max(initial=0)
+    earlier = time[time < last]
+    if not len(earlier) or not begin[-1] or time[-1] != last or (begin & (time == last)).sum() != 1:
         return None
-    at_end = sum(int((each.begin & (each.time == last)).sum()) for each in events)
-    before = max(int(each.time[each.time < last].max(initial=-1)) for each in events)
-    is_alone = bool(slot_events.begin[-1]) and int(slot_events.time[-1]) == last and at_end == 1
-    return slot_events if is_alone and 0 <= before == last - 1 else None
+    tid, name = list(process.slots)[code[-1]]
+    return name if tid == 0 and earlier.max() == last - 1 else None
 
 
-def _padding_warning(tile: TileTrace, name: str) -> TraceWarning:
-    message = (
-        f"{tile.recorded}: the last event, a begin of {name} one cycle after all others, is not real (older decoders "
-        "misread trailing zeros); skipped"
-    )
-    return TraceWarning("padding_as_event", message, "nothing to do; current decoders do not write it")
-
-
-def _pair_events(events: _SlotEvents, last: int, counts: Counter[str]) -> Spans:
+def _pair_events(time: Ints, begin: NDArray[np.bool_], order: Ints, last: int, counts: Counter[str]) -> Spans:
     """Put begins and ends together in stream order, and count what does not fit.
 
     A begin while the slot is active leaves the span before open, which ends there. An end that closes nothing, and a
     span that would end before it starts, are left out.
     """
-    time, begin, order = events.time, events.begin, events.order
     begins = np.flatnonzero(begin)
     following = np.minimum(begins + 1, max(len(time) - 1, 0))
     is_final = begins + 1 >= len(time)
     is_open = is_final | begin[following]
     start = time[begins]
     end = np.where(is_final, np.maximum(start, last), time[following])
-    kept = end >= start
+    is_forwards = end >= start
     counts["ends_without_begin"] += int((~begin).sum()) - int((~is_open).sum())
     counts["begins_repeated"] += int((is_open & ~is_final).sum())
-    counts["spans_backwards"] += int((~kept).sum())
-    return Spans(start, end, is_open, order[begins], np.where(is_open, -1, order[following])).only(kept)
+    counts["spans_backwards"] += int((~is_forwards).sum())
+    return Spans(start, end, is_open, order[begins], np.where(is_open, -1, order[following])).only(is_forwards)
 
 
-def _tile_warnings(tile: TileTrace, counts: Counter[str], slots: list[SlotTrace]) -> list[TraceWarning]:
+def _tile_warnings(tile: TileTrace, counts: Counter[str], slots: Sequence[SlotTrace]) -> list[TraceWarning]:
     numbers = [slot.number for slot in slots if len(slot.spans.start)]
     counts["slots_renamed"] = len(numbers) - len(set(numbers))
     counts["slots_beyond"] = sum(not 0 <= number < SLOTS for number in numbers)
-    said = {
+    problems = {
         "times_backwards": "events are earlier than the one before them in the file",
         "ends_without_begin": "end events close nothing; skipped",
         "begins_repeated": "begin events come while their slot is active",
@@ -334,33 +290,27 @@ def _tile_warnings(tile: TileTrace, counts: Counter[str], slots: list[SlotTrace]
     }
     warnings = [
         TraceWarning(code, f"{tile.recorded}: {counts[code]:,} {what}", _ODD)
-        for code, what in said.items()
+        for code, what in problems.items()
         if counts[code]
     ]
     return [*warnings, *unknown_events(tile.recorded, tile.unit, slots)]
 
 
-def _file_warnings(
-    gathered: _Gathered, tiles: Iterable[TileTrace], strangers: int, cut_at: int | None
-) -> list[TraceWarning]:
-    places = [(tile.unit, tile.tile) for tile in tiles]
-    warnings = []
-    if cut_at is not None:
-        message = (
-            f"the event list is truncated: {len(gathered.time):,} events are complete, "
-            f"and the file ends at byte {cut_at:,}"
-        )
-        warnings.append(TraceWarning("truncated", message, "write or copy the file again; the intact part was read"))
+def _file_warnings(gathered: _Gathered, tiles: Sequence[TileTrace], strangers: int, cut: str) -> list[TraceWarning]:
+    units, warnings = [(tile.unit, tile.tile) for tile in tiles], []
+    if cut:
+        hint = "write or copy the file again; the intact part was read"
+        warnings.append(TraceWarning("truncated", f"the event list is truncated: {cut}", hint))
     if gathered.fraction is not None:
-        count = gathered.counts["fractional"]
-        message = f"{counted_text(count, 'event', ',')} with fractional times, such as {gathered.fraction:g}; skipped"
+        count = counted_text(gathered.counts["fractional"], "event", ",")
+        message = f"{count} with fractional times, such as {gathered.fraction:g}; skipped"
         warnings.append(TraceWarning("times_fractional", message, _SCALED))
     counts = (
         (gathered.counts["unreadable"], "events_unreadable", "events lack a name, a time or a slot; skipped"),
         (gathered.counts["other_records"], "other_records", "records are neither begin, end nor metadata; skipped"),
         (gathered.counts["renamed"], "metadata_repeated", "names are redefined; the last one counts"),
         (strangers, "events_of_no_tile", "events belong to processes without a tile name; skipped"),
-        (len(places) - len(set(places)), "tiles_repeated", "tile units occur more than once; separated by pid"),
+        (len(units) - len(set(units)), "tiles_repeated", "tile units occur more than once; separated by pid"),
     )
     warnings += [TraceWarning(code, f"{count:,} {what}", _ODD) for count, code, what in counts if count]
-    return [*warnings, *no_core(unit for unit, _ in places)]
+    return [*warnings, *no_core(tile.unit for tile in tiles)]

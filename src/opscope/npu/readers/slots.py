@@ -31,13 +31,23 @@ _MOST_LETTERS = 40
 
 
 def parse_slots(lists: Iterable[str], where: str = "--slots") -> Slots:
-    """Names of the slots of each kind of unit."""
+    """Return the names of the slots of each kind of unit."""
     slots: dict[Unit, tuple[str, ...]] = {}
+    known = [unit.value for unit in Unit]
     for part in (part.strip() for text in lists for part in text.split(";")):
-        if part:
-            before, equals, after = part.partition("=")
-            unit = _parse_unit(before.strip(), where) if equals else Unit.CORE
-            _add_names(slots, unit, [word.strip() for word in (after if equals else part).split(",")], where)
+        before, equals, after = part.partition("=")
+        word, names = (before.strip(), after.split(",")) if equals else (Unit.CORE.value, part.split(","))
+        if not part:
+            continue
+        if word.lower() not in known:
+            hint = did_you_mean(word.lower(), known)
+            raise UsageError(f"unknown kind of unit: {word[:40]!r}", where=where, hint=hint)
+        unit = Unit(word.lower())
+        if unit in slots:
+            raise UsageError(f"the slots of {unit.value} are named twice", where=where, hint="give one list per unit")
+        if len(names) > SLOTS:
+            raise UsageError(f"{len(names)} slots of {unit.value}: a unit has {SLOTS}", where=where, hint=_HINT)
+        slots[unit] = tuple(_event_name(name.strip(), unit, where) for name in names)
     if not slots:
         raise UsageError("no slot named", where=where, hint=_HINT)
     return slots
@@ -55,23 +65,8 @@ def read_slots(path: Path) -> Slots:
     return parse_slots((line.partition("#")[0].replace(":", "=", 1) for line in lines), str(path))
 
 
-def _parse_unit(word: str, where: str) -> Unit:
-    known = [unit.value for unit in Unit]
-    if word.lower() not in known:
-        raise UsageError(f"unknown kind of unit: {word[:40]!r}", where=where, hint=did_you_mean(word.lower(), known))
-    return Unit(word.lower())
-
-
-def _add_names(found: dict[Unit, tuple[str, ...]], unit: Unit, names: Sequence[str], where: str) -> None:
-    if unit in found:
-        raise UsageError(f"the slots of {unit.value} are named twice", where=where, hint="give one list per unit")
-    if len(names) > SLOTS:
-        raise UsageError(f"{len(names)} slots of {unit.value}: a unit has {SLOTS}", where=where, hint=_HINT)
-    found[unit] = tuple(_event_name(name.strip(), unit, where) for name in names)
-
-
 def _event_name(word: str, unit: Unit, where: str) -> str:
-    """Today's name of an event; an empty place is an unused slot."""
+    """Return today's name of an event; an empty word is an unused slot."""
     name = event_names().current(word or UNUSED)
     known = [event for event in event_names().of(unit.value) if event]
     if name == UNUSED or name in known:

@@ -30,7 +30,14 @@ from opscope.core.table.tiles import (
 )
 from opscope.core.units import counted_text
 from opscope.npu.devices import event_names
-from opscope.npu.readers.events import TooManySpansError, decode_addresses, decode_events, is_start, trace_mode
+from opscope.npu.readers.events import (
+    PROBLEMS,
+    TooManySpansError,
+    decode_addresses,
+    decode_events,
+    is_start,
+    trace_mode,
+)
 from opscope.npu.readers.slots import no_core, unknown_events
 
 if TYPE_CHECKING:
@@ -41,7 +48,6 @@ if TYPE_CHECKING:
 
     from opscope.core.table import EventTable
     from opscope.core.table.tiles import Spans
-    from opscope.npu.readers.events import UnitEvents
     from opscope.npu.readers.slots import Slots
 
     Words = NDArray[np.uint32]
@@ -64,7 +70,7 @@ class UnitWords(NamedTuple):
     unit: Unit  # which one
     words: Words  # its payload, in order
     lost_before: Mask  # words before which something is missing
-    lost_at: list[int]  # places among the words at which some of this unit are missing, or may be; ascending
+    lost_at: list[int]  # positions among the words at which some of this unit are missing, or may be; ascending
 
 
 class Framing(NamedTuple):
@@ -82,7 +88,7 @@ class Framing(NamedTuple):
 class _Packet(NamedTuple):
     """A header and its payload, or up to seven words without a header."""
 
-    at: int  # of the header; of words without one, the place before the first
+    at: int  # of the header; of words without one, the position before the first
     size: int  # payload words
     header: int | None  # None without one
     is_broken: bool  # whether words are missing before or in it
@@ -91,13 +97,13 @@ class _Packet(NamedTuple):
 
 def is_header(words: Words) -> Mask:
     """Return which words can be headers: odd parity, and zero where a header is zero."""
-    found: Mask = (words & np.uint32(_ZERO_BITS)) == 0
-    candidates = np.flatnonzero(found)
+    is_candidate: Mask = (words & np.uint32(_ZERO_BITS)) == 0
+    candidates = np.flatnonzero(is_candidate)
     folded = words[candidates]
     for width in (16, 8, 4, 2, 1):
         folded = folded ^ (folded >> np.uint32(width))
-    found[candidates] = (folded & np.uint32(1)) == 1
-    return found
+    is_candidate[candidates] = (folded & np.uint32(1)) == 1
+    return is_candidate
 
 
 def framed(words: Words) -> Framing:
@@ -105,10 +111,10 @@ def framed(words: Words) -> Framing:
 
     Headers are repaired only where packets do not follow each other: payload may look like a header with a wrong bit.
     """
-    packets, repaired = list(_Walk(words).packets()), 0
+    packets, repaired = list(_walk_packets(words)), 0
     if any(packet.header is None or packet.is_broken for packet in packets):
         words, repaired = _repair_headers(words)
-        packets = list(_Walk(words).packets())
+        packets = list(_walk_packets(words))
     units = dict.fromkeys(packet.header & _UNIT_BITS for packet in packets if packet.header is not None)
     last = packets[-1] if packets else None
     return Framing(
@@ -123,7 +129,7 @@ def framed(words: Words) -> Framing:
 
 
 def _repair_headers(words: Words) -> tuple[Words, int]:
-    """Words in which headers with one wrong bit are right again, and how many.
+    """Return words in which headers with one wrong bit are right again, and how many.
 
     Such a word stands where a header must: eight words behind one or at the beginning, and eight before one, padding or
     the end. It differs in one bit from exactly one of the headers that were seen.
@@ -141,68 +147,63 @@ def _repair_headers(words: Words) -> tuple[Words, int]:
     return repaired, int((repaired != words).sum())
 
 
-class _Walk:
-    """One pass through a buffer, from packet to packet."""
+def _walk_packets(words: Words) -> Iterator[_Packet]:
+    """Go through a buffer from packet to packet.
 
-    def __init__(self, words: Words) -> None:
-        header = is_header(words)
-        self._words: list[int] = words.tolist()
-        self._header: list[bool] = header.tolist()
-        self._known = set(words[:-PACKET][header[:-PACKET] & header[PACKET:]].tolist())
+    A packet ends after seven words, or before when the next one comes too early. Zero words at its end are padding
+    where padding or nothing follows it.
+    """
+    header = is_header(words)
+    known = set(words[:-PACKET][header[:-PACKET] & header[PACKET:]].tolist())
+    listed, headers, length = words.tolist(), header.tolist(), len(words)
 
-    def packets(self) -> Iterator[_Packet]:
-        at, is_broken, is_expected = 0, False, False
-        while at < len(self._words):
-            if not self._words[at]:
-                at, is_expected = at + 1, False
-            elif is_expected or self._is_trusted(at):
-                self._known.add(self._words[at])
-                end = self._packet_end(at)
-                is_short = end < min(at + PACKET, len(self._words))
-                yield _Packet(at, self._payload_size(at, end), self._words[at], is_broken or is_short, is_short)
-                at, is_broken, is_expected = end, is_short, end == at + PACKET and self._is_header(end)
-            else:
-                begin, is_broken = at, True
-                while at < len(self._words) and not self._is_trusted(at):
-                    at += 1
-                yield from self._packets_without_header(begin, at)
-
-    def _is_header(self, at: int) -> bool:
-        return at < len(self._words) and self._header[at]
-
-    def _is_trusted(self, at: int) -> bool:
-        """Return whether a word is a header as far as what follows and what came before can tell."""
-        return self._header[at] and (self._is_end(at + PACKET) or self._words[at] in self._known)
-
-    def _is_end(self, at: int) -> bool:
+    def can_end(at: int) -> bool:
         """Return whether a packet may end here: at a header, padding, or the end of the buffer."""
-        return at >= len(self._words) or self._header[at] or not self._words[at]
+        return at >= length or headers[at] or not listed[at]
 
-    def _packet_end(self, at: int) -> int:
+    def is_trusted(at: int) -> bool:
+        """Return whether a word is a header as far as what follows and what came before can tell."""
+        return headers[at] and (can_end(at + PACKET) or listed[at] in known)
+
+    def find_end(at: int) -> int:
         """Return where the packet of a header ends: after seven words, or before when the next one comes too early."""
-        after = at + PACKET
-        if self._is_end(after):
-            return min(after, len(self._words))
-        early = range(at + 1, after)
-        return next((place for place in early if self._header[place] and self._is_followed(place)), after)
+        end = min(at + PACKET, length)
+        if can_end(at + PACKET):
+            return end
+        early = (other for other in range(at + 1, end) if headers[other])
+        return next(
+            (other for other in early if listed[other] in known or any(headers[other + PACKET : other + PACKET + 1])),
+            end,
+        )
 
-    def _is_followed(self, at: int) -> bool:
-        return self._words[at] in self._known or self._is_header(at + PACKET)
+    at, is_broken, is_expected = 0, False, False
+    while at < length:
+        if not listed[at]:
+            at, is_expected = at + 1, False
+        elif is_expected or is_trusted(at):
+            known.add(listed[at])
+            end = find_end(at)
+            is_short = end < min(at + PACKET, length)
+            is_followed = end < length and listed[end]
+            size = end - at - 1 if is_followed else _count_filled(listed, at, end - at - 1)
+            yield _Packet(at, size, listed[at], is_broken or is_short, is_short)
+            is_expected = end == at + PACKET and end < length and headers[end]
+            at, is_broken = end, is_short
+        else:
+            begin, is_broken = at, True
+            while at < length and not is_trusted(at):
+                at += 1
+            for before in range(begin - 1, at - 1, _PAYLOAD):
+                yield _Packet(
+                    before, _count_filled(listed, before, min(_PAYLOAD, at - 1 - before)), None, is_broken=True
+                )
 
-    def _payload_size(self, at: int, end: int) -> int:
-        """Count the payload words of a packet, without the padding at its end if padding or nothing follows."""
-        is_followed = end < len(self._words) and self._words[end]
-        return end - at - 1 if is_followed else self._size_without_padding(at, end - at - 1)
 
-    def _size_without_padding(self, at: int, size: int) -> int:
-        while size and not self._words[at + size]:
-            size -= 1
-        return size
-
-    def _packets_without_header(self, begin: int, end: int) -> Iterator[_Packet]:
-        for at in range(begin - 1, end - 1, _PAYLOAD):
-            size = self._size_without_padding(at, min(_PAYLOAD, end - 1 - at))
-            yield _Packet(at, size, None, is_broken=True)
+def _count_filled(words: Sequence[int], at: int, size: int) -> int:
+    """Count the words behind one, without zero words at their end."""
+    while size and not words[at + size]:
+        size -= 1
+    return size
 
 
 def _unit_words(words: Words, packets: Iterable[_Packet], unit: int, *, is_only: bool) -> UnitWords:
@@ -214,8 +215,7 @@ def _unit_words(words: Words, packets: Iterable[_Packet], unit: int, *, is_only:
     parts, count = [np.empty(0, np.uint32)], 0
     lost_before, lost_at = list[int](), set[int]()
     for packet in packets:
-        is_loose = packet.header is None
-        if is_loose and not (is_only and packet.size == _PAYLOAD):
+        if packet.header is None and not (is_only and packet.size == _PAYLOAD):
             lost_at.add(count)
         if is_only if packet.header is None else packet.header & _UNIT_BITS == unit:
             if packet.is_broken and packet.size:
@@ -268,41 +268,37 @@ def _is_binary(head: bytes) -> bool:
 def read_words(data: bytes | memoryview, path: Path, slots: Slots | None = None) -> TileTraceSet:
     """Read the tiles of a capture in raw words."""
     words, is_cut = parse_words(data, path)
-    framing = framed(words)
+    framing, names = framed(words), slots or {}
     if not framing.units:
         raise TraceFormatError("no trace packet: no header found", where=path, hint=_DAMAGED)
     room = True if framing.has_room else None
     tiles = tuple(
-        replace(_read_tile(pid, unit, (slots or {}).get(unit.unit, ()), path), room=room)
+        replace(_read_tile(pid, unit, names.get(unit.unit, ()), path), room=room)
         for pid, unit in enumerate(framing.units)
     )
     if not any(tile.events or tile.mode is not TraceMode.EVENT_TIME for tile in tiles):
         hint = "none of the selected events occurred, or tracing stopped immediately"
         raise EmptyTraceError("the packets hold no events", where=path, hint=hint)
-    is_named = all(unit.unit in (slots or {}) for unit in framing.units)
-    unnamed = () if is_named else (_UNNAMED,)
-    warnings = *_file_warnings(framing, is_cut=is_cut), *no_core(tile.unit for tile in tiles), *unnamed
-    return TileTraceSet(tiles, FORMAT, warnings)
-
-
-_UNNAMED = TraceWarning(
-    "slots_unnamed", "raw words do not name the events of slots", "name them in order: --slots NAME,NAME,..."
-)
+    warnings = [*_file_warnings(framing, is_cut=is_cut), *no_core(tile.unit for tile in tiles)]
+    if not all(tile.unit in names for tile in tiles):
+        hint = "name them in order: --slots NAME,NAME,..."
+        warnings.append(TraceWarning("slots_unnamed", "raw words do not name the events of slots", hint))
+    return TileTraceSet(tiles, FORMAT, tuple(warnings))
 
 
 def parse_words(data: bytes | memoryview, path: Path) -> tuple[Words, bool]:
     """Return the words of a capture, and whether the last one is incomplete; that one is left out."""
     if _is_binary(bytes(data[: 4 * (PACKET + 1)])):
-        whole = len(data) // 4 * 4
-        return np.frombuffer(data[:whole], "<u4").astype(np.uint32), whole < len(data)
+        size = len(data) // 4 * 4
+        return np.frombuffer(data[:size], "<u4").astype(np.uint32), size < len(data)
     tokens = bytes(data).replace(b",", b" ").split()
-    wrong = next((place for place, token in enumerate(tokens) if not _TOKEN.match(token)), None)
+    wrong = next((number for number, token in enumerate(tokens) if not _TOKEN.match(token)), None)
     if wrong is not None:
-        shown = tokens[wrong][:20].decode("ascii", "replace")
-        raise TraceFormatError(f"word {wrong + 1:,} is not a word: {shown!r}", where=path, hint=_DAMAGED)
+        text = tokens[wrong][:20].decode("ascii", "replace")
+        raise TraceFormatError(f"word {wrong + 1:,} is not a word: {text!r}", where=path, hint=_DAMAGED)
     is_cut = len(tokens) > 1 and len(tokens[-1]) < min(map(len, tokens[:-1]))
-    whole = len(tokens) - is_cut
-    return np.fromiter((int(token, 16) for token in tokens[:whole]), np.uint32, whole), is_cut
+    number = len(tokens) - is_cut
+    return np.fromiter((int(token, 16) for token in tokens[:number]), np.uint32, number), is_cut
 
 
 def _read_tile(pid: int, unit: UnitWords, names: Sequence[str], path: Path) -> TileTrace:
@@ -310,33 +306,36 @@ def _read_tile(pid: int, unit: UnitWords, names: Sequence[str], path: Path) -> T
     tile = TileTrace(unit.row, unit.column, unit.unit, pid, recorded, (), 0, mode=trace_mode(unit.words))
     if tile.mode is TraceMode.EVENT_PC:
         addressed = decode_addresses(unit.words)
-        return replace(
-            tile, slots=_named_slots(names, dict.fromkeys(addressed.slot.tolist(), NO_SPANS)), addressed=addressed
-        )
+        slots = _name_slots(names, dict.fromkeys(addressed.slot.tolist(), NO_SPANS))
+        return replace(tile, slots=slots, addressed=addressed)
     if tile.mode is not TraceMode.EVENT_TIME:
-        return replace(tile, slots=_named_slots(names, {}))
+        return replace(tile, slots=_name_slots(names, {}))
     # nothing of a unit stands before its Start: words there are of something else
-    lost_at = [place for place in unit.lost_at if place or not is_start(unit.words)]
+    lost_at = [position for position in unit.lost_at if position or not is_start(unit.words)]
     try:
         events = decode_events(unit.words, unit.lost_before, lost_at)
     except TooManySpansError as error:
         raise TraceFormatError(f"{unit.unit.value} of tile {tile.tile}: {error}", where=path, hint=_DAMAGED) from error
-    slots = _named_slots(names, {slot: spans for slot, spans in enumerate(events.spans) if len(spans.start)})
-    unknown = unknown_events(recorded, unit.unit, slots) if names else []
+    slots = _name_slots(names, {slot: spans for slot, spans in enumerate(events.spans) if len(spans.start)})
+    lost = [LostWords(cycle, "words of a packet or its header are missing") for cycle in events.lost]
+    if not events.has_start:
+        lost.insert(0, LostWords(0, "its first packet, which holds the Start command, is missing"))
+    warnings = [
+        TraceWarning(code, f"{recorded}: {events.problems[code]:,} {what}", _CAPTURE)
+        for code, what in PROBLEMS.items()
+        if events.problems[code]
+    ]
     return replace(
         tile,
         slots=slots,
         last=events.last,
-        start_timer=events.start_timer if events.begun else None,
-        warnings=(*_tile_warnings(recorded, events), *unknown),
-        lost=(
-            *([] if events.begun else [LostWords(0, "its first packet, which holds the Start command, is missing")]),
-            *(LostWords(cycle, "words of a packet or its header are missing") for cycle in events.lost),
-        ),
+        start_timer=events.start_timer,
+        warnings=(*warnings, *(unknown_events(recorded, unit.unit, slots) if names else [])),
+        lost=tuple(lost),
     )
 
 
-def _named_slots(names: Sequence[str], used: Mapping[int, Spans]) -> tuple[SlotTrace, ...]:
+def _name_slots(names: Sequence[str], used: Mapping[int, Spans]) -> tuple[SlotTrace, ...]:
     """Return the slots that have a name or were used."""
     slots = []
     for number in range(SLOTS):
@@ -363,14 +362,3 @@ def _file_warnings(framing: Framing, *, is_cut: bool) -> list[TraceWarning]:
         message = "the file ends inside a packet: everything after it is missing"
         warnings.append(TraceWarning("truncated", message, "copy the whole buffer; the intact part was read"))
     return warnings
-
-
-def _tile_warnings(recorded: str, events: UnitEvents) -> list[TraceWarning]:
-    found = (
-        (events.cut, "commands_cut", "commands are truncated where words are missing; skipped"),
-        (events.unknown, "commands_unknown", "bytes are not part of any command; skipped"),
-        (max(0, events.starts - 1), "trace_restarted", "additional Start commands; time continues without them"),
-        (events.repeats_lost, "repeats_lost", "repeats have no frame before them; skipped"),
-        (events.repeats_of_idle, "repeats_of_idle", "repeats follow Event_Sync; the frame before it was used"),
-    )
-    return [TraceWarning(code, f"{recorded}: {count:,} {what}", _CAPTURE) for count, code, what in found if count]

@@ -6,7 +6,7 @@ Places are in per cent, so a picture is as wide as its page. Colours are those o
 from __future__ import annotations
 
 from html import escape
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import altair as alt
 import msgspec
@@ -20,14 +20,12 @@ from opscope.reports.pictures.bars import Bar, BarSegment, bars, beside, letteri
 from opscope.reports.pictures.pictures import drawn, rows_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from numpy.typing import NDArray
 
     from opscope.core.table.nesting import Ints
     from opscope.npu.analysis.tiles_result import TileRow, TracedCore
-
-    Rows: TypeAlias = list[dict[str, Any]]
 
 
 COLOURS = {
@@ -99,12 +97,12 @@ def covered(start: Ints, end: Ints, span: tuple[int, int], bins: int) -> NDArray
     return share
 
 
-def legend(names: Iterable[tuple[str, str]]) -> str:
-    """Colours with their names, as a line of markup."""
+def category_legend() -> str:
+    """Return the colours of categories with their names, as a line of markup."""
     chips = (
         f'<span><svg class="key" width="11" height="11" aria-hidden="true"><rect width="11" height="11" '
-        f'fill="{colour}"/></svg> {escape(name)}</span>'
-        for name, colour in names
+        f'fill="{colour}"/></svg> {escape(CATEGORY_NAMES[category])}</span>'
+        for category, colour in COLOURS.items()
     )
     return f'<div class="legend">{"".join(chips)}</div>'
 
@@ -147,44 +145,35 @@ def summed_bar(rows: Sequence[TileRow]) -> str:
 
 
 def whole_timeline(cores: Sequence[TracedCore], shifts: Mapping[str, int]) -> str:
-    """Calls of every core over the whole trace; of many cores one lane each."""
-    lanes = [
-        lane._replace(start=lane.start + by, end=lane.end + by)
-        for core in cores[:MOST_BARS]
-        for by in (shifts.get(core.tile.tile, 0),)
-        for lane in _whole_lanes(core, len(cores))
-    ]
+    """Draw the calls of every core over the whole trace; of many cores one lane each."""
+    lanes = []
+    for core in cores[:MOST_BARS]:
+        tile, calls, shift = core.tile.tile, core.calls, shifts.get(core.tile.tile, 0)
+        one_lane = [Lane(tile, KIND_COLOURS[0], calls.start, calls.end)]
+        core_lanes = _kind_lanes(core, tile if len(cores) > 1 else "") if len(cores) <= FEW else one_lane
+        lanes += [lane._replace(start=lane.start + shift, end=lane.end + shift) for lane in core_lanes]
     last = max(core.tile.last + shifts.get(core.tile.tile, 0) for core in cores)
     return timeline(lanes, (min(shifts.values(), default=0), last), "Calls over the whole trace")
 
 
-def _whole_lanes(core: TracedCore, count: int) -> list[Lane]:
-    if count <= FEW:
-        return _kind_lanes(core, core.tile.tile if count > 1 else "")
-    return [Lane(core.tile.tile, kind_colour(0), core.pairing.calls.start, core.pairing.calls.end)]
-
-
-def close_timeline(core: TracedCore) -> str | None:
-    """A few periods in the middle of a core's calls, with all its slots; None without calls."""
-    span = close_span(core)
-    if span is None:
-        return None
-    return timeline([*_kind_lanes(core), *_slot_lanes(core)], span, f"A few calls of tile {core.tile.tile}")
-
-
-def close_span(core: TracedCore) -> tuple[int, int] | None:
-    """The stretch that the close view shows: some calls in the middle, with what is before the first."""
-    calls = core.pairing.calls
-    if not len(calls):
-        return None
+def close_timeline(core: TracedCore) -> str:
+    """Draw a few periods in the middle of a core's calls, with all its slots and what is before the first call."""
+    calls = core.calls
     first = max(0, len(calls) // 2 - _PERIODS // 2)
-    last = min(len(calls) - 1, first + _PERIODS - 1)
+    last = int(calls.end[min(len(calls) - 1, first + _PERIODS - 1)])
     before = int(calls.end[first - 1]) if first else int(calls.start[first])
-    return before, int(calls.end[last]) + max(1, (int(calls.end[last]) - before) // 40)
+    lanes, labels = _kind_lanes(core), {port.name: port.label for port in core.ports}
+    for slot in core.tile.slots:
+        if len(slot.spans.start) and not slot.name.startswith("INSTR_EVENT_"):
+            active = cover(slot.spans.start, slot.spans.end)
+            colour = _EVENT_COLOURS.get(slot.name, _PLAIN)
+            lanes.append(Lane(labels.get(slot.name, slot.name), colour, active.start, active.end))
+    span = before, last + max(1, (last - before) // 40)
+    return timeline(lanes, span, f"A few calls of tile {core.tile.tile}")
 
 
 def _kind_lanes(core: TracedCore, prefix: str = "") -> list[Lane]:
-    calls, labels = core.pairing.calls, core.kinds.labels
+    calls, labels = core.calls, core.kinds.labels
     return [
         Lane(
             f"{prefix} {kind.kind}".strip(),
@@ -197,28 +186,14 @@ def _kind_lanes(core: TracedCore, prefix: str = "") -> list[Lane]:
 
 
 def kind_colour(number: int) -> str:
-    """Colour of the kind of this place."""
+    """Return the colour of the kind at a position."""
     return KIND_COLOURS[number % len(KIND_COLOURS)]
 
 
-def _slot_lanes(core: TracedCore) -> list[Lane]:
-    labels, lanes = {port.name: port.label for port in core.ports}, []
-    for slot in core.tile.slots:
-        if len(slot.spans.start) and not slot.name.startswith("INSTR_EVENT_"):
-            active = cover(slot.spans.start, slot.spans.end)
-            lanes.append(
-                Lane(labels.get(slot.name, slot.name), _EVENT_COLOURS.get(slot.name, _PLAIN), active.start, active.end)
-            )
-    return lanes
-
-
-def call_durations(core: TracedCore) -> str | None:
-    """Duration of each call in order of time; None without calls. Of very many, stretches with their range."""
-    calls = core.pairing.calls
-    if not len(calls):
-        return None
-    rows = [row for number in range(len(core.kinds.kinds)) for row in _duration_points(core, number)]
-    names = [kind.kind for kind in core.kinds.kinds]
+def call_durations(core: TracedCore) -> str:
+    """Draw the duration of each call in order of time; of very many, stretches with their range."""
+    names = [plain(kind.kind, 30) for kind in core.kinds.kinds]
+    rows = [row for number, name in enumerate(names) for row in _duration_points(core, number, name)]
     scale = alt.Scale(domain=names, range=[kind_colour(number) for number in range(len(names))])
     colour = alt.Color("kind:N", scale=scale, title=None, legend=alt.Legend(orient="top"))
     x = alt.X("call:Q", title="call", axis=alt.Axis(tickMinStep=1))
@@ -228,10 +203,9 @@ def call_durations(core: TracedCore) -> str | None:
     return drawn(alt.layer(ranges, dots).properties(width=_WIDTH, height=_HEIGHT))
 
 
-def _duration_points(core: TracedCore, number: int) -> Rows:
-    name = plain(core.kinds.kinds[number].kind, 30)
+def _duration_points(core: TracedCore, number: int, name: str) -> list[dict[str, Any]]:
     where = np.flatnonzero(core.kinds.labels == number)
-    durations = core.pairing.calls.durations[where]
+    durations = core.calls.durations[where]
     parts = np.array_split(np.arange(len(where)), min(len(where), _MOST_POINTS))
     return [
         {

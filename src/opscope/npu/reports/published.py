@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from html import escape
 from statistics import median
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import msgspec
 import numpy as np
@@ -29,73 +29,16 @@ if TYPE_CHECKING:
     from opscope.core.table.tiles import TileTrace
     from opscope.npu.analysis.iterations import Iteration
     from opscope.npu.analysis.tiles import Examined
-    from opscope.npu.analysis.tiles_result import TileRow, TracedCore
+    from opscope.npu.analysis.tiles_result import TileRow
 
-BOUNDARY_FACTOR = 20.0
+    Json: TypeAlias = dict[str, Any]
+
+_BOUNDARY_FACTOR = 20.0
 """A lock stall of so many median kernels is a boundary to the published tool; here it is counted, and decides nothing.
 """
-_NO_EVENTS = "the trace holds no events of this core"
-_NO_CORES = "No cores to aggregate."
-_NO_COMMON = "No common perf iterations across all cores."
 _COMMON = "Only iterations present on all cores are considered."
-_LEFT_OUT = "gmacs_per_second is omitted"
+_RATES = ("gmacs_per_second", "gmacs_per_second_traced_cores")
 _DETAIL_HEAD = ("Tile", "Iter", "Phase", "Kernels", "Avg cycles", "Min", "Max", "Total span", "GMAC/s")
-
-
-class PublishedIteration(msgspec.Struct, frozen=True):
-    """An iteration in ``<tile>.json``; rates are null without a clock, or where its work is not known."""
-
-    num_kernels: int
-    avg_duration_cycles: float
-    min_duration_cycles: int
-    max_duration_cycles: int
-    total_span_cycles: int
-    first_start: int
-    last_end: int
-    gmacs_per_second: float | None
-    iteration_index: int
-    phase: str
-
-
-class PublishedCore(msgspec.Struct, frozen=True, kw_only=True):
-    """``<tile>.json``; ``assumed_clock`` stands in it when its rates are made from one."""
-
-    pid: int
-    tile_name: str
-    median_kernel_duration_cycles: float | None = None
-    lock_stall_boundary_count: int = 0
-    detected_total_iterations: int = 0
-    expected_total_iterations: int | None
-    mismatch_note: str | None
-    iterations: list[PublishedIteration] = []
-    performance_window: list[int] = []
-    assumed_clock: AssumedClock | UnsetType = UNSET
-
-
-class PublishedSystemIteration(msgspec.Struct, frozen=True):
-    """An iteration of all cores: the longest span of any of them.
-
-    A rate that is not known is left out, since the published tool's scripts read what is there by ``float()``.
-    """
-
-    iteration_index: int | UnsetType  # from 0; left out of means over iterations
-    runtime_cycles: float  # the longest span
-    gmacs_per_second: float | UnsetType = UNSET  # of the whole product in that time
-    # of the work of the cores in the trace; where the one above is not known
-    gmacs_per_second_traced_cores: float | UnsetType = UNSET
-
-
-class Aggregate(msgspec.Struct, frozen=True):
-    """``aggregate_perf.json`` of cores with measured iterations in common; ``note`` says why a rate is left out."""
-
-    iterations_considered: list[int]
-    count: int
-    average: PublishedSystemIteration
-    best: PublishedSystemIteration
-    worst: PublishedSystemIteration
-    per_iteration: list[PublishedSystemIteration]
-    note: str
-    assumed_clock: AssumedClock | UnsetType = UNSET
 
 
 class Index(NamedProduct, frozen=True, kw_only=True):
@@ -112,122 +55,160 @@ class Index(NamedProduct, frozen=True, kw_only=True):
     details_md: str | None
     assumed_clock: AssumedClock | UnsetType = UNSET
 
+    @property
+    def clock_mark(self) -> Json:
+        """The field that says of a file that its rates are made from a clock that nobody gave."""
+        return {} if self.assumed_clock is UNSET else {"assumed_clock": self.assumed_clock}
+
 
 def published_files(examined: Examined, run: Index) -> dict[str, bytes]:
-    """Name and content of each file."""
-    reports = [published_core(core, run) for core in examined.cores]
-    names = distinct(report.tile_name for report in reports)
-    files = {f"{name}.json": _json_bytes(report) for name, report in zip(names, reports, strict=True)}
-    details = details_markdown(reports, run)
-    if details:
-        files["details.md"] = details.encode()
-    own = [report.mismatch_note for report in reports if report.mismatch_note]
-    at = f"{run.output_dir}/details.md" if details else None
-    files["index.json"] = _json_bytes(msgspec.structs.replace(run, notes=[*own, *run.notes], details_md=at))
-    files["aggregate_perf.json"] = _json_bytes(aggregate(reports, run))
-    return files
+    """Return name and content of each file."""
+    cores = []
+    for core in examined.cores:
+        start, end = core.calls.start, _seen_ends(core.tile, core.calls.end)
+        middle = median((end - start).tolist()) if len(start) else None
+        rows = [_report_iteration(start, end, index, row, run) for index, row in enumerate(core.row.iterations)]
+        cores.append(_layout_core(core.tile, run, _mismatch_note(core.row), rows, middle))
+    return _write_files(cores, run)
 
 
 def files_without_calls(tiles: Iterable[TileTrace], run: Index) -> dict[str, bytes]:
-    """Name and content of each file of a trace without events: a core without iterations for each that it names."""
-    cores = [
-        PublishedCore(
-            pid=tile.pid,
-            tile_name=f"tile{tile.tile}",
-            expected_total_iterations=_expected_iterations(run),
-            mismatch_note=f"No iterations: {_NO_EVENTS}.",
-        )
-        for tile in tiles
-        if tile.unit is Unit.CORE
-    ]
-    files = {
-        f"{name}.json": _json_bytes(core)
-        for name, core in zip(distinct(c.tile_name for c in cores), cores, strict=True)
+    """Return name and content of each file of a trace without events: no core, or cores without iterations."""
+    note = "No iterations: the trace holds no events of this core."
+    return _write_files([_layout_core(tile, run, note) for tile in tiles if tile.unit is Unit.CORE], run)
+
+
+def _write_files(cores: Sequence[Json], run: Index) -> dict[str, bytes]:
+    names = distinct(core["tile_name"] for core in cores)
+    details = _details_markdown(cores, run)
+    notes = [core["mismatch_note"] for core in cores if core["mismatch_note"]]
+    path = f"{run.output_dir}/details.md" if details else None
+    index = msgspec.structs.replace(run, notes=[*notes, *run.notes], details_md=path)
+    return {
+        **{f"{name}.json": _json_bytes(core) for name, core in zip(names, cores, strict=True)},
+        **({"details.md": details.encode()} if details else {}),
+        "index.json": _json_bytes(index),
+        "aggregate_perf.json": _json_bytes(_aggregate_cores(cores, run)),
     }
-    return {**files, "index.json": _json_bytes(run), "aggregate_perf.json": _json_bytes(aggregate(cores, run))}
 
 
-def _expected_iterations(run: Index) -> int | None:
-    return None if run.warmup is None or run.iterations is None else run.warmup + run.iterations
+def _layout_core(
+    tile: TileTrace,
+    run: Index,
+    note: str | None,
+    iterations: Sequence[Json] = (),
+    middle: float | None = None,
+) -> Json:
+    """Lay out ``<tile>.json``; ``middle`` is the median duration of its calls."""
+    stalls, boundaries = tile.slot("LOCK_STALL"), 0
+    if middle and stalls is not None:
+        is_long = stalls.spans.end - stalls.spans.start >= _BOUNDARY_FACTOR * middle
+        boundaries = len(np.unique(stalls.spans.end[is_long]))
+    return {
+        "pid": tile.pid,
+        "tile_name": f"tile{tile.tile}",
+        "median_kernel_duration_cycles": middle,
+        "lock_stall_boundary_count": boundaries,
+        "detected_total_iterations": len(iterations),
+        "expected_total_iterations": (
+            None if run.warmup is None or run.iterations is None else run.warmup + run.iterations
+        ),
+        "mismatch_note": note,
+        "iterations": iterations,
+        "performance_window": [row["iteration_index"] for row in iterations if row["phase"] == "perf"],
+        **run.clock_mark,
+    }
 
 
-def published_core(core: TracedCore, run: Index) -> PublishedCore:
-    """The report of one core."""
-    start, end = core.pairing.calls.start, _seen_ends(core.tile, core.pairing.calls.end)
-    middle = median((end - start).tolist()) if len(start) else None
-    rows = [
-        _published_iteration(start, end, index, own, run.clock_GHz) for index, own in enumerate(core.row.iterations)
-    ]
-    return PublishedCore(
-        pid=core.tile.pid,
-        tile_name=f"tile{core.tile.tile}",
-        median_kernel_duration_cycles=middle,
-        lock_stall_boundary_count=_boundary_count(core.tile, middle),
-        detected_total_iterations=len(rows),
-        expected_total_iterations=_expected_iterations(run),
-        mismatch_note=_mismatch_note(core.row),
-        iterations=rows,
-        performance_window=[own.iteration_index for own in rows if own.phase == "perf"],
-        assumed_clock=run.assumed_clock,
-    )
+def _report_iteration(start: Ints, end: Ints, index: int, row: Iteration, run: Index) -> Json:
+    """Report an iteration; its rate is null without a clock, or where its work is not known."""
+    durations = (end - start)[row.first_call : row.last_call + 1]
+    # an iteration that lost calls may begin before the first call that is whole, and end after the last
+    last = max(int(end[row.last_call]), row.end + 1 if row.lost_calls else 0)
+    return {
+        "num_kernels": len(durations),
+        "avg_duration_cycles": int(durations.sum()) / len(durations),
+        "min_duration_cycles": int(durations.min()),
+        "max_duration_cycles": int(durations.max()),
+        "total_span_cycles": last - row.start,
+        "first_start": row.start,
+        "last_end": last,
+        "gmacs_per_second": _gmacs_per_second(row.macs, run, last - row.start),
+        "iteration_index": index,
+        "phase": "perf" if row.phase == "measured" else row.phase,
+    }
 
 
 def _seen_ends(tile: TileTrace, begins: Ints) -> Ints:
-    """Cycles in which the INSTR_EVENT_1 that begin then are over: where the published tool lets a call end."""
+    """Return the cycles in which the INSTR_EVENT_1 that begin then are over, where the published tool ends a call."""
     spans = [slot.spans for slot in tile.slots if slot.name == END and len(slot.spans.start)]
     if not spans or not len(begins):
         return begins
-    start, end = (np.concatenate([getattr(own, edge) for own in spans]) for edge in ("start", "end"))
+    start, end = (np.concatenate([getattr(slot_spans, edge) for slot_spans in spans]) for edge in ("start", "end"))
     order = np.argsort(start, kind="stable")
-    place = np.minimum(np.searchsorted(start[order], begins), len(order) - 1)
-    found: Ints = np.where(start[order][place] == begins, end[order][place], begins + 1)
-    return found
+    positions = np.minimum(np.searchsorted(start[order], begins), len(order) - 1)
+    ends: Ints = np.where(start[order][positions] == begins, end[order][positions], begins + 1)
+    return ends
 
 
 def _mismatch_note(row: TileRow) -> str | None:
-    found, expected = len(row.iterations), row.expected_iterations
-    partial = sum(not one.complete for one in row.iterations)
+    number, expected = len(row.iterations), row.expected_iterations
+    partial = sum(not iteration.complete for iteration in row.iterations)
     if not row.iterations:
         return f"No iterations: {row.iterations_reason}."
-    said = []
-    if expected is not None and found != expected:
-        said.append(f"Detected {counted_text(found, 'iteration')} but expected {expected}.")
+    notes = []
+    if expected is not None and number != expected:
+        notes.append(f"Detected {counted_text(number, 'iteration')} but expected {expected}.")
     if partial:
-        said.append(f"{partial} of {found} iterations lack calls and are not measured.")
-    return f"{' '.join(said)} Found by: {row.iterations_reason}." if said else None
+        notes.append(f"{partial} of {number} iterations lack calls and are not measured.")
+    return f"{' '.join(notes)} Found by: {row.iterations_reason}." if notes else None
 
 
-def aggregate(cores: Sequence[PublishedCore], run: Index) -> Aggregate | dict[str, str]:
-    """The system's runtime in each measured iteration that all cores have; only a note where there is none."""
+def _aggregate_cores(cores: Sequence[Json], run: Index) -> Json:
+    """Return the system's runtime in each measured iteration that all cores have; only a note where there is none."""
     if not cores:
-        return {"note": _NO_CORES}
-    common = sorted(set.intersection(*(set(core.performance_window) for core in cores)))
+        return {"note": "No cores to aggregate."}
+    common = sorted(set.intersection(*(set(core["performance_window"]) for core in cores)))
     if not common:
-        return {"note": _NO_COMMON}
-    rows = [_system_iteration(cores, index, run) for index in common]
+        return {"note": "No common perf iterations across all cores."}
     reason = _no_rate(cores, run)
-    if reason is None and any(row.gmacs_per_second is UNSET for row in rows):
+    rows = [_system_iteration([core["iterations"][index] for core in cores], index, run, reason) for index in common]
+    if reason is None and any(_RATES[0] not in row for row in rows):
         reason = "the work per iteration is unknown for some cores"
-    return Aggregate(
-        iterations_considered=common,
-        count=len(common),
-        average=_average_iteration(rows),
-        best=min(rows, key=lambda row: row.runtime_cycles),
-        worst=max(rows, key=lambda row: row.runtime_cycles),
-        per_iteration=rows,
-        note=_COMMON if reason is None else f"{_COMMON} {_LEFT_OUT}: {reason}.",
-        assumed_clock=run.assumed_clock,
-    )
+    means = {
+        name: sum(row[name] for row in rows) / len(rows)
+        for name in ("runtime_cycles", *_RATES)
+        if all(name in row for row in rows)
+    }
+    return {
+        "iterations_considered": common,
+        "count": len(common),
+        "average": means,
+        "best": min(rows, key=lambda row: row["runtime_cycles"]),
+        "worst": max(rows, key=lambda row: row["runtime_cycles"]),
+        "per_iteration": rows,
+        "note": _COMMON if reason is None else f"{_COMMON} gmacs_per_second is omitted: {reason}.",
+        **run.clock_mark,
+    }
 
 
-def _average_iteration(rows: Sequence[PublishedSystemIteration]) -> PublishedSystemIteration:
-    names = ("gmacs_per_second", "gmacs_per_second_traced_cores")
-    rates = {name: [getattr(row, name) for row in rows] for name in names}
-    known = {name: sum(own) / len(own) for name, own in rates.items() if UNSET not in own}
-    return PublishedSystemIteration(UNSET, sum(row.runtime_cycles for row in rows) / len(rows), **known)
+def _system_iteration(rows: Sequence[Json], index: int, run: Index, no_rate: str | None) -> Json:
+    """Return the iteration of this index on all cores, which lasts as long as the longest.
+
+    The whole product has a rate only where all cores were traced, else what these did in the time. A rate that is not
+    known is left out, since the published tool's scripts read what is there by ``float()``.
+    """
+    runtime = max(row["total_span_cycles"] for row in rows)
+    system: Json = {"iteration_index": index, "runtime_cycles": runtime}
+    if runtime <= 0 or any(row["gmacs_per_second"] is None for row in rows):
+        return system
+    if no_rate is not None:
+        return system | {_RATES[1]: sum(row["gmacs_per_second"] * row["total_span_cycles"] for row in rows) / runtime}
+    macs = None if run.M is None or run.K is None or run.N is None else run.M * run.K * run.N
+    return system | {_RATES[0]: _gmacs_per_second(macs, run, runtime)}
 
 
-def _no_rate(cores: Sequence[PublishedCore], run: Index) -> str | None:
+def _no_rate(cores: Sequence[Json], run: Index) -> str | None:
     if run.clock_GHz is None:
         return "the clock is unknown; give --clock-mhz, or the device with --hwid or --arch"
     if run.M is None or run.K is None or run.N is None:
@@ -239,86 +220,45 @@ def _no_rate(cores: Sequence[PublishedCore], run: Index) -> str | None:
     return None
 
 
-def details_markdown(cores: Sequence[PublishedCore], run: Index) -> str:
-    """``details.md``; empty without iterations, as no such file is written then."""
-    rows = [_detail_row(core, row) for core in cores for row in core.iterations]
+def _gmacs_per_second(macs: int | None, run: Index, cycles: int) -> float | None:
+    return None if macs is None or run.clock_GHz is None or cycles <= 0 else macs * run.clock_GHz / cycles
+
+
+def _details_markdown(cores: Sequence[Json], run: Index) -> str:
+    """Return ``details.md``; empty without iterations, as no such file is written then."""
+    rows = "".join(_detail_row(core["tile_name"], row) for core in cores for row in core["iterations"])
     if not rows:
         return ""
     sizes = f"M={run.M or '?'} K={run.K or '?'} N={run.N or '?'}"
     # The line is a block of HTML, in which Markdown's escapes do not count.
     name = escape(plain(run.hwid or ""))
-    head = f"<details><summary><strong>[{name}] {sizes}</strong></summary>\n\n"
-    rule = "|".join("-" * (len(name) + 2) for name in _DETAIL_HEAD)
-    table = f"| {' | '.join(_DETAIL_HEAD)} |\n|{rule}|\n{''.join(rows)}"
-    return f"{head}{table}{_clock_line(run.assumed_clock)}\n</details>\n"
-
-
-def _clock_line(assumed: AssumedClock | UnsetType) -> str:
-    if assumed is UNSET:
-        return ""
-    clock = f"{assumed.mhz:g} MHz ({assumed.low_mhz:g} to {assumed.high_mhz:g} MHz)"
-    return f"\nGMAC/s at an assumed clock of {clock}: {assumed.source}.\n"
-
-
-def _published_iteration(start: Ints, end: Ints, index: int, row: Iteration, clock: float | None) -> PublishedIteration:
-    part = slice(row.first_call, row.last_call + 1)
-    durations = end[part] - start[part]
-    # an iteration that lost calls may begin before the first call that is whole, and end after the last
-    first, last = row.start, max(int(end[row.last_call]), row.end + 1 if row.lost_calls else 0)
-    return PublishedIteration(
-        num_kernels=len(durations),
-        avg_duration_cycles=int(durations.sum()) / len(durations),
-        min_duration_cycles=int(durations.min()),
-        max_duration_cycles=int(durations.max()),
-        total_span_cycles=last - first,
-        first_start=first,
-        last_end=last,
-        gmacs_per_second=_gmacs_per_second(row.macs, clock, last - first),
-        iteration_index=index,
-        phase={"measured": "perf"}.get(row.phase, row.phase),
+    rule = "|".join("-" * (len(head) + 2) for head in _DETAIL_HEAD)
+    clock = ""
+    if run.assumed_clock is not UNSET:
+        assumed = run.assumed_clock
+        span = f"{assumed.low_mhz:g} to {assumed.high_mhz:g} MHz"
+        clock = f"\nGMAC/s at an assumed clock of {assumed.mhz:g} MHz ({span}): {assumed.source}.\n"
+    return (
+        f"<details><summary><strong>[{name}] {sizes}</strong></summary>\n\n"
+        f"| {' | '.join(_DETAIL_HEAD)} |\n|{rule}|\n{rows}{clock}\n</details>\n"
     )
 
 
-def _boundary_count(tile: TileTrace, middle: float | None) -> int:
-    stalls = tile.slot("LOCK_STALL")
-    if not middle or stalls is None:
-        return 0
-    long = stalls.spans.end - stalls.spans.start >= BOUNDARY_FACTOR * middle
-    return len(np.unique(stalls.spans.end[long]))
-
-
-def _system_iteration(cores: Sequence[PublishedCore], index: int, run: Index) -> PublishedSystemIteration:
-    """The iteration of this index on all cores; the whole product has a rate only where all cores were traced."""
-    rows = [core.iterations[index] for core in cores]
-    runtime = max(row.total_span_cycles for row in rows)
-    done = [row.gmacs_per_second * row.total_span_cycles for row in rows if row.gmacs_per_second is not None]
-    if len(done) < len(rows) or runtime <= 0:
-        return PublishedSystemIteration(index, runtime)
-    if _no_rate(cores, run) is not None:
-        return PublishedSystemIteration(index, runtime, gmacs_per_second_traced_cores=sum(done) / runtime)
-    product = None if run.M is None or run.K is None or run.N is None else run.M * run.K * run.N
-    return PublishedSystemIteration(index, runtime, _gmacs_per_second(product, run.clock_GHz, runtime) or UNSET)
-
-
-def _gmacs_per_second(macs: int | None, clock: float | None, cycles: int) -> float | None:
-    return None if macs is None or clock is None or cycles <= 0 else macs * clock / cycles
-
-
-def _detail_row(core: PublishedCore, row: PublishedIteration) -> str:
-    rate = "" if row.gmacs_per_second is None else f"{row.gmacs_per_second:.3f}"
+def _detail_row(tile: str, row: Json) -> str:
+    rate = row["gmacs_per_second"]
     cells = (
-        core.tile_name,
-        row.iteration_index,
-        row.phase,
-        row.num_kernels,
-        f"{row.avg_duration_cycles:.3f}",
-        row.min_duration_cycles,
-        row.max_duration_cycles,
-        row.total_span_cycles,
-        rate,
+        tile,
+        row["iteration_index"],
+        row["phase"],
+        row["num_kernels"],
+        f"{row['avg_duration_cycles']:.3f}",
+        row["min_duration_cycles"],
+        row["max_duration_cycles"],
+        row["total_span_cycles"],
+        "" if rate is None else f"{rate:.3f}",
     )
     return f"| {' | '.join(map(str, cells))} |\n"
 
 
-def _json_bytes(value: msgspec.Struct | dict[str, str]) -> bytes:
+def _json_bytes(value: msgspec.Struct | Json) -> bytes:
     return msgspec.json.format(msgspec.json.encode(value), indent=2) + b"\n"

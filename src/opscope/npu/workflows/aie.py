@@ -2,25 +2,33 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
 from opscope.core.errors import EmptyTraceError, IncompleteError, MismatchError, NotFoundError, UsageError
+from opscope.core.json import to_json
+from opscope.core.outputs import write_outputs
+from opscope.core.parts import part
 from opscope.core.table.tiles import TraceMode
+from opscope.core.tracebacks import nothing_known, page, tracebacks_kept
 from opscope.measurements.notebook import NotebookResult
-from opscope.npu.analysis.specification import NamedProduct
+from opscope.npu.analysis.specification import NamedProduct, assumed_clock, run_specification
+from opscope.npu.analysis.tiles import Examined, TilesTerms, analyse_tiles
+from opscope.npu.analysis.tiles_result import TilesAnalysis, TilesSource
+from opscope.npu.analysis.traced_units import divide_existing
+from opscope.npu.devices import aie_devices
+from opscope.npu.readers.files import read_tiles
+from opscope.npu.readers.json import EmptyTilesError
+from opscope.npu.readers.slots import parse_slots, read_slots
+from opscope.program.cost.gemm import tiling
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     import polars as pl
 
     from opscope.core.errors import OpscopeError
-    from opscope.npu.analysis.tiles import Examined, TilesTerms
-    from opscope.npu.analysis.tiles_result import TilesAnalysis
     from opscope.npu.readers.slots import Slots
     from opscope.npu.reports.published import Index
     from opscope.reports.document.blocks import Document
@@ -66,14 +74,8 @@ class TilesRequest(NamedProduct, frozen=True, kw_only=True):
     align: Literal["auto", "trace-start", "first-call"] = "auto"
 
 
-class _ExaminedRequest(NamedTuple):
-    """A result with its calls, and what was asked."""
-
-    examined: Examined
-    request: TilesRequest
-
-
-class Tiles(NotebookResult, _ExaminedRequest):
+@dataclass(frozen=True, eq=False, repr=False)
+class Tiles(NotebookResult):
     """An analysed trace: the result with its calls, and what was asked.
 
     Attributes:
@@ -82,7 +84,8 @@ class Tiles(NotebookResult, _ExaminedRequest):
         analysis: the result alone.
     """
 
-    __slots__ = ()
+    examined: Examined
+    request: TilesRequest
 
     @property
     def analysis(self) -> TilesAnalysis:
@@ -96,7 +99,7 @@ class Tiles(NotebookResult, _ExaminedRequest):
         return tiles_frame(self.analysis)
 
     def _document(self) -> Document:
-        from opscope.npu.reports.terminal import tiles_screen
+        from opscope.npu.reports.answer import tiles_screen
 
         return tiles_screen(self.analysis)
 
@@ -118,23 +121,19 @@ def analyze_tiles(path: str | Path, request: TilesRequest = _NOTHING) -> Tiles:
         TraceFormatError: it is damaged, empty, or no trace of AI Engine tiles.
         UsageError: what is said of the run cannot be true.
     """
-    from opscope.npu.analysis.tiles import analyse_tiles
-    from opscope.npu.analysis.tiles_result import TilesSource
-    from opscope.npu.analysis.traced_units import existing_tiles
-    from opscope.npu.readers.files import read_tiles
-
-    terms, place = _checked_terms(request), Path(path)
-    if place.is_dir():
-        raise NotFoundError("a directory, not a trace", where=place, hint="name the trace inside it")
-    traces, sha256 = read_tiles(place, _named_slots(request))
-    tiles, left_out = existing_tiles(traces.tiles, terms.said.device)
+    terms, file = _check_terms(request), Path(path)
+    if file.is_dir():
+        raise NotFoundError("a directory, not a trace", where=file, hint="name the trace inside it")
+    traces, sha256 = read_tiles(file, _name_slots(request))
+    device = terms.specification.device
+    tiles, left_out = divide_existing(traces.tiles, device)
     if not tiles:
-        device = terms.said.device.name if terms.said.device else "an AI Engine"
-        problem = f"no traced tile exists on {device}: tile {left_out[0].tile} (row, column) does not"
-        raise MismatchError(problem, where=place, hint="check --arch and --hwid against the traced device")
+        owner = device.name if device else "an AI Engine"
+        problem = f"no traced tile exists on {owner}: tile {left_out[0].tile} (row, column) does not"
+        raise MismatchError(problem, where=file, hint="check --arch and --hwid against the traced device")
     traces = replace(traces, tiles=tuple(tiles))
-    whole = all(warning.code != "truncated" for warning in traces.all_warnings)
-    source = TilesSource(str(path), traces.format, sha256, traces.clock.value, traces.events, whole)
+    is_whole = all(warning.code != "truncated" for warning in traces.all_warnings)
+    source = TilesSource(str(path), traces.format, sha256, traces.clock.value, traces.events, is_whole)
     return Tiles(analyse_tiles(traces, source, terms._replace(left_out=left_out)), request)
 
 
@@ -150,13 +149,11 @@ def published_path(request: TilesRequest) -> Path | None:
 
 def missing(tiles: Tiles, out: Path | None = None) -> OpscopeError | None:
     """Return the error that a result which is not whole ends in, once it was written. None if it is whole."""
-    analysis, path = tiles.analysis, tiles.analysis.trace.path
-    cores = [row for row in analysis.tiles if row.unit == "core"]
+    analysis, path, cores = tiles.analysis, tiles.analysis.trace.path, tiles.analysis.cores
     if not cores:
         hint = "also trace a core, with INSTR_EVENT_0 and INSTR_EVENT_1"
         return EmptyTraceError("no core was traced, so there are no kernel calls to judge", where=path, hint=hint)
     if not any(row.calls.paired and row.mode is TraceMode.EVENT_TIME for row in cores):
-        from opscope.core.tracebacks import nothing_known
         from opscope.npu.reports.answer import why_no_calls
 
         reason = why_no_calls(analysis, cores)
@@ -186,10 +183,6 @@ def write_tiles(tiles: Tiles, out: str | Path) -> list[Path]:
     Raises:
         StorageError: the system refused.
     """
-    from opscope.core.json import to_json
-    from opscope.core.outputs import write_outputs
-    from opscope.core.parts import part
-    from opscope.core.tracebacks import page, tracebacks_kept
     from opscope.npu.reports.page import tiles_html, tiles_markdown
 
     with tracebacks_kept(Path(out)):
@@ -217,50 +210,42 @@ def write_empty(failure: EmptyTraceError, request: TilesRequest, path: Path, out
     Raises:
         StorageError: the system refused.
     """
-    from opscope.core.outputs import write_outputs
-    from opscope.npu.readers.json import EmptyTilesError
     from opscope.npu.reports.published import files_without_calls
 
     if not isinstance(failure, EmptyTilesError):
         return []
-    files = files_without_calls(
-        failure.tiles, _published_index(request, path, out, [failure.problem], request.clock_mhz)
-    )
+    run = _published_index(request, str(path), str(out), [failure.problem], request.clock_mhz)
+    files = files_without_calls(failure.tiles, run)
     return write_outputs({out / name: content for name, content in files.items()})
 
 
 def published(tiles: Tiles, out: str) -> dict[str, bytes]:
-    """Name and content of the published tool's files."""
+    """Return name and content of the published tool's files."""
     from opscope.npu.reports.published import published_files
 
-    given = tiles.analysis.given
-    notes = [f"{one.title}: {one.evidence}" for one in tiles.analysis.findings if one.rule in _LIMITS]
-    mhz = given.assumed_clock.mhz if given.assumed_clock else given.clock_mhz
-    run = _published_index(tiles.request, tiles.analysis.trace.path, out, notes, mhz)
-    assumed = given.assumed_clock or msgspec.UNSET
-    return published_files(tiles.examined, msgspec.structs.replace(run, assumed_clock=assumed))
+    analysis, assumed = tiles.analysis, tiles.analysis.given.assumed_clock
+    notes = [f"{message.title}: {message.evidence}" for message in analysis.findings if message.rule in _LIMITS]
+    mhz = assumed.mhz if assumed else analysis.given.clock_mhz
+    run = _published_index(tiles.request, analysis.trace.path, out, notes, mhz)
+    return published_files(tiles.examined, msgspec.structs.replace(run, assumed_clock=assumed or msgspec.UNSET))
 
 
-def _published_index(
-    request: TilesRequest, path: str | Path, out: str | Path, notes: list[str], mhz: float | None
-) -> Index:
+def _published_index(request: TilesRequest, path: str, out: str, notes: list[str], mhz: float | None) -> Index:
     from opscope.npu.reports.published import Index
 
     return Index(
         **{name: getattr(request, name) for name in (*NamedProduct.__struct_fields__, "warmup", "iterations")},
         rows=request.row,
         cols=request.col,
-        input_path=str(path),
-        output_dir=str(out),
+        input_path=path,
+        output_dir=out,
         clock_GHz=None if mhz is None else mhz / 1e3,
         notes=notes,
         details_md=None,
     )
 
 
-def _named_slots(request: TilesRequest) -> Slots | None:
-    from opscope.npu.readers.slots import parse_slots, read_slots
-
+def _name_slots(request: TilesRequest) -> Slots | None:
     if request.slots and request.slots_file:
         raise UsageError("the slots are named already", where="--slots-file", hint="give one of the two")
     if request.slots_file:
@@ -268,41 +253,36 @@ def _named_slots(request: TilesRequest) -> Slots | None:
     return parse_slots(request.slots) if request.slots else None
 
 
-def _checked_terms(request: TilesRequest) -> TilesTerms:
-    from opscope.npu.analysis.specification import assumed_clock, run_specification
-    from opscope.npu.analysis.tiles import TilesTerms
-    from opscope.npu.devices import aie_devices
-    from opscope.program.cost.gemm import tiling
-
-    whole, tile = _all_or_none((request.M, request.K, request.N)), _all_or_none((request.m, request.k, request.n))
-    cores = _all_or_none((request.row, request.col))
-    if tile is None and whole is not None:
+def _check_terms(request: TilesRequest) -> TilesTerms:
+    product, tile = _all_or_none(request.M, request.K, request.N), _all_or_none(request.m, request.k, request.n)
+    cores = _all_or_none(request.row, request.col)
+    if not tile and product:
         raise UsageError("the sizes of one call are missing", where="--m --k --n", hint=_SIZES)
     for name, count in (("--warmup", request.warmup), ("--iterations", request.iterations)):
         if count is not None and not 0 <= count <= _MOST_ITERATIONS:
             raise UsageError(f"{count} is not a number of iterations", where=name, hint="give a number from 0")
-    if cores is not None and min(cores) < 1:
-        raise UsageError(f"{cores[0]} x {cores[1]} cores is impossible", where="--row --col", hint=_SIZES)
     rows, columns = cores or (1, 1)
-    made = None if tile is None else tiling(_as_triple(tile), _as_triple(whole) if whole else None, (rows, columns))
-    device = aie_devices().named(request.arch or request.hwid or "")
-    arch = request.arch or (device.name if device else None)
-    assumed = assumed_clock(device, request.hwid) if request.assume_clock else None
-    warmup, measured = request.warmup or 0, request.iterations
-    runs = None if measured is None else warmup + measured
-    said = run_specification(
-        tiling=made, arch=arch, dtype=request.dtype, clock_mhz=request.clock_mhz, runs=runs, assumed=assumed
+    if min(rows, columns) < 1:
+        raise UsageError(f"{rows} x {columns} cores is impossible", where="--row --col", hint=_SIZES)
+    device, warmup = aie_devices().named(request.arch or request.hwid or ""), request.warmup or 0
+    specification = run_specification(
+        tiling=tiling(_as_triple(tile), _as_triple(product) if product else None, (rows, columns)) if tile else None,
+        arch=request.arch or (device.name if device else None),
+        dtype=request.dtype,
+        clock_mhz=request.clock_mhz,
+        runs=None if request.iterations is None else warmup + request.iterations,
+        assumed=assumed_clock(device, request.hwid) if request.assume_clock else None,
     )
-    return TilesTerms(said, cores is not None, warmup, measured, request.align)
+    return TilesTerms(specification, bool(cores), warmup, request.iterations, request.align)
 
 
-def _all_or_none(values: Sequence[int | None]) -> list[int] | None:
-    """The values when all are given, None when none is."""
-    known = [value for value in values if value is not None]
-    if known and len(known) < len(values):
+def _all_or_none(*sizes: int | None) -> list[int]:
+    """Return sizes of which all are given, or none."""
+    known = [size for size in sizes if size is not None]
+    if known and len(known) < len(sizes):
         raise UsageError("only some of the sizes are given", where="--M --K --N --m --k --n --row --col", hint=_SIZES)
-    return known or None
+    return known
 
 
-def _as_triple(values: Sequence[int]) -> tuple[int, int, int]:
-    return values[0], values[1], values[2]
+def _as_triple(sizes: list[int]) -> tuple[int, int, int]:
+    return sizes[0], sizes[1], sizes[2]

@@ -13,7 +13,7 @@ from opscope.core.files import labels
 from opscope.core.json import from_json
 from opscope.core.system.memory import file_bytes
 from opscope.measurements.notebook import NotebookResult, shown_as
-from opscope.npu.analysis.compare import TilesComparison, TilesEvidence, TilesSide, TilesTraces, compared_tiles
+from opscope.npu.analysis.compare import TilesComparison, TilesEvidence, TilesSide, TilesTraces, compare_sides
 from opscope.readers.compressed import first_bytes
 from opscope.readers.registry import trace_reader, traces_in
 from opscope.runtimes.registry import runtime_of_format
@@ -29,16 +29,16 @@ if TYPE_CHECKING:
 ANALYSIS = "analysis.json"
 _HEAD = 64
 _MARK = b'"schema"'
-_NAMED = b"opscope.tiles/2"
+_SCHEMA = b"opscope.tiles/2"
 _MOST_FILES = 10_000
 
 
 def is_tiles(path: str | Path) -> bool:
     """Return whether a path is a trace of AI Engine tiles, an analysis of one, or a directory that holds such."""
-    place = Path(path)
-    if place.is_dir():
-        return bool(_files_in(place))
-    return place.is_file() and (_is_analysis(place) or _reads_tiles(trace_reader(place)))
+    file = Path(path)
+    if file.is_dir():
+        return bool(_files_in(file))
+    return file.is_file() and (_is_analysis(file) or _reads_tiles(trace_reader(file)))
 
 
 def _reads_tiles(reader: Reader | None) -> bool:
@@ -55,11 +55,11 @@ def _is_analysis(path: Path) -> bool:
         head = first_bytes(path, 2 * _HEAD)
     except OpscopeError:
         return False
-    return _MARK in head[:_HEAD] and _NAMED in head
+    return _MARK in head[:_HEAD] and _SCHEMA in head
 
 
 def _files_in(directory: Path) -> list[Path]:
-    """Traces of tiles in a directory; where `opscope aie --out` wrote it, or directories in it, their analyses."""
+    """Return the traces of a directory; where `opscope aie --out` wrote it, or directories in it, their analyses."""
     if (directory / ANALYSIS).is_file():
         return [directory / ANALYSIS] if _is_analysis(directory / ANALYSIS) else []
     below = [file for file in sorted(directory.glob(f"*/{ANALYSIS}"))[:_MOST_FILES] if _is_analysis(file)]
@@ -74,24 +74,23 @@ def _files_in(directory: Path) -> list[Path]:
 
 def _read_sides(baseline: str | Path, candidate: str | Path) -> tuple[TilesTraces, TilesTraces]:
     """Read both sides, with labels that differ unless it is one path."""
-    places = Path(baseline), Path(candidate)
-    first, second = (place.name or str(place) for place in places)
-    if places[0].resolve() != places[1].resolve():
-        first, second = labels(places)
-    return _read_side(baseline, first), _read_side(candidate, second)
+    paths = Path(baseline), Path(candidate)
+    first, second = (path.name or str(path) for path in paths)
+    if paths[0].resolve() != paths[1].resolve():
+        first, second = labels(paths)
+    return _read_side(paths[0], first), _read_side(paths[1], second)
 
 
-def _read_side(path: str | Path, label: str) -> TilesTraces:
+def _read_side(path: Path, label: str) -> TilesTraces:
     """Read the side that a path names; files that hold the same trace count once."""
-    place = Path(path)
-    if not place.exists():
+    if not path.exists():
         raise NotFoundError("no such file or directory", where=path)
-    if not is_tiles(place):
+    if not is_tiles(path):
         hint = "compare AI Engine traces with each other"
         raise MismatchError("not an AI Engine trace, but the other side is", where=path, hint=hint)
-    analyses = [_read_analysis(file) for file in (_files_in(place) if place.is_dir() else [place])]
-    once = list({one.trace.sha256: one for one in reversed(analyses)}.values())[::-1]
-    return TilesTraces(TilesSide(label, str(path), len(once), len(analyses) - len(once)), once)
+    analyses = [_read_analysis(file) for file in (_files_in(path) if path.is_dir() else [path])]
+    distinct = list({analysis.trace.sha256: analysis for analysis in reversed(analyses)}.values())[::-1]
+    return TilesTraces(TilesSide(label, str(path), len(distinct), len(analyses) - len(distinct)), distinct)
 
 
 def _read_analysis(path: Path) -> TilesAnalysis:
@@ -126,7 +125,7 @@ def compare_tiles(baseline: str | Path, candidate: str | Path) -> TilesCompariso
 
 
 def _compare_sides(baseline: TilesTraces, candidate: TilesTraces) -> TilesComparison:
-    comparison = compared_tiles(baseline, candidate)
+    comparison = compare_sides(baseline, candidate)
     if comparison is None:
         problem = "a side has no call period: it needs INSTR_EVENT_0 and INSTR_EVENT_1 of two calls"
         hint = "for raw words, compare the directories that opscope aie --slots ... --out DIR writes"
@@ -155,7 +154,7 @@ def check_tiles(
     from opscope.npu.analysis.compare import gate_tiles
 
     sides = _read_sides(against, candidate)
-    problems = _find_mismatches(*sides)
+    problems = _find_mismatches([side.analyses for side in sides])
     if problems and not force:
         hint = "capture both in the same way, or compare them anyway with --force"
         raise MismatchError(f"cannot be compared with the baseline: {problems[0]}", where=candidate, hint=hint)
@@ -163,19 +162,15 @@ def check_tiles(
     return shown_as(TilesGateResult, gate_tiles(_compare_sides(*sides), limit, problems))
 
 
-def _find_mismatches(baseline: TilesTraces, candidate: TilesTraces) -> list[str]:
+def _find_mismatches(sides: list[list[TilesAnalysis]]) -> list[str]:
     """Return why two sides are not comparable; what neither tells is not a mismatch."""
-    mismatches = []
-    hashes = [[one.trace.sha256 for one in side.analyses] for side in (baseline, candidate)]
-    if hashes[0] == hashes[1]:
-        mismatches.append("both sides are the same traces")
-    given = [[one.given for one in side.analyses] for side in (baseline, candidate)]
-    for what, values in (
-        ("architecture", [{one.device.name for one in specifications if one.device} for specifications in given]),
-        ("clock", [{one.clock_mhz for one in specifications} - {None} for specifications in given]),
-    ):
+    baseline, candidate = ([analysis.trace.sha256 for analysis in side] for side in sides)
+    mismatches = ["both sides are the same traces"] if baseline == candidate else []
+    devices = [{analysis.given.device.name for analysis in side if analysis.given.device} for side in sides]
+    clocks = [{analysis.given.clock_mhz for analysis in side} - {None} for side in sides]
+    for name, values in (("architecture", devices), ("clock", clocks)):
         if all(values) and values[0] != values[1]:
-            mismatches.append(f"the {what} differs")
+            mismatches.append(f"the {name} differs")
     return mismatches
 
 
