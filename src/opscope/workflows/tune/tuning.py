@@ -61,7 +61,7 @@ from opscope.workflows.measure.profiling import default_directory
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from opscope.analysis.tuning import TuningSpace
+    from opscope.analysis.tuning import ConfirmedGain, TuningSpace
     from opscope.bundle.bundle import Bundle
     from opscope.bundle.manifest import Plan, Repetition
     from opscope.experiment.engine import Progress
@@ -433,7 +433,7 @@ def _build_result(
         runtime=runtime,
         machine=machine,
         base=base,
-        candidates=[_with_outcome(result, winner) for result in ordered],
+        candidates=[_with_outcome(result, winner, null) for result in ordered],
         null=null,
         winner=winner,
         reference=request.space.reference,
@@ -477,8 +477,11 @@ def _whole_median(values: Iterable[int | None]) -> int | None:
     return None if middle is None else round(middle)
 
 
-def _with_outcome(result: CandidateResult, winner: str | None) -> CandidateResult:
-    """Return a result with its outcome in a word, where its outputs have not decided it."""
+def _with_outcome(result: CandidateResult, winner: str | None, null: ConfirmedGain | None) -> CandidateResult:
+    """Return a result with its outcome in a word, where its outputs have not decided it.
+
+    What the default against itself could show as well is no difference.
+    """
     if result.outcome:
         return result
     outcome, reason = "dropped", "the search saw no gain"
@@ -486,7 +489,8 @@ def _with_outcome(result: CandidateResult, winner: str | None) -> CandidateResul
         outcome, reason = "winner", ""
     elif result.confirmed is not None:
         gain = result.confirmed
-        outcome = "faster" if gain.low > 1 else "slower" if gain.high < 1 else "no difference"
+        low, high = (min(1.0, null.low), max(1.0, null.high)) if null else (1.0, 1.0)
+        outcome = "faster" if gain.low > high else "slower" if gain.high < low else "no difference"
         reason = ""
     elif result.seen is None:
         outcome, reason = "not tried", "its parts did not help alone" if result.candidate.parts else "time was over"
