@@ -23,6 +23,7 @@ RECORDED = ROOT / "docs" / "recorded"
 NAMES = frozenset(
     """
     epyc mmac gmac ada desk lab bbe mb my toy test cpu board phone aa deb demo classifier registration sync pw act stem
+    shift
     """.split()
 )
 """Words of pages that are names: of models, layers, machines, variants, people's files, events of a runtime."""
