@@ -105,11 +105,7 @@ def open_store(place: StorePlace, as_of: str | None = None) -> Snapshot:
         BundleError: it is of another version of opscope, or of another program.
         UsageError: it has no such earlier version.
     """
-    sizes = place.list_sizes(LOG)
-    if not any(_COMMIT.fullmatch(path) for path in sizes):
-        hint = "create one with `opscope store add PATH...`, or name another with --store"
-        raise NotFoundError("there is no store", where=place.address, hint=hint)
-    _check_log(place, sizes)
+    _check_log(place, _list_log(place))
     deltalake = import_extra("deltalake")
     try:
         delta = deltalake.DeltaTable(place.uri, storage_options=place.options)
@@ -164,6 +160,7 @@ def change_store(place: StorePlace, change: Callable[[Snapshot], Result]) -> Res
 
     On this machine writers wait for each other; on object storage the one that commits second prepares its change anew.
     """
+    _list_log(place)  # that there is no store can be said without the packages that a store needs
     overtaken = import_extra("deltalake").exceptions.CommitFailedError
     for _ in range(TRIES):
         with translate_storage_errors(place.address), contextlib.suppress(overtaken), _one_writer(place):
@@ -209,6 +206,15 @@ def _vacuum(snapshot: Snapshot, hours: int | None) -> None:
         snapshot.place.list_sizes(f"{PARTITION}={table}")  # raises where a link leads elsewhere
     if marked:
         snapshot.delta.vacuum(hours, dry_run=False, enforce_retention_duration=enforced, full=False)
+
+
+def _list_log(place: StorePlace) -> dict[str, int]:
+    """Return the sizes of the files of a store's log by path; raise NotFoundError where there is no store."""
+    sizes = place.list_sizes(LOG)
+    if not any(_COMMIT.fullmatch(path) for path in sizes):
+        hint = "create one with `opscope store add PATH...`, or name another with --store"
+        raise NotFoundError("there is no store", where=place.address, hint=hint)
+    return sizes
 
 
 class _FileAction(msgspec.Struct):
