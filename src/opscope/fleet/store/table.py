@@ -301,7 +301,7 @@ def _find_first_entry(place: StorePlace) -> str | None:
     """Return the name of one file or directory at the place of a new store; None where there is none."""
     if place.is_remote:
         with translate_storage_errors(place.address):
-            return next((str(one["path"]) for page in open_object_store(place).list() for one in page), None)
+            return next((str(object_["path"]) for page in open_object_store(place).list() for object_ in page), None)
     root = Path(place.uri)
     if not root.exists():
         return None
