@@ -80,7 +80,7 @@ def test_what_runs_programs_is_listed_only_where_it_is_allowed() -> None:
     reading, all_tools = with_client(talk).tools, with_client(talk, "--allow-run").tools
     assert [tool.name for tool in reading] == READING
     assert [tool.name for tool in all_tools] == [*READING, *RUNNING]
-    assert sum(len(tool.model_dump_json(exclude_none=True)) for tool in all_tools) < 12_000
+    assert sum(len(tool.model_dump_json(exclude_none=True)) for tool in all_tools) < 1_300 * len(all_tools)
     for tool in all_tools:
         assert tool.annotations.read_only_hint is (tool.name in READING)
         assert tool.description
@@ -200,6 +200,7 @@ HOSTILE: list[tuple[str, dict[str, Any], str]] = [
     ("preflight", {"program": "onnx/cnn.onnx"}, "runs the program"),
     ("count", {"program": PROGRAM}, "it runs programs"),
     ("profile", {"program": PROGRAM, "out": "new", "seconds": 1}, "it runs programs"),
+    ("tune", {"program": PROGRAM, "out": "new"}, "it runs programs"),
     ("shell", {}, "no such tool"),
 ]
 
@@ -289,6 +290,23 @@ def test_a_profile_ends_with_its_budget_and_is_finished_later(tmp_path: Path) ->
     assert taken.structured_content["exit_code"] == 8
     assert "outside of the directories" in outside.structured_content["error"]
     assert NO_SUCH_PROGRAM in code.structured_content["error"]
+
+
+@pytest.mark.nightly
+def test_settings_are_searched_and_no_directory_is_replaced(tmp_path: Path) -> None:
+    """The answer is one sentence, beside all candidates; a second search does not touch the first."""
+    shutil.copyfile(DATA / PROGRAM, tmp_path / "toy.pte")
+    asked = {"program": "toy.pte", "out": "tuned", "minutes": 0.1}
+    answer = call("tune", "--allow-run", directory=tmp_path, **asked)
+    again = call("tune", "--allow-run", directory=tmp_path, **asked)
+    refused = call("tune", "--allow-run", directory=tmp_path, **{**asked, "out": "../tuned"})
+    assert not answer.is_error, answer.structured_content
+    written = json.loads((tmp_path / "tuned" / "tune.json").read_bytes())
+    assert answer.structured_content["result"]["winner"] == written["winner"]
+    assert answer.structured_content["answer"].startswith(("keep the default", "no setting is named", "1.", "2.", "3."))
+    assert again.structured_content["exit_code"] == 8
+    assert "outside of the directories" in refused.structured_content["error"]
+    assert processes(tmp_path) == []
 
 
 def test_a_bundle_that_began_elsewhere_is_not_gone_on_with(tmp_path: Path) -> None:

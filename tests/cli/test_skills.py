@@ -22,6 +22,7 @@ NAMES = {
     "opscope-onboard-model",
     "opscope-analyse-npu-trace",
     "opscope-profile-language-model",
+    "opscope-tune-settings",
     "opscope-gate-in-ci",
 }
 

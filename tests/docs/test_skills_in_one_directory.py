@@ -1,4 +1,4 @@
-"""The eleven skills one after the other in an empty directory, as an assistant follows them, installation included.
+"""The twelve skills one after the other in an empty directory, as an assistant follows them, installation included.
 
 What a skill takes as given is what the one before it left, under the name that its page uses. A real environment, a
 real installation, the real commands letter by letter; blocks for a phone, a board or a Mac are left out.
@@ -93,7 +93,7 @@ def test_an_assistant_gets_from_an_empty_directory_to_a_gate(tmp_path: Path) -> 
     assistant.install(blocks(first))
     assistant.do("opscope skills install .agents/skills\nopscope skills list > skills.txt")
     names = [line.split()[0] for line in (tmp_path / "skills.txt").read_text().splitlines()]
-    assert len(names) == 11
+    assert len(names) == 12
     order = [names[0], "opscope-export-model", *(name for name in names[1:] if name != "opscope-export-model")]
     for name in order:
         given(tmp_path, name)

@@ -265,5 +265,5 @@ def test_what_a_name_without_packed_types_means_depends_on_the_machine(machine, 
 
 def test_the_page_counts_the_skills() -> None:
     """As many as there are."""
-    assert len(list((ROOT / "src/opscope/skills").glob("*/SKILL.md"))) == 11
-    assert "eleven: `opscope skills list`" in CHECKLIST
+    assert len(list((ROOT / "src/opscope/skills").glob("*/SKILL.md"))) == 12
+    assert "twelve: `opscope skills list`" in CHECKLIST

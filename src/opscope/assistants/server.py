@@ -58,6 +58,7 @@ TOOLS: dict[str, Tool] = {
     "preflight": Tool(tools.PreflightProgram, tools.preflight),
     "count": Tool(tools.CountProgram, tools.count, runs=True),
     "profile": Tool(tools.ProfileProgram, tools.profile, runs=True),
+    "tune": Tool(tools.TuneProgram, tools.tune, runs=True),
 }
 _INSTRUCTIONS = (
     "opscope tells where the time of an on-device model goes. Begin with list_bundles and read_bundle, or with "

@@ -473,6 +473,15 @@ class ProfileProgram(msgspec.Struct, forbid_unknown_fields=True):
     limit: Limit = 10
 
 
+class TuneProgram(msgspec.Struct, forbid_unknown_fields=True):
+    """Arguments of ``tune``."""
+
+    program: Annotated[File, msgspec.Meta(description="A .pte, .tflite, .onnx or .xml.")]
+    out: Annotated[File, msgspec.Meta(description="New directory of the result.")]
+    minutes: Annotated[float, msgspec.Meta(gt=0, le=60, description="Limit for search and confirmation.")] = 3.0
+    limit: Limit = 10
+
+
 def count(request: CountProgram, desk: Desk) -> ToolAnswer:
     """Count exactly what each operator of a program executes: instructions, bytes. Runs it under Valgrind."""
     from opscope.api import count as count_work
@@ -481,7 +490,7 @@ def count(request: CountProgram, desk: Desk) -> ToolAnswer:
     desk.tell("counting")
     with desk.stop.heard(), heard_by(lambda stage, detail: desk.tell(f"{stage} {detail}".strip())):
         result = count_work(place, ablate=request.ablate)
-    most = sorted(result.operators, key=lambda one: -one.instructions)
+    most = sorted(result.operators, key=lambda operator: -operator.instructions)
     return answered(result.answer, msgspec.structs.replace(result, operators=most), request.limit)
 
 
@@ -523,6 +532,32 @@ def profile(request: ProfileProgram, desk: Desk) -> ToolAnswer:
             raise
         content = _finished(out, request.seconds)
     return _summary(content, out, request)
+
+
+def tune(request: TuneProgram, desk: Desk) -> ToolAnswer:
+    """Find settings of the runtime (threads, spinning, precision) that are faster than its default, outputs equal.
+
+    Leave the machine alone meanwhile: under other load no setting is named, and `disturbed` tells the reason.
+    """
+    from opscope.api import Settings
+    from opscope.api import tune as tune_model
+    from opscope.reports.tuning import answer_text
+
+    program, directory = _program(desk, request.program), desk.roots.path(request.out)
+
+    def tell_progress(done: int, total: int, repetition: Repetition | None) -> None:  # noqa: ARG001 - the protocol's
+        desk.tell(f"{done} of {total} processes")
+
+    with desk.stop.heard(), heard_by(lambda stage, detail: desk.tell(f"{stage} {detail}".strip())):
+        tuning = tune_model(
+            program,
+            minutes=request.minutes,
+            settings=Settings(lock="fail"),
+            out=directory,
+            progress=tell_progress,
+            notify=desk.tell,
+        )
+    return answered(answer_text(tuning), tuning, request.limit)
 
 
 def _check_begun(out: Path, desk: Desk) -> None:

@@ -149,8 +149,8 @@ RUNS: dict[str, str] = {
     "bisect": f"the model, in environments with wheels that pip installs, or by the runners it names: {_RIGHTS}",
     "tune": f"what `opscope profile` runs of the model, once for every setting and round: {_RIGHTS}",
     "count": f"the model, as `opscope profile` does, under Valgrind or QEMU: {_RIGHTS}",
-    "mcp": f"with --allow-run, programs that assistants name, as `opscope profile` and `opscope count` do: {_RIGHTS}. "
-    "Without: nothing",
+    "mcp": "with --allow-run, programs that assistants name, as `opscope profile`, `opscope count` and `opscope tune` "
+    f"do: {_RIGHTS}. Without: nothing",
     "kernels": f"with --count, the program of the bundle, as `opscope profile` does: {_RIGHTS}. Without: nothing",
 }
 """Commands that run code of the user's, and what of it."""

@@ -14,7 +14,8 @@ def command(
         typer.Option("--root", metavar="DIR", help="Directory that assistants may read; repeatable. [default: .]"),
     ] = None,
     allow_run: Annotated[
-        bool, typer.Option("--allow-run", help="Also offer count and profile, which run programs and write bundles.")
+        bool,
+        typer.Option("--allow-run", help="Also offer count, profile and tune, which run programs and write bundles."),
     ] = False,
 ) -> None:
     """Serve tools to AI assistants over the Model Context Protocol.

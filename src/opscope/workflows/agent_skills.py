@@ -54,7 +54,7 @@ _ORDER = tuple(
     f"opscope-{name}"
     for name in (
         "setup-workspace native-runners export-model run-profiling analyse-results generate-report validate-workflow "
-        "onboard-model analyse-npu-trace profile-language-model gate-in-ci"
+        "onboard-model analyse-npu-trace profile-language-model tune-settings gate-in-ci"
     ).split()
 )
 
