@@ -11,7 +11,7 @@ import pytest
 import opscope
 from litert_builder import ModelBuilder
 from onnx_models import body, model, node
-from opscope.analysis.compare.number_types import CauseKind, find_number_type_causes
+from opscope.analysis.compare.number_types import LostGain, find_number_type_causes
 from opscope.analysis.operators.operators import Operator
 from opscope.api import compare
 from opscope.program.operators.kinds import Category
@@ -53,22 +53,22 @@ CONVERSION = row("QuantizeLinear: q", 0.2, "quantisation", weight_bytes=5)
 @pytest.mark.parametrize(
     ("candidate", "kinds"),
     [
-        ([row("Conv: a", 0.5, dtype="int8"), CONVERSION], [CauseKind.CONVERSIONS]),
+        ([row("Conv: a", 0.5, dtype="int8"), CONVERSION], [LostGain.CONVERSIONS]),
         (
             [row("Conv: a", 0.7), row("DequantizeLinear: w", 0.3, "quantisation", weight_bytes=250)],
-            [CauseKind.WIDE_KERNELS, CauseKind.COMPUTED_WEIGHTS],
+            [LostGain.WIDE_KERNELS, LostGain.COMPUTED_WEIGHTS],
         ),
         ([row("Conv: a", 0.5, dtype="qint8"), row("ABS", 0.5, "unary", "int8", backend="portable")], ["left_delegate"]),
-        ([row("Conv: a", 0.95, dtype="float16")], [CauseKind.SLOW_KERNELS]),
+        ([row("Conv: a", 0.95, dtype="float16")], [LostGain.SLOW_KERNELS]),
         (
             [row("Conv: a", 0.5, dtype="uint8"), row("MatMul: c", 0.4, "linear", weights="int4")],
-            [CauseKind.SLOW_KERNELS],
+            [LostGain.SLOW_KERNELS],
         ),
         ([row("Conv: a", 0.5, dtype="int8")], []),
         ([row("Conv: a", 0.5, dtype="int8"), row("Cast: c", 0.04, "quantisation")], []),
     ],
 )
-def test_a_cause_is_named_from_its_operators(candidate: list[Operator], kinds: list[CauseKind]) -> None:
+def test_a_cause_is_named_from_its_operators(candidate: list[Operator], kinds: list[LostGain]) -> None:
     """The largest share first; below 5 % of the call nothing is said."""
     assert [cause.kind for cause in find_number_type_causes(FLOAT, candidate)] == kinds
 
@@ -92,7 +92,7 @@ def test_conversions_are_seen_in_profiles_without_the_model() -> None:
     """Five conversions around a transposed convolution take 37 % of the runs, and the report says so."""
     comparison = compare(PROFILES / "up_f32.json", PROFILES / "up_int8.json")
     (cause,) = comparison.number_types
-    assert (cause.kind, cause.operators) == (CauseKind.CONVERSIONS, 5)
+    assert (cause.kind, cause.operators) == (LostGain.CONVERSIONS, 5)
     assert cause.share == pytest.approx(0.371, abs=0.001)
     assert "5 conversions between number types stayed: 37.1 % of the call" in text_of(
         terminal_document(comparison_document(comparison))
@@ -160,13 +160,13 @@ def litert_program(dtype: str) -> bytes:
 @pytest.mark.parametrize(
     ("kind", "cause"),
     [
-        ("weights", CauseKind.COMPUTED_WEIGHTS),
-        ("half", CauseKind.WIDE_KERNELS),
-        ("unquantised", CauseKind.WIDE_KERNELS),
-        ("delegate", CauseKind.LEFT_DELEGATE),
+        ("weights", LostGain.COMPUTED_WEIGHTS),
+        ("half", LostGain.WIDE_KERNELS),
+        ("unquantised", LostGain.WIDE_KERNELS),
+        ("delegate", LostGain.LEFT_DELEGATE),
     ],
 )
-def test_measured_programs_that_are_not_faster_have_their_cause(kind: str, cause: CauseKind, tmp_path: Path) -> None:
+def test_measured_programs_that_are_not_faster_have_their_cause(kind: str, cause: LostGain, tmp_path: Path) -> None:
     """Each kind of program, in float and in lower precision, run in its runtime."""
     suffix = "tflite" if kind == "delegate" else "onnx"
     bundles = []

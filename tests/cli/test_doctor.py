@@ -71,13 +71,20 @@ def test_nothing_that_runs_programs_is_a_problem(tmp_path: Path) -> None:
     code, found = doctor(**variables)
     (runner,) = [check for check in found["checks"] if check["state"] == "problem"]
     assert (code != 0, found["ready"], runner["name"]) == (True, False, "runner")
-    command = [sys.executable, "-m", "opscope", "profile", "toy_cnn", "--out", str(tmp_path / "out")]
+    program = DATA / "programs" / "toy_cnn-fp32-5234ad148c4c" / "toy_cnn_xnnpack_fp32.pte"
+    command = [sys.executable, "-m", "opscope", "profile", str(program), "--out", str(tmp_path / "out")]
     done = subprocess.run(command, capture_output=True, text=True, check=False, env={**os.environ, **variables})
     assert done.returncode == MissingDependencyError.exit_code
     assert "torch is not installed" in done.stderr
     for text in (runner["action"], done.stderr):
         assert "C++17 compiler" in text
         assert "torch" in text
+    exported = subprocess.run(
+        [*command[:4], "toy_cnn"], capture_output=True, text=True, check=False, env={**os.environ, **variables}
+    )
+    assert exported.returncode == MissingDependencyError.exit_code
+    assert "torch is not installed" in exported.stderr
+    assert "compiler" not in exported.stderr  # it would not help: a model is exported with torch
 
 
 @pytest.mark.parametrize("broken", ["raise ImportError", "raise OSError('no such file: libmissing.so')"])

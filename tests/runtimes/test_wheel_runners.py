@@ -55,7 +55,7 @@ from opscope.workflows.measure.profiling import profile
 from opscope.workflows.measure.targets import target_running
 from opscope.workflows.validate.validation import validate
 from qemu import use_emulator
-from texts import NO_COMPILER_FOR, NOT_DOWNLOADED, SME_SELECTED
+from texts import NO_COMPILER_FOR, NOT_DOWNLOADED, OUTPUT_OF_ANOTHER_PROGRAM, SME_SELECTED
 
 DATA = Path(__file__).parents[1] / "data"
 ONNX_MODELS, SMALL, MODELS = DATA / "onnx", DATA / "litert", DATA / "tflite"
@@ -589,7 +589,7 @@ def test_what_a_runner_leaves_is_not_believed(tmp_path: Path, traced: bool) -> N
     runner.chmod(0o755)
     failure = _litert_target(str(runner)).execute(_job(program, traced=traced), tmp_path).failure
     assert failure.kind is FailureKind.EXIT
-    assert "the runner's output does not match the program" in failure.message
+    assert OUTPUT_OF_ANOTHER_PROGRAM in failure.message
     assert not (tmp_path / ".native").exists()
 
 

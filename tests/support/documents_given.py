@@ -23,7 +23,7 @@ GIVEN = {
     "docs/how-to/compare-two-runtimes.md": "mobilenet_v3_small.pte mobilenet_v3_small.tflite",
     "docs/how-to/find-the-slow-layer.md": "model.pte trace.etdump",
     "docs/how-to/keep-many-runs.md": "opscope-out=bundle",
-    "docs/how-to/move-from-the-arm-kit.md": "kit BUNDLE=bundle",
+    "docs/how-to/move-from-the-arm-kit.md": "kit examples BUNDLE=bundle",
     "docs/how-to/open-a-trace-elsewhere.md": "trace.etdump BUNDLE=bundle",
     "docs/how-to/see-a-trace-as-a-graph.md": "trace.etdump BUNDLE=bundle",
     "docs/how-to/export-to-a-spreadsheet.md": "trace.etdump BUNDLE=bundle",
@@ -139,6 +139,10 @@ def _kit(_store: Store, path: Path) -> None:
     kit_files.write_json(directory / "metrics.json", {"results": results})
 
 
+def _examples(_store: Store, path: Path) -> None:
+    shutil.copytree(Path(__file__).parents[2] / "examples", path)
+
+
 def _npu_trace(_store: Store, path: Path) -> None:
     give_npu_trace(path)
 
@@ -161,6 +165,7 @@ _MAKERS: dict[str, Callable[[Store, Path], None]] = {
     ".etdump": _trace,
     "activate": _activate,
     "kit": _kit,
+    "examples": _examples,
     "my_net.py": _network,
     "trace.json": _npu_trace,
 }

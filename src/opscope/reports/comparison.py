@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from opscope.analysis.compare.number_types import CauseKind
+from opscope.analysis.compare.number_types import LostGain
 from opscope.analysis.findings.message import note
 from opscope.core.stats.effect import Verdict
 from opscope.core.units import counted_text, interval_text, ratio_text, share_text, time_text
@@ -141,11 +141,11 @@ def _first(comparison: Comparison) -> Iterator[Block]:
 
 
 _NUMBER_TYPE_STEPS = {
-    CauseKind.CONVERSIONS: "quantise the operators between them, too, or leave these layers in float",
-    CauseKind.COMPUTED_WEIGHTS: "store the weights as the kernel of the product reads them, constant and of its type",
-    CauseKind.LEFT_DELEGATE: "replace them with operators that the delegate has in this type, or leave them in float",
-    CauseKind.WIDE_KERNELS: "quantise their data, weights and results, in types that the runtime has kernels for",
-    CauseKind.SLOW_KERNELS: "this CPU gains nothing from the type: check with preflight which kernels it gets",
+    LostGain.CONVERSIONS: "quantise the operators between them, too, or leave these layers in float",
+    LostGain.COMPUTED_WEIGHTS: "store the weights as the kernel of the product reads them, constant and of its type",
+    LostGain.LEFT_DELEGATE: "replace them with operators that the delegate has in this type, or leave them in float",
+    LostGain.WIDE_KERNELS: "quantise their data, weights and results, in types that the runtime has kernels for",
+    LostGain.SLOW_KERNELS: "this CPU gains nothing from the type: check with preflight which kernels it gets",
 }
 
 
@@ -153,11 +153,11 @@ def number_type_text(cause: NumberTypeCause) -> str:
     """Return a cause as a sentence with its operators, and what to do about it."""
     operators = counted_text(cause.operators, "operator")
     texts = {
-        CauseKind.CONVERSIONS: f"{counted_text(cause.operators, 'conversion')} between number types stayed",
-        CauseKind.COMPUTED_WEIGHTS: f"{counted_text(cause.operators, 'stored weight')} converted in every call",
-        CauseKind.LEFT_DELEGATE: f"{operators} left the delegate that ran such operators in float",
-        CauseKind.WIDE_KERNELS: f"{operators} still computed in float",
-        CauseKind.SLOW_KERNELS: f"{operators} computed in the lower precision in {ratio_text(cause.ratio or 1.0)} "
+        LostGain.CONVERSIONS: f"{counted_text(cause.operators, 'conversion')} between number types stayed",
+        LostGain.COMPUTED_WEIGHTS: f"{counted_text(cause.operators, 'stored weight')} converted in every call",
+        LostGain.LEFT_DELEGATE: f"{operators} left the delegate that ran such operators in float",
+        LostGain.WIDE_KERNELS: f"{operators} still computed in float",
+        LostGain.SLOW_KERNELS: f"{operators} computed in the lower precision in {ratio_text(cause.ratio or 1.0)} "
         "the time of float",
     }
     names = ", ".join(plain(name, _NAME) for name in cause.names)

@@ -27,7 +27,7 @@ from opscope.readers.registry import read_trace
 from opscope.runtimes.executorch.installed import BACKEND, library_directory, library_path
 from opscope.runtimes.executorch.runners.native import NativeAnswer, build_runner, native_here
 from opscope.runtimes.native.building import find_compiler
-from texts import CANNOT_PIN, LOADED_BEFORE
+from texts import CANNOT_PIN, LOADED_BEFORE, OUTPUT_OF_ANOTHER_PROGRAM
 from waiting import HANG
 
 runtime = pytest.mark.runtime
@@ -358,4 +358,4 @@ def test_an_output_of_another_size_fails_one_repetition(toy_program: Path, tmp_p
     runner = _executable(tmp_path / "runner", f"printf abc >out-0.bin\necho '{told}' >answer.json")
     asked = msgspec.structs.replace(_job(toy_program), variant=AS_IT_IS)
     failure = native_here(runner=[str(runner)]).execute(asked, tmp_path).failure
-    assert (failure.kind, "does not match the program" in failure.message) == (FailureKind.EXIT, True)
+    assert (failure.kind, OUTPUT_OF_ANOTHER_PROGRAM in failure.message) == (FailureKind.EXIT, True)

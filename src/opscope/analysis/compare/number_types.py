@@ -35,7 +35,7 @@ _NARROW = re.compile(r"(?<![a-z])(?:q?[us]?int[248]|q[cdp]?s?int[48]|qs8|qu8|qc8
 _WIDE = frozenset({"float", "float32", "fp32", "f32"})
 
 
-class CauseKind(str, enum.Enum):
+class LostGain(str, enum.Enum):
     """What keeps a lower precision from being faster."""
 
     CONVERSIONS = "conversions"
@@ -61,7 +61,7 @@ class NumberTypeCause(msgspec.Struct, frozen=True):
         ratio: time of the candidate's convolutions and products by that of the baseline's; null for other kinds.
     """
 
-    kind: CauseKind
+    kind: LostGain
     operators: int
     share: float
     names: list[str]
@@ -85,10 +85,10 @@ def find_number_type_causes(baseline: Sequence[Operator], candidate: Sequence[Op
     stayed_outside = sum(row.share for row in before if not is_delegated(row))
     wide = [row for row in after if row.category in _HEAVY and row.dtype in _WIDE and not _is_narrow(row)]
     causes = [
-        _name_cause(CauseKind.CONVERSIONS, data_conversions, already),
-        _name_cause(CauseKind.COMPUTED_WEIGHTS, weights),
-        _name_cause(CauseKind.LEFT_DELEGATE, outside, stayed_outside),
-        _name_cause(CauseKind.WIDE_KERNELS, wide),
+        _name_cause(LostGain.CONVERSIONS, data_conversions, already),
+        _name_cause(LostGain.COMPUTED_WEIGHTS, weights),
+        _name_cause(LostGain.LEFT_DELEGATE, outside, stayed_outside),
+        _name_cause(LostGain.WIDE_KERNELS, wide),
         _find_slow_kernels(before, after),
     ]
     return sorted((cause for cause in causes if cause), key=lambda cause: -cause.share)
@@ -116,7 +116,7 @@ def converts_weights(row: Operator) -> bool:
     return bool(row.bytes and row.weight_bytes and row.weight_bytes > _WEIGHT_SHARE * row.bytes)
 
 
-def _name_cause(kind: CauseKind, rows: Sequence[Operator], already: float = 0.0) -> NumberTypeCause | None:
+def _name_cause(kind: LostGain, rows: Sequence[Operator], already: float = 0.0) -> NumberTypeCause | None:
     """Return a cause; None if its operators take less than is named, or than the baseline's did."""
     share = sum(row.share for row in rows)
     if share - already < LEAST_SHARE:
@@ -131,5 +131,5 @@ def _find_slow_kernels(before: Sequence[Operator], after: Sequence[Operator]) ->
     narrow_ns = sum(row.traced_ns for row in narrow)
     if not narrow or not float_ns or narrow_ns < SAME_TIME * float_ns:
         return None
-    cause = _name_cause(CauseKind.SLOW_KERNELS, narrow)
+    cause = _name_cause(LostGain.SLOW_KERNELS, narrow)
     return msgspec.structs.replace(cause, ratio=narrow_ns / float_ns) if cause else None

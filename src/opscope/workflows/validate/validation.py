@@ -85,8 +85,11 @@ def validate(path: str | Path, *, like: str | Path | None = None) -> ValidationR
     from opscope.workflows.analyze.sides import is_kit
 
     if is_kit(Path(path)):
+        if like is not None and not Path(like).exists():
+            hint = "give the directory of a run, such as examples/known-good-run/runs/mac of a checkout"
+            raise NotFoundError("nothing exists there", where=like, hint=hint)
         if like is not None and not is_kit(Path(like)):
-            hint = "name a run of the kit, such as examples/known-good-run of a checkout"
+            hint = "name a run of the kit, such as examples/known-good-run/runs/mac of a checkout"
             raise UsageError("a bundle has another structure than a run of the Arm kit", where="--like", hint=hint)
         structure = [] if like is None else kit_structure_checks(Path(path), Path(like))
         return _make_result(path, None, like, [*kit_checks(Path(path)), *structure])
