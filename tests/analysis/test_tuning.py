@@ -19,6 +19,7 @@ from opscope.analysis.tuning import (
     choose_winner,
     confirm_gain,
     find_disturbance,
+    find_visible_gain,
     helped_alone,
     join_candidates,
     log_gains,
@@ -127,3 +128,13 @@ def test_other_processes_disturb() -> None:
     assert find_disturbance(samples_of({DEFAULT: [1.0, 1.0]}, foreign=0.1)) is None
     assert find_disturbance(samples_of({DEFAULT: [1.0, 1.0]})) is None
     assert "0.60" in (find_disturbance(samples_of({DEFAULT: [1.0, 1.0]}, foreign=0.6)) or "")
+
+
+def test_the_visible_gain_is_that_of_the_noisiest_finalist_above_the_null() -> None:
+    """Smaller gains of quieter finalists are not promised, and a null that looks faster hides more."""
+    quiet, noisy, null = (ConfirmedGain(1.0, 0.99, 1.01, smallest, 8) for smallest in (1.02, 1.08, 1.02))
+    results = [
+        CandidateResult(TuningCandidate(name), "", confirmed=gain) for name, gain in (("a", quiet), ("b", noisy))
+    ]
+    assert find_visible_gain(results, null) == pytest.approx(1.08 * 1.01)
+    assert find_visible_gain([CandidateResult(TuningCandidate("c"), "dropped")], null) is None

@@ -267,6 +267,15 @@ def choose_winner(results: Sequence[CandidateResult], null: ConfirmedGain | None
     return best.candidate.name if best else None
 
 
+def find_visible_gain(results: Sequence[CandidateResult], null: ConfirmedGain | None) -> float | None:
+    """Return the speedup that any finalist would have won with in 80 of 100 confirmations; None without a finalist.
+
+    A winner's interval must lie above that of the null candidate, so a noisy null makes small gains invisible.
+    """
+    smallest = [result.confirmed.smallest for result in results if result.confirmed]
+    return max(smallest) * max(1.0, null.high) if smallest and null else None
+
+
 def needs_more_rounds(gains: Mapping[str, Floats]) -> bool:
     """Return whether some finalist's interval still holds 1."""
     confirmed = [confirm_gain(values, len(gains)) for values in gains.values()]
@@ -278,4 +287,4 @@ def find_disturbance(samples: Sequence[TuningSample]) -> str | None:
     load = find_foreign_load(samples)
     if load is None or load <= _FOREIGN_CPUS:
         return None
-    return f"other processes kept {load:.2f} CPUs busy during the confirmation"
+    return f"other processes kept {load:.2f} CPUs busy meanwhile"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opscope.analysis.tuning import DEFAULT, OutputClass
+from opscope.analysis.tuning import DEFAULT, OutputClass, find_visible_gain
 from opscope.core.units import interval_text, ratio_text, size_text, time_text
 from opscope.reports.document.blocks import Code, Document, Format, Section, Sentence, TableCell, Tone, column, table
 
@@ -25,6 +25,7 @@ def tuning_document(tuning: Tuning) -> Document:
     blocks: list[Block] = [
         Sentence(_base_text(tuning)),
         Sentence(_null_text(tuning)),
+        Sentence(_load_text(tuning)),
         *(
             [Section("Apply it", [Code("\n".join(winner.candidate.lines))])]
             if winner and winner.candidate.lines
@@ -56,8 +57,8 @@ def answer_text(tuning: Tuning) -> str:
         return f"{_gain_text(winner.confirmed)}: {winner.candidate.name}{cpu}; {outputs}"
     if tuning.disturbed:
         return f"no setting is named: {tuning.disturbed}"
-    smallest = min((result.confirmed.smallest for result in tuning.candidates if result.confirmed), default=None)
-    seen = f"; a gain of {ratio_text(smallest)} would have been seen" if smallest is not None else ""
+    visible = find_visible_gain(tuning.candidates, tuning.null)
+    seen = f"; a gain of {ratio_text(visible)} would have been seen" if visible is not None else ""
     return f"keep the default: no setting was shown to be faster{seen}"
 
 
@@ -77,6 +78,12 @@ def _null_text(tuning: Tuning) -> str:
     if tuning.null is None:
         return "Nothing was confirmed: no setting was near the default in the search."
     return f"The default against itself in the same rounds: {_gain_text(tuning.null)}."
+
+
+def _load_text(tuning: Tuning) -> str:
+    if tuning.foreign_cpus is None:
+        return "Whether other processes used the CPUs is not known here: run it again before you rely on it."
+    return f"Other processes kept {tuning.foreign_cpus:.2f} CPUs busy meanwhile."
 
 
 def _time_text(tuning: Tuning) -> str:

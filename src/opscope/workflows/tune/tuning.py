@@ -322,9 +322,12 @@ def _search_settings(
     for _ in range(_SEARCH_ROUNDS // 2 if joined else 0):
         samples = _measure_round(request, bundle, target, [*alive[:1], *joined])
     gains = {
-        candidate.name: float(statistics.median(log_gains(samples, candidate.name))) for candidate in (*alive, *joined)
+        candidate.name: float(statistics.median(values))
+        for candidate in (*alive, *joined)
+        if len(values := log_gains(samples, candidate.name))  # all processes of a setting may have failed
     }
-    ranked = sorted([*alive, *joined], key=lambda candidate: -gains[candidate.name])
+    measured = [candidate for candidate in (*alive, *joined) if candidate.name in gains]
+    ranked = sorted(measured, key=lambda candidate: -gains[candidate.name])
     return samples, [candidate for candidate in ranked if gains[candidate.name] > _WORTH_CONFIRMING][:FINALISTS]
 
 
