@@ -34,6 +34,7 @@ from opscope.workflows.measure.program_inputs import (
     asked_calls,
     asked_inputs,
     called_methods,
+    check_inputs,
     check_no_inputs,
     check_same_inputs,
     exported_files,
@@ -163,7 +164,7 @@ def check_request(path: Path, experiment: Experiment, given: RunTarget | None = 
     if None in sources:
         EXPORTER.check_exporter()
     if not runs_builds(experiment):
-        _check_inputs(experiment, [source for source in sources if source is not None])
+        _check_inputs(experiment, sources)
     asked = (*experiment.ablate, *(name for variant in experiment.variants for name in variant.ablated or ()))
     kind = parse_target(experiment.target, builds_named=True).kind
     here_alone = given is None and not (kind.remote or kind.emulated)
@@ -184,12 +185,15 @@ def _check_sources(experiment: Experiment, sources: Sequence[Path | None]) -> No
         raise UsageError("only a .pte has separate weights", where="--data", hint=hint)
 
 
-def _check_inputs(experiment: Experiment, sources: Sequence[Path]) -> None:
-    """Refuse inputs and methods that programs do not take, and two programs that are to be compared on other inputs."""
+def _check_inputs(experiment: Experiment, sources: Sequence[Path | None]) -> None:
+    """Refuse inputs and methods that programs do not take, as far as can be known before a model is exported."""
+    if sources[0] is None:
+        return
     with tempfile.TemporaryDirectory(prefix="opscope-") as work:
-        programs = [runtime_of(source).unpacked(source, Path(tempfile.mkdtemp(dir=work)))[0] for source in sources]
-        for program in programs:
-            asked_calls(experiment, program)
+        check_inputs(
+            experiment,
+            [runtime_of(source).unpacked(source, Path(tempfile.mkdtemp(dir=work)))[0] for source in sources if source],
+        )
 
 
 def new_bundle(path: Path, experiment: Experiment, target: RunTarget, clock: TimeSource) -> tuple[Bundle, RunTarget]:

@@ -147,6 +147,22 @@ def asked_calls(experiment: Experiment, program: Path) -> AskedCalls:
     return AskedCalls(calls, made.planned)
 
 
+def check_inputs(experiment: Experiment, programs: Sequence[Path]) -> None:
+    """Refuse inputs and methods that programs, of which there is at least one, do not take.
+
+    Inputs are asked of the first program. What they give another program that takes the same, or the same in another
+    order of axes, is moved into its order, so that only their names are checked there.
+    """
+    first = programs[0]
+    declared = declared_inputs(first, asked_calls(experiment, first).calls)
+    for program in programs[1:]:
+        calls = called_methods(experiment, program)
+        wished = wished_inputs(experiment, program, calls)
+        taken = declared_inputs(program, calls)
+        if experiment.against is not None or _unlike_values(declared, taken, first.name) is not None:
+            made_inputs(taken, wished, experiment.seed or 0)
+
+
 def check_same_inputs(plan: Plan, experiment: Experiment, programs: tuple[Path, Path], calls: Sequence[str]) -> None:
     """Refuse a second program that does not take what the first one is given."""
     if list(calls) != plan.calls:
