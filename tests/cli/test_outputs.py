@@ -89,7 +89,7 @@ _WORDS = {
     "tune": ("trace.pte",),
     "kernels": ("bundle",),
     "aie": ("tiles.json",),
-    "bisect": ("trace.pte", "--options", "key=value"),
+    "bisect": ("trace.pte", "--versions", "1.0,1.1"),
     "history": ("latency", "--store", "store"),
     "convert": ("trace.etdump", "--to", "csv", "--force"),
     "validate": ("bundle",),

@@ -73,7 +73,7 @@ STEPS = (
     Step("preflight tiny.pte --json -", '"methods"'),
     Step("count tiny.pte", "", (0, 5)),
     Step("tune tiny.pte --out never", NO_RUNTIME, (MISSING,)),
-    Step("bisect tiny.pte --options a=b", "", (2,)),
+    Step("bisect tiny.pte --good 1.5.1", "", (2,)),
     Step("kernels bundle", "executed"),
     Step("kernels kernels.log --md kernels.md --kit-csv lists", "gemm"),
     Step("aie aie.json --out tiles", "core"),

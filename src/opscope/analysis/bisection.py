@@ -1,6 +1,6 @@
-"""Which of several releases, options or builds made a model slower: schema ``opscope.bisection/1``.
+"""Which of several releases or builds made a model slower: schema ``opscope.bisection/1``.
 
-What stands in order between a good end and a bad one is called a state: a release, or so many options, or a build.
+What stands in order between a good end and a bad one is called a state: a release or a build.
 Each is measured in turns with both ends, and its level is the end that it is nearer to, on the scale of logarithms.
 """
 
@@ -42,7 +42,7 @@ class StateLevel(str, enum.Enum):
 
 
 class BisectedState(msgspec.Struct, frozen=True):
-    """A release, a number of options, or a build.
+    """A release or a build.
 
     Attributes:
         name: of the state.
@@ -96,7 +96,7 @@ class Bisection(msgspec.Struct, frozen=True, tag_field="schema", tag=BISECTION_S
         runtime: that ran it, as people call it.
         machine: processor and system that it ran on.
         command: that repeats it.
-        kind: what the states are: `release`, `option` or `build`.
+        kind: what the states are: `release` or `build`.
         by: how the step was looked for: ``time``, or ``work`` where exact counts led to it.
         states: from the good end to the bad one.
         ends: the verdict on the bad end against the good one.

@@ -193,7 +193,7 @@ class CandidateResult(msgspec.Struct, frozen=True):
 
     Attributes:
         candidate: the setting.
-        outcome: in a word, such as ``confirmed``, ``slower`` or ``does not run``.
+        outcome: in a word, such as ``winner``, ``slower`` or ``does not run``.
         seen: speedup in the search, which is too high for those that were chosen by it; null without a sample.
         confirmed: speedup in the confirmation; null for all but finalists.
         outputs: against the reference; null where they were not compared.
@@ -203,6 +203,7 @@ class CandidateResult(msgspec.Struct, frozen=True):
         peak_bytes: largest resident memory, median; likewise.
         load_ns: loading the model, median; likewise.
         reason: why it was dropped, one sentence; empty where it was not.
+        earlier: speedup in the confirmation that was replayed; null where nothing was replayed.
     """
 
     candidate: TuningCandidate
@@ -216,6 +217,7 @@ class CandidateResult(msgspec.Struct, frozen=True):
     peak_bytes: int | None = None
     load_ns: int | None = None
     reason: str = ""
+    earlier: ConfirmedGain | None = None
 
 
 class Tuning(msgspec.Struct, frozen=True, tag_field="schema", tag="opscope.tune/1"):
@@ -232,8 +234,9 @@ class Tuning(msgspec.Struct, frozen=True, tag_field="schema", tag="opscope.tune/
         reference: whose outputs were the reference.
         foreign_cpus: CPUs that other processes kept busy, median; null where the system does not tell.
         disturbed: why no winner may be named, one sentence; null where nothing disturbed the run.
-        seconds: of the search, to the first confirmed answer, and in all.
+        seconds: of the search, to the first confirmed answer, and in all; of the last call where it was resumed.
         directory: of the results; the confirmation's bundle is in ``bundle`` there.
+        replayed: directory of the result whose settings were confirmed again; null where settings were searched.
     """
 
     model: str
@@ -248,6 +251,7 @@ class Tuning(msgspec.Struct, frozen=True, tag_field="schema", tag="opscope.tune/
     disturbed: str | None
     seconds: dict[str, float]
     directory: str
+    replayed: str | None = None
 
 
 def choose_winner(results: Sequence[CandidateResult], null: ConfirmedGain | None, disturbed: str | None) -> str | None:

@@ -66,7 +66,7 @@ if TYPE_CHECKING:
     from opscope.workflows.reports.combined import CombinedResult, combined, combined_report
     from opscope.workflows.reports.conversion import CONVERT_FORMATS, convert, converted
     from opscope.workflows.reports.reports import REPORT_FORMATS, content, report
-    from opscope.workflows.tune.tuning import tune
+    from opscope.workflows.tune.tuning import replay_tuning, tune
     from opscope.workflows.validate.validation import validate
 
 __all__ = [
@@ -145,6 +145,7 @@ __all__ = [
     "read",
     "read_guide",
     "remove_from_store",
+    "replay_tuning",
     "report",
     "run",
     "skills",
@@ -234,7 +235,7 @@ _MODULES = {
     "opscope.workflows.analyze.preflight": ("preflight",),
     "opscope.workflows.analyze.sides": ("read",),
     "opscope.workflows.bisect.running": ("bisect",),
-    "opscope.workflows.tune.tuning": ("tune",),
+    "opscope.workflows.tune.tuning": ("replay_tuning", "tune"),
     "opscope.workflows.exporting": (
         "ExportDone",
         "export",

@@ -1,4 +1,4 @@
-"""``opscope bisect``: which release, option or build made a model slower, and which operators."""
+"""``opscope bisect``: which release or build made a model slower, and which operators."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from opscope.cli.output import STANDARD_OUTPUT, JsonOption, QuietOption, notice, say, show, split_words, write_json
-from opscope.cli.shared.measuring import GivenSettings, pairs, with_settings
+from opscope.cli.shared.measuring import GivenSettings, with_settings
 from opscope.core.printable import shell_command
 from opscope.core.system.cache import KEPT
 
@@ -44,10 +44,6 @@ def command(
     versions: Annotated[
         str, typer.Option(metavar="A,B,...", help="Measure these releases, all of them.", rich_help_panel=_WHAT)
     ] = "",
-    options: Annotated[
-        list[str] | None,
-        typer.Option(metavar="KEY=VALUE", help="Add session options one by one, in this order.", rich_help_panel=_WHAT),
-    ] = None,
     work: Annotated[
         bool, typer.Option("--work/--no-work", help="Count exact work where it can be counted.", rich_help_panel=_WHAT)
     ] = True,
@@ -87,7 +83,6 @@ def command(
                 good=good,
                 bad=bad,
                 versions=split_words(versions),
-                options=pairs(options or (), "--options", "intra_op.allow_spinning=0"),
                 work=work,
                 disk=disk,
                 settings=asked.settings(),

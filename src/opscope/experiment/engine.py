@@ -53,7 +53,7 @@ def silent(done: int, total: int, repetition: Repetition | None) -> None:
     """Progress that nobody watches."""
 
 
-def run_experiment(
+def run_experiment(  # noqa: PLR0913 - where, by which clock and check, who hears, and which part of the plan
     bundle: Bundle,
     target: RunTarget,
     clock: TimeSource,
@@ -61,15 +61,17 @@ def run_experiment(
     progress: Progress,
     *,
     keep_going: bool = False,
+    slots: Sequence[PlanSlot] | None = None,
 ) -> None:
-    """Run every pending repetition of a bundle, in the order of its plan.
+    """Run pending repetitions of a bundle, in the order of its plan: those of the given slots, or all of them.
 
     A failed repetition is recorded and the others go on, unless nothing succeeded before two variants, or the only one
     in two processes, failed alike: then the rest would fail alike too, and is not run. A variant that has hung in two
     processes and never succeeded is not run again: each one costs its whole time limit. When the run is interrupted,
     the disk is full, or a device is lost for good, the bundle says that it is incomplete; what was finished stays.
     """
-    pending, begun = bundle.manifest.pending(), len(bundle.manifest.repetitions)
+    pending = bundle.manifest.pending() if slots is None else slots
+    begun = len(bundle.manifest.repetitions)
     half_written = bundle.temporary_files()
     bundle.set_status(Status.RUNNING)
     progress(0, len(pending), None)

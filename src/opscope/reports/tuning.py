@@ -25,6 +25,7 @@ def tuning_document(tuning: Tuning) -> Document:
     blocks: list[Block] = [
         Sentence(_base_text(tuning)),
         Sentence(_null_text(tuning)),
+        *([Sentence(_replay_text(tuning))] if tuning.replayed else []),
         Sentence(_load_text(tuning)),
         *(
             [Section("Apply it", [Code("\n".join(winner.candidate.lines))])]
@@ -80,6 +81,11 @@ def _null_text(tuning: Tuning) -> str:
     return f"The default against itself in the same rounds: {_gain_text(tuning.null)}."
 
 
+def _replay_text(tuning: Tuning) -> str:
+    gains = [f"{row.candidate.name} {_gain_text(row.earlier)}" for row in tuning.candidates if row.earlier is not None]
+    return f"Confirmed again, without a search; {tuning.replayed} said: {', '.join(gains) or 'nothing'}."
+
+
 def _load_text(tuning: Tuning) -> str:
     if tuning.foreign_cpus is None:
         return "Whether other processes used the CPUs is not known here: run it again before you rely on it."
@@ -88,15 +94,18 @@ def _load_text(tuning: Tuning) -> str:
 
 def _time_text(tuning: Tuning) -> str:
     seconds = tuning.seconds
+    search = f"search {seconds['search']:.0f} s, " if "search" in seconds else ""
     first = f"first confirmed answer after {seconds['first']:.0f} s" if "first" in seconds else "nothing was confirmed"
-    return f"Search {seconds['search']:.0f} s, {first}, {seconds['all']:.0f} s in all."
+    text = f"{search}{first}, {seconds['all']:.0f} s in all."
+    return text[0].upper() + text[1:]
 
 
 def _candidate_table(tuning: Tuning) -> TableBlock:
+    search = column("in the search", Format.RATIO, lambda row: None if row.candidate.name == DEFAULT else row.seen)
     return table(
         [tuning.base, *tuning.candidates],
         column("setting", Format.NAME, lambda row: _setting_cell(row, tuning.winner)),
-        column("in the search", Format.RATIO, lambda row: None if row.candidate.name == DEFAULT else row.seen),
+        *([] if tuning.replayed else [search]),
         column("confirmed", Format.RATIO, lambda row: row.confirmed.speedup if row.confirmed else None),
         column("interval", Format.FIGURE, lambda row: _interval_cell(row.confirmed)),
         column("outputs", Format.TEXT, lambda row: row.outputs.value if row.outputs else ""),

@@ -1,1 +1,1 @@
-"""Which of several releases, options or builds made a model slower, and which operators."""
+"""Which of several releases or builds made a model slower, and which operators."""

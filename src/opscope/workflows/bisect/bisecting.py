@@ -39,7 +39,7 @@ from opscope.workflows.measure.experiments import measure
 from opscope.workflows.measure.targets import VariantTargets
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
     from opscope.analysis.bisection import GraphChange
@@ -56,11 +56,10 @@ RESULT = "bisection.json"
 
 
 class RunState(NamedTuple):
-    """What is measured: a release, so many options, or a build."""
+    """What is measured: a release or a build."""
 
     told: BisectedState  # what a result says of it
     target: RunTarget | None = None  # that runs it; None until it is made
-    options: Mapping[str, str] | None = None  # of its session
     counted: str | None = None  # name of the target that counts it; None where its work cannot be counted
     made: Callable[[], RunState] | None = None  # makes what it needs, and gives it with its target
 
@@ -129,7 +128,6 @@ class _Bisecting:
                     ablated=[],
                     cleared=[],
                     threads=settings.thread_counts[0],
-                    options=dict(state.options) if state.options else None,
                 )
                 for number, state in enumerate(states)
             ),

@@ -1,8 +1,7 @@
-"""``opscope.bisect``: releases of a runtime, options of a session or two builds, what lies between, and the page."""
+"""``opscope.bisect``: releases of a runtime or two builds, what lies between, and the page."""
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -25,15 +24,14 @@ from opscope.measurements.results import BisectionResult
 from opscope.reports.bisection import bisection_document
 from opscope.reports.document.html import html_document
 from opscope.reports.document.markdown import markdown_document
-from opscope.runtimes.registry import RUNTIMES, runtime_of
-from opscope.runtimes.runtime import AskedCalls
+from opscope.runtimes.registry import runtime_of
 from opscope.workflows.bisect.bisecting import RESULT, BisectRequest, RunState, bisected
 from opscope.workflows.bisect.releases import between, chosen, environment_of, installed_pythons, releases
 from opscope.workflows.measure.experiments import Means
 from opscope.workflows.measure.profiling import checked_settings, default_directory
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Sequence
 
     from opscope.experiment.engine import Progress
     from opscope.runtimes.runtime import Runtime
@@ -46,7 +44,6 @@ def bisect(  # noqa: PLR0913 - all but the model are by name
     good: str | None = None,
     bad: str | None = None,
     versions: Sequence[str] = (),
-    options: Mapping[str, str] | None = None,
     work: bool = True,
     disk: str = KEPT,
     settings: Settings | None = None,
@@ -55,7 +52,7 @@ def bisect(  # noqa: PLR0913 - all but the model are by name
     progress: Progress = silent,
     notify: Callable[[str], None] | None = None,
 ) -> BisectionResult:
-    """Find the release, option or build that made a model slower, and its operators.
+    """Find the release or build that made a model slower, and its operators.
 
     Each release runs in an environment of its own, which pip makes with the user's settings and which is kept. A
     release is measured in turns with both ends; what is left in the end, two neighbours, is measured once more.
@@ -65,7 +62,6 @@ def bisect(  # noqa: PLR0913 - all but the model are by name
         good: a release that is fast, or ``runner:PATH`` for a build of executor_runner.
         bad: one that is slow, likewise.
         versions: releases to measure side by side, all of them, in place of both ends.
-        options: session options, in place of releases: each is added to those before it.
         work: whether exact work is counted, where it can be; it leads to the release where it tells of the change.
         disk: limit for all environments that are kept, as ``10GiB``.
         settings: how each is measured.
@@ -86,14 +82,13 @@ def bisect(  # noqa: PLR0913 - all but the model are by name
     if not Path(model).is_file():
         raise NotFoundError("no such program", where=model, hint="bisect runs a .pte, .tflite or .onnx as it is")
     runtime, clock = runtime_of(model, chosen.runtime), SystemClock()
-    limit, usual = parse_size(disk, "--disk"), chosen.session_options or {}
-    kind, states = _states(runtime, Path(model), good, bad, versions, options, usual, limit)
+    limit = parse_size(disk, "--disk")
+    kind, states = _states(runtime, Path(model), good, bad, versions, limit)
     place = default_directory(str(model), clock.now()) if out is None else Path(out)
     means = Means(progress, clock=clock, lock=chosen.lock, lock_limit=chosen.lock_limit)
     command = ["opscope", "bisect", str(model), "--runtime", runtime.name]
     command += [word for name, text in (("--good", good), ("--bad", bad)) if text for word in (name, text)]
     command += ["--versions", ",".join(versions)] if versions else []
-    command += [word for key, value in (options or {}).items() for word in ("--options", f"{key}={value}")]
     command += words_of(chosen, (name for name in ExperimentSettings.__struct_fields__ if name != "runtime"))
     request = BisectRequest(
         model=str(model),
@@ -113,25 +108,15 @@ def bisect(  # noqa: PLR0913 - all but the model are by name
     return shown_as(BisectionResult, result)
 
 
-def _states(  # noqa: PLR0913, PLR0917 - the three ways to ask
-    runtime: Runtime,
-    program: Path,
-    good: str | None,
-    bad: str | None,
-    versions: Sequence[str],
-    options: Mapping[str, str] | None,
-    usual: Mapping[str, str],
-    limit: int,
+def _states(
+    runtime: Runtime, program: Path, good: str | None, bad: str | None, versions: Sequence[str], limit: int
 ) -> tuple[str, list[RunState]]:
-    """What is bisected, and its states."""
-    ways = {"--good": good or bad, "--versions": versions, "--options": options}
-    given = [name for name, value in ways.items() if value]
-    if len(given) != 1:
-        excluded = f"{' and '.join(given)} exclude each other"
-        problem = excluded if given else "name both ends, or a list, or options"
-        raise UsageError(problem, where=given[-1] if given else "--good", hint="for example --good 1.20.1 --bad 1.24.1")
-    if options:
-        return "option", option_states(runtime, program, options, usual)
+    """Return what is bisected, in a word, and its states."""
+    hint = "for example --good 1.20.1 --bad 1.24.1"
+    if versions and (good or bad):
+        raise UsageError("--good and --versions exclude each other", where="--versions", hint=hint)
+    if not (versions or good or bad):
+        raise UsageError("name both ends, or a list", where="--good", hint=hint)
     if names_build(good) or names_build(bad):
         if not (good and bad):
             raise UsageError("needs both builds", where="--bad" if good else "--good", hint="runner:PATH")
@@ -140,8 +125,6 @@ def _states(  # noqa: PLR0913, PLR0917 - the three ways to ask
 
 
 _FEWEST = 2
-_LONGEST = 60
-"""Of the name of a state: it is that of a directory."""
 
 
 def release_states(
@@ -181,28 +164,6 @@ def _release_state(runtime: Runtime, package: str, release: Release, limit: int)
         )
 
     return RunState(BisectedState(release.version), made=made)
-
-
-def option_states(
-    runtime: Runtime, program: Path, options: Mapping[str, str], usual: Mapping[str, str]
-) -> list[RunState]:
-    """The options that every state has, then one more of the others in each state, in their order.
-
-    Raises:
-        UsageError: the runtime has none of these options.
-    """
-    if not runtime.has_options:
-        able = " or ".join(one.title for one in RUNTIMES if one.has_options)
-        raise UsageError(f"{runtime.title} has no options", where="--options", hint=f"{able} has")
-    runtime.check_options({**usual, **options})
-    target = runtime.target_for(parse_target("auto"), [program], lambda _: AskedCalls((), ()))
-    taken = dict(usual)
-    states = [RunState(BisectedState("without"), target, dict(taken))]
-    for number, (key, value) in enumerate(options.items(), 1):
-        taken[key] = value
-        name = re.sub(r"[^\w.+-]", "-", f"{number}-{key}-{value}")
-        states.append(RunState(BisectedState(name[:_LONGEST]), target, dict(taken)))
-    return states
 
 
 def build_states(runtime: Runtime, program: Path, good: str, bad: str) -> list[RunState]:

@@ -2,107 +2,87 @@
 
 Three steps, each in fresh processes: every setting runs a few inferences, whose outputs are compared; a search drops
 what is slow, round by round; a confirmation measures the finalists, the default and the default under another name in
-new interleaved processes, from which every figure that is told comes. Its bundle is kept.
+new interleaved processes, from which every figure that is told comes. Its bundle is kept. A replay repeats the first
+and the last step for the setting that an earlier result names.
 """
 
 from __future__ import annotations
 
+import contextlib
 import math
-import random
+import shutil
 import statistics
-import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
-from opscope.analysis.compare.outputs import compare_outputs, identical
 from opscope.analysis.tuning import (
     DEFAULT,
-    FINALISTS,
     NULL,
-    ROUNDING,
-    SAMPLES_BEFORE_HALVING,
     CandidateResult,
-    OutputClass,
     Tuning,
     TuningCandidate,
     TuningSample,
+    TuningSpace,
     choose_winner,
     confirm_gain,
     find_disturbance,
     find_foreign_load,
-    helped_alone,
     log_gains,
-    needs_more_rounds,
-    select_survivors,
 )
-from opscope.bundle.bundle import check_free
-from opscope.bundle.manifest import Role
-from opscope.core.errors import RunError, UsageError
-from opscope.core.json import to_json
+from opscope.bundle.bundle import Bundle, check_free, is_bundle
+from opscope.core.errors import NotFoundError, TraceFormatError, UsageError
+from opscope.core.files import storage_errors
+from opscope.core.json import from_json, to_json
 from opscope.core.outputs import marked_markdown, write_outputs
 from opscope.core.system.stages import enter
-from opscope.experiment.engine import planned_job, run_experiment, silent
-from opscope.experiment.planned import Experiment, PlannedVariant, Settings
-from opscope.experiment.protocol import OUTPUTS
+from opscope.experiment.engine import silent
+from opscope.experiment.planned import Settings
 from opscope.machine.clock import SystemClock
 from opscope.measurements.notebook import shown_as
 from opscope.measurements.results import TuningResult
-from opscope.readers.outputs import read_arrays
 from opscope.reports.document.html import html_document
 from opscope.reports.document.markdown import markdown_document
 from opscope.reports.tuning import apply_text, tuning_document
 from opscope.runtimes.registry import runtime_of
-from opscope.workflows.measure.experiment_bundle import check_request, new_bundle, target_of
-from opscope.workflows.measure.experiments import Means, complete_inferences, measure
+from opscope.workflows.measure.experiment_bundle import check_request
+from opscope.workflows.measure.experiments import Means, experiment_target
 from opscope.workflows.measure.profiling import default_directory
+from opscope.workflows.tune.search import (
+    BUNDLE,
+    FIRST_ROUNDS,
+    SEARCH,
+    CheckedOutputs,
+    TuningRequest,
+    check_candidates,
+    confirm_finalists,
+    judge_outputs,
+    open_bundle,
+    plan_experiment,
+    search_settings,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-    from opscope.analysis.tuning import ConfirmedGain, TuningSpace
-    from opscope.bundle.bundle import Bundle
-    from opscope.bundle.manifest import Plan, Repetition
+    from opscope.analysis.tuning import ConfirmedGain
+    from opscope.bundle.manifest import Environment, Manifest
     from opscope.experiment.engine import Progress
     from opscope.experiment.target import RunTarget
-    from opscope.experiment.tensors import Array
     from opscope.machine.clock import TimeSource
+    from opscope.runtimes.runtime import Runtime
 
-RESULT, SEARCH, BUNDLE = "tune.json", "search", "bundle"
-"""Names below the output directory."""
-_SEARCH_SECONDS, _CONFIRMATION_SECONDS = 0.12, 0.2
-"""Measured time of one process, which follows from the latency of the default."""
-_WARMUP_SHARE = 0.5
-_FEWEST_RUNS, _MOST_RUNS = 5, 2_000
-_CHECK_INFERENCES = 3
-_SEARCH_ROUNDS = 6
-_FIRST_ROUNDS, _MORE_ROUNDS, _MOST_ROUNDS = 8, 4, 20
-_TRACED_ROUNDS = 2
-_KEPT_SETTINGS = "input inputs dim guess_inputs data methods runtime delegate seed timeout dtype".split()
-"""Settings of a measurement that hold for a search, too."""
-_WORTH_CONFIRMING = math.log(0.97)
-_SEARCH_PART = 0.5
-"""Of the time that is allowed, which the search may use."""
+RESULT = "tune.json"
+"""Name of the result below the output directory."""
 
 
-class _Checked(NamedTuple):
-    """What a setting computed in its first inferences."""
+class _Machine(NamedTuple):
+    """Where a model is tuned, while it is held."""
 
-    outputs: list[Array]
-    latency_ns: float
-
-
-class _Request(NamedTuple):
-    """What is asked for, and with what it is run."""
-
-    model: str
-    settings: Settings
-    space: TuningSpace
-    out: Path
-    deadline: float  # of the clock, in seconds
     target: RunTarget
-    means: Means
+    environment: Environment
+    runtime: Runtime
 
 
 def tune(  # noqa: PLR0913 - all but the model are by name
@@ -112,6 +92,7 @@ def tune(  # noqa: PLR0913 - all but the model are by name
     try_options: Mapping[str, str] | None = None,
     settings: Settings | None = None,
     out: str | Path | None = None,
+    resume: bool = False,
     target: RunTarget | None = None,
     progress: Progress = silent,
     notify: Callable[[str], None] | None = None,
@@ -125,63 +106,211 @@ def tune(  # noqa: PLR0913 - all but the model are by name
         try_options: further options of the runtime, each a candidate of its own.
         settings: where and with which inputs it runs; threads, rounds and runs are those of the search.
         out: directory of the result and of the confirmation's bundle, new or empty; None: ``opscope-out/MODEL-TIME``.
+        resume: go on with what ``out`` holds: rounds that were measured are kept, and ``minutes`` begin anew.
         target: where to run; None: as ``settings.target`` says.
         progress: hears of every process.
         notify: hears that another run is waited for.
         clock: None: the machine's.
 
     Raises:
-        UsageError: the runtime has no settings, or the default computes no finite numbers.
+        UsageError: the runtime has no settings, the default computes no finite numbers, or what is to be resumed is not
+            there or was begun with other options.
         RunError: the default does not run.
         OpscopeError: as of :func:`opscope.api.profile`.
     """
     chosen, time = settings or Settings(), clock or SystemClock()
-    runtime = runtime_of(str(model), chosen.runtime)
     path = default_directory(f"tune-{Path(str(model)).name}", time.now()) if out is None else Path(out)
-    experiment = _plan_experiment(str(model), chosen, [TuningCandidate(DEFAULT, 1)], SEARCH)
-    check_free(path)
-    check_request(path / SEARCH, experiment, target)
-    means = Means(progress, target, time, lock=chosen.lock, lock_limit=chosen.lock_limit)
-    means = means if notify is None else means._replace(notify=notify)
-    run_target = target_of(experiment, given=target)
+    if not resume:
+        check_free(path)
+    elif not is_bundle(path / SEARCH):
+        raise UsageError("no tuning was begun there", where=path, hint="leave out --resume, or name its directory")
+    means = _make_means(chosen, progress, target, notify, time)
     began = time.monotonic()
-    with run_target.reserved(means.lock_request()):
-        environment = run_target.environment()
-        space = runtime.tuning_space(max(1, environment.usable_cpus or 1))
-        threads = space.default.threads
-        extra = [TuningCandidate(f"{key}={value}", threads, {key: value}) for key, value in (try_options or {}).items()]
+    with _hold_machine(str(model), chosen, path, means) as machine:
+        space = machine.runtime.tuning_space(max(1, machine.environment.usable_cpus or 1))
+        extra = [
+            TuningCandidate(f"{key}={value}", space.default.threads, {key: value})
+            for key, value in (try_options or {}).items()
+        ]
         space = space._replace(candidates=[*space.candidates, *extra])
         if not space.candidates:
             raise UsageError("there is nothing to try: one CPU, and no option", where=model, hint="--try KEY=VALUE")
-        request = _Request(str(model), chosen, space, path, began + 60 * minutes, run_target, means)
-        return _run_tuning(request, runtime.title, environment.cpu or "a machine that does not tell its CPU", began)
+        request = TuningRequest(str(model), chosen, space, path, began + 60 * minutes, machine.target, means)
+        bundle, run_target = open_bundle(request, space.candidates, SEARCH)
+        enter("checking outputs")
+        checked = check_candidates(request, bundle, run_target)
+        results = judge_outputs(space, checked)
+        enter("searching")
+        latency_ns = _default_latency(checked)
+        samples, finalists = search_settings(request, bundle, run_target, latency_ns, results)
+        seconds = {"search": time.monotonic() - began}
+        confirmed: list[TuningSample] = []
+        if finalists:
+            enter("confirming")
+            confirmed, first = confirm_finalists(request, finalists, latency_ns)
+            seconds["first"] = first - began
+    tuning = _build_result(request, machine, results, samples, confirmed)
+    return _write_result(path, msgspec.structs.replace(tuning, seconds=seconds | {"all": time.monotonic() - began}))
 
 
-def _run_tuning(request: _Request, runtime: str, machine: str, began: float) -> TuningResult:
-    """Check, search, confirm, and write the result."""
-    clock = request.means.clock
-    candidates = [request.space.default, _null_candidate(request.space), *request.space.candidates]
-    bundle, target = _new_bundle(request, candidates, SEARCH)
-    enter("checking outputs")
-    checked = _check_candidates(request, bundle, target)
-    results = _judge_outputs(request.space, checked)
-    enter("searching")
+def replay_tuning(  # noqa: PLR0913 - all but the directory are by name
+    directory: str | Path,
+    *,
+    minutes: float = 3.0,
+    rounds: int = FIRST_ROUNDS,
+    settings: Settings | None = None,
+    out: str | Path | None = None,
+    target: RunTarget | None = None,
+    progress: Progress = silent,
+    notify: Callable[[str], None] | None = None,
+    clock: TimeSource | None = None,
+) -> TuningResult:
+    """Confirm again what an earlier tuning named, with the program and the inputs that its bundle keeps.
+
+    The winner is measured against the default in new processes; where the default was kept, all finalists are.
+
+    Args:
+        directory: of the earlier result.
+        minutes: limit; three rounds are always measured.
+        rounds: that are measured before an interval that holds 1 asks for more, up to 20 in all.
+        settings: where it runs; the inputs are those of the earlier bundle.
+        out: as of :func:`tune`.
+        target: as of :func:`tune`.
+        progress: as of :func:`tune`.
+        notify: as of :func:`tune`.
+        clock: as of :func:`tune`.
+
+    Raises:
+        NotFoundError: the directory has no result.
+        TraceFormatError: its result cannot be read.
+        UsageError: nothing was confirmed there, or an option of its settings names a path.
+        OpscopeError: as of :func:`tune`.
+    """
+    path, time = Path(directory), clock or SystemClock()
+    earlier = _read_result(path)
+    candidates = _replayed_candidates(earlier, path)
+    manifest = Bundle.open(path / BUNDLE).manifest
+    chosen = _recorded_settings(settings or Settings(), manifest, path / BUNDLE)
+    model = str(path / BUNDLE / manifest.model.program)
+    results_path = default_directory(f"tune-{Path(earlier.model).name}", time.now()) if out is None else Path(out)
+    check_free(results_path)
+    means = _make_means(chosen, progress, target, notify, time)
+    began = time.monotonic()
+    with _hold_machine(model, chosen, results_path, means) as machine:
+        reference = [
+            row.candidate
+            for row in earlier.candidates
+            if row.candidate.name == earlier.reference and row.candidate not in candidates
+        ]
+        space = TuningSpace(earlier.base.candidate, [*candidates, *reference], earlier.reference)
+        request = TuningRequest(model, chosen, space, results_path, began + 60 * minutes, machine.target, means)
+        bundle, run_target = open_bundle(request, space.candidates, SEARCH)
+        enter("checking outputs")
+        checked = check_candidates(request, bundle, run_target)
+        results = judge_outputs(space, checked)
+        with storage_errors(bundle.path):
+            shutil.rmtree(bundle.path)  # it has no rounds: nothing is searched
+        seconds: dict[str, float] = {}
+        confirmed: list[TuningSample] = []
+        usable = [candidate for candidate in candidates if not results[candidate.name].outcome]
+        if usable:
+            enter("confirming")
+            confirmed, first = confirm_finalists(request, usable, _default_latency(checked), rounds)
+            seconds["first"] = first - began
+    gains = {row.candidate.name: row.confirmed for row in earlier.candidates}
+    results = {
+        name: msgspec.structs.replace(result, earlier=gains.get(name))
+        for name, result in results.items()
+        if result.candidate not in reference
+    }
+    tuning = _build_result(request, machine, results, [], confirmed)
+    tuning = msgspec.structs.replace(tuning, model=earlier.model, replayed=str(path))
+    return _write_result(
+        results_path, msgspec.structs.replace(tuning, seconds=seconds | {"all": time.monotonic() - began})
+    )
+
+
+def _make_means(
+    settings: Settings,
+    progress: Progress,
+    target: RunTarget | None,
+    notify: Callable[[str], None] | None,
+    clock: TimeSource,
+) -> Means:
+    means = Means(progress, target, clock, lock=settings.lock, lock_limit=settings.lock_limit)
+    return means if notify is None else means._replace(notify=notify)
+
+
+@contextlib.contextmanager
+def _hold_machine(model: str, settings: Settings, directory: Path, means: Means) -> Iterator[_Machine]:
+    """Refuse what is wrong before the machine is waited for, then hold it while the block runs."""
+    runtime = runtime_of(model, settings.runtime)
+    experiment = plan_experiment(model, settings, [TuningCandidate(DEFAULT, 1)], SEARCH)
+    if not is_bundle(directory / SEARCH):
+        check_request(directory / SEARCH, experiment, means.target)
+    target = experiment_target(experiment, directory / SEARCH, means)
+    with target.reserved(means.lock_request()):
+        yield _Machine(target, target.environment(), runtime)
+
+
+def _default_latency(checked: Mapping[str, CheckedOutputs | str]) -> float:
+    """Return the latency of the default in its first inferences, in nanoseconds."""
     default = checked[DEFAULT]
-    assert isinstance(default, _Checked)  # noqa: S101 - a default that does not run is an error before
-    samples, finalists = _search_settings(request, bundle, target, default.latency_ns, results)
-    seconds = {"search": clock.monotonic() - began}
-    confirmed: list[TuningSample] = []
-    if finalists:
-        enter("confirming")
-        confirmed, first = _confirm_finalists(request, finalists, default.latency_ns)
-        seconds["first"] = first - began
-    tuning = _build_result(request, results, samples, confirmed, runtime, machine)
-    tuning = msgspec.structs.replace(tuning, seconds=seconds | {"all": clock.monotonic() - began})
-    _write_result(request.out, tuning)
-    return shown_as(TuningResult, tuning)
+    assert isinstance(default, CheckedOutputs)  # noqa: S101 - a default that does not run is an error before
+    return default.latency_ns
 
 
-def _write_result(directory: Path, tuning: Tuning) -> None:
+def _read_result(directory: Path) -> Tuning:
+    file, hint = directory / RESULT, "name the directory that opscope tune wrote"
+    if not file.is_file():
+        raise NotFoundError(f"no {RESULT} in the directory", where=directory, hint=hint)
+    with storage_errors(file):
+        content = file.read_bytes()
+    try:
+        return from_json(content, Tuning)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise TraceFormatError(f"not a result of opscope tune: {error}", where=file, hint=hint) from error
+
+
+def _replayed_candidates(earlier: Tuning, directory: Path) -> list[TuningCandidate]:
+    """Return the winner of an earlier result, or all its finalists where the default was kept.
+
+    Raises:
+        UsageError: there are none, or an option names a path, which the runtime would open: the result may come from
+            somebody else.
+    """
+    finalists = [row.candidate for row in earlier.candidates if row.confirmed]
+    candidates = [candidate for candidate in finalists if candidate.name == earlier.winner] or finalists
+    if not candidates or not is_bundle(directory / BUNDLE):
+        raise UsageError("nothing was confirmed there", where=directory, hint="opscope tune MODEL searches again")
+    for candidate in (earlier.base.candidate, *candidates):
+        for key, value in candidate.options.items():
+            if any(separator in value for separator in "/\\"):
+                problem = f"{key}={value} names a path that the runtime would use"
+                hint = f"if you trust it, search with it: opscope tune MODEL --try {key}={value}"
+                raise UsageError(problem, where=directory / RESULT, hint=hint)
+    return candidates
+
+
+def _recorded_settings(settings: Settings, manifest: Manifest, bundle: Path) -> Settings:
+    """Return settings with the inputs, methods, runtime and seed that a bundle was measured with."""
+    request, plan, model = manifest.request, manifest.plan, manifest.model
+    assert request is not None  # noqa: S101 - opscope tune records it
+    return msgspec.structs.replace(
+        settings,
+        input=request.input,
+        inputs=str(bundle / plan.values) if request.inputs and plan.values else None,
+        dim=request.dim,
+        guess_inputs=request.guess_inputs,
+        data=str(bundle / model.data) if model.data else None,
+        methods=request.methods,
+        runtime=manifest.variants[0].runtime or request.runtime,
+        delegate=request.delegate,
+        seed=request.seed,
+    )
+
+
+def _write_result(directory: Path, tuning: Tuning) -> TuningResult:
     """Write the result as JSON and as pages, and the lines for a program of one's own."""
     document = tuning_document(tuning)
     texts = {
@@ -192,234 +321,15 @@ def _write_result(directory: Path, tuning: Tuning) -> None:
     write_outputs(
         {directory / RESULT: to_json(tuning), **{directory / name: text.encode() for name, text in texts.items()}}
     )
-
-
-def _null_candidate(space: TuningSpace) -> TuningCandidate:
-    return msgspec.structs.replace(space.default, name=NULL)
-
-
-def _plan_experiment(model: str, settings: Settings, candidates: Sequence[TuningCandidate], name: str) -> Experiment:
-    """Return the experiment of some candidates: one round, which the plan of its bundle extends."""
-    kept_settings = {field: getattr(settings, field) for field in _KEPT_SETTINGS}
-    variants = tuple(
-        PlannedVariant(
-            name=variant_name(candidate.name),
-            role=Role.BASELINE if candidate.name == DEFAULT else Role.CANDIDATE,
-            ablated=[],
-            cleared=[],
-            threads=candidate.threads,
-            options=dict(candidate.options) or None,
-            group=variant_name(candidate.name),
-        )
-        for candidate in candidates
-    )
-    return Experiment(
-        name=name,
-        model=model,
-        target=settings.target,
-        variants=variants,
-        models=Path(settings.models) if settings.models else None,
-        rounds=1,
-        ceilings=False,
-        **kept_settings,
-    )
-
-
-def variant_name(name: str) -> str:
-    """Return the name of a candidate as a directory can have it."""
-    return "".join(letter if letter.isalnum() or letter in "._-" else "-" for letter in name).strip("-.")
-
-
-def _new_bundle(request: _Request, candidates: Sequence[TuningCandidate], name: str) -> tuple[Bundle, RunTarget]:
-    """Create the bundle of some candidates, with a plan without rounds."""
-    experiment = _plan_experiment(request.model, request.settings, candidates, name)
-    bundle, target = new_bundle(request.out / name, experiment, request.target, request.means.clock)
-    _restate_plan(bundle, msgspec.structs.replace(bundle.manifest.plan, rounds=0, order=[], timed_order=[]))
-    return bundle, target
-
-
-def _restate_plan(bundle: Bundle, plan: Plan) -> None:
-    bundle.restate(msgspec.structs.replace(bundle.manifest, plan=plan))
-
-
-def _check_candidates(request: _Request, bundle: Bundle, target: RunTarget) -> dict[str, _Checked | str]:
-    """Run each candidate for a few inferences; return its outputs by its name, or why it does not run."""
-    checked: dict[str, _Checked | str] = {}
-    for candidate in (request.space.default, *request.space.candidates):
-        variant = bundle.manifest.variant(variant_name(candidate.name))
-        assert variant is not None  # noqa: S101 - the bundle was made of them
-        job = planned_job(bundle.manifest, bundle.path, variant, traced=False)
-        job = msgspec.structs.replace(job, inferences=_CHECK_INFERENCES * (len(job.calls) or 1), warmup=0)
-        with tempfile.TemporaryDirectory(prefix="opscope-") as directory:
-            outcome = target.of(variant.name).execute(job, Path(directory))
-            if outcome.failure or outcome.measurement is None:
-                message = outcome.failure.message if outcome.failure else "it gave no result"
-                if candidate.name == DEFAULT:
-                    raise RunError(f"the runtime's default does not run: {message}", where=request.model)
-                checked[candidate.name] = message
-                continue
-            outputs = list(read_arrays(Path(directory) / OUTPUTS).values())
-            checked[candidate.name] = _Checked(outputs, float(min(outcome.measurement.wall_ns)))
-    return checked
-
-
-def _judge_outputs(space: TuningSpace, checked: Mapping[str, _Checked | str]) -> dict[str, CandidateResult]:
-    """Return what the first inferences say of each candidate; a setting with an outcome is not measured.
-
-    Raises:
-        UsageError: the outputs of the reference are not finite, so nothing can be compared with them.
-    """
-    reference = checked.get(space.reference)
-    if not isinstance(reference, _Checked):
-        reference = checked[DEFAULT]
-    assert isinstance(reference, _Checked)  # noqa: S101 - a default that does not run is an error before
-    finite = compare_outputs(reference.outputs, reference.outputs, None, ROUNDING)
-    if not finite.agree:
-        problem = f"the outputs of the default cannot be compared: {finite.problem}"
-        raise UsageError(problem, hint="give inputs that the model accepts with --input")
-    results: dict[str, CandidateResult] = {}
-    for candidate in (space.default, *space.candidates):
-        answer = checked[candidate.name]
-        if isinstance(answer, str):
-            results[candidate.name] = CandidateResult(candidate, "does not run", reason=answer)
-            continue
-        agreement = compare_outputs(reference.outputs, answer.outputs, None, ROUNDING)
-        kind = OutputClass.SAME_BITS if identical(agreement) else OutputClass.ROUNDING
-        if not agreement.agree:
-            kind = OutputClass.OTHER_NUMBERS
-        result = CandidateResult(candidate, "", outputs=kind, max_rel_error=agreement.max_rel_error)
-        if kind is OutputClass.OTHER_NUMBERS and candidate.name != DEFAULT:
-            result = msgspec.structs.replace(result, outcome="other numbers", reason=agreement.problem or "")
-        results[candidate.name] = result
-    return results
-
-
-def _search_settings(
-    request: _Request,
-    bundle: Bundle,
-    target: RunTarget,
-    latency_ns: float,
-    results: Mapping[str, CandidateResult],
-) -> tuple[list[TuningSample], list[TuningCandidate]]:
-    """Measure candidates round by round; return all samples and the finalists, the fastest first.
-
-    ``latency_ns`` is that of the default. A setting that the search saw slower by 3 % is no finalist.
-    """
-    clock = request.means.clock
-    limit = clock.monotonic() + (request.deadline - clock.monotonic()) * _SEARCH_PART
-    _set_length(bundle, latency_ns, _SEARCH_SECONDS)
-    usable = [candidate for candidate in request.space.candidates if not results[candidate.name].outcome]
-    alive = [candidate for candidate in usable if not candidate.parts]
-    samples: list[TuningSample] = []
-    for number in range(_SEARCH_ROUNDS):
-        if number and clock.monotonic() > limit:
-            break
-        samples = _measure_round(request, bundle, target, alive)
-        alive = select_survivors(samples, alive)
-        if number + 1 >= _SEARCH_ROUNDS // 2 and len(alive) <= FINALISTS:
-            break
-    joined = [candidate for candidate in usable if candidate.parts and helped_alone(samples, candidate)]
-    for _ in range(_SEARCH_ROUNDS // 2 if joined else 0):
-        samples = _measure_round(request, bundle, target, [*alive[:1], *joined])
-    gains = {
-        candidate.name: float(statistics.median(values))
-        for candidate in (*alive, *joined)
-        if len(values := log_gains(samples, candidate.name))  # all processes of a setting may have failed
-    }
-    measured = [candidate for candidate in (*alive, *joined) if candidate.name in gains]
-    ranked = sorted(measured, key=lambda candidate: -gains[candidate.name])
-    return samples, [candidate for candidate in ranked if gains[candidate.name] > _WORTH_CONFIRMING][:FINALISTS]
-
-
-def _set_length(bundle: Bundle, latency_ns: float, seconds: float) -> None:
-    """Let a process measure about so many seconds of a model of this latency, behind a warm-up of half of it."""
-    plan = bundle.manifest.plan
-    calls = len(plan.calls) or 1
-    runs = max(_FEWEST_RUNS, min(_MOST_RUNS, round(seconds * 1e9 / latency_ns)))
-    warmup = max(1, round(runs * _WARMUP_SHARE))
-    _restate_plan(bundle, msgspec.structs.replace(plan, runs=runs * calls, warmup=warmup * calls))
-
-
-def _measure_round(
-    request: _Request, bundle: Bundle, target: RunTarget, candidates: Sequence[TuningCandidate], *, traced: bool = False
-) -> list[TuningSample]:
-    """Measure the default, the default again and candidates once, in a random order; return all samples so far."""
-    plan = bundle.manifest.plan
-    names = [variant_name(name) for name in (DEFAULT, NULL, *(candidate.name for candidate in candidates))]
-    generator = random.Random((plan.seed or 0) * 1_000 + plan.rounds)  # noqa: S311 - an order to be repeated
-    order = generator.sample(names, len(names))
-    plan = msgspec.structs.replace(
-        plan,
-        rounds=plan.rounds + 1,
-        order=[*plan.order, order if traced else []],
-        timed_order=[*plan.timed_order, order],
-    )
-    _restate_plan(bundle, plan)
-    with bundle.locked():
-        run_experiment(
-            bundle, target, request.means.clock, complete_inferences, request.means.progress, keep_going=True
-        )
-    return _samples_of(bundle, [request.space.default, *request.space.candidates])
-
-
-def _samples_of(bundle: Bundle, candidates: Sequence[TuningCandidate]) -> list[TuningSample]:
-    """Return what the untraced processes of a bundle measured, in the order in which they ran."""
-    names = {variant_name(candidate.name): candidate.name for candidate in candidates} | {NULL: NULL}
-    warmup = bundle.manifest.plan.warmup or 0
-    return [
-        _sample_of(names[repetition.variant], repetition, warmup)
-        for repetition in bundle.manifest.repetitions
-        if repetition.ok and repetition.trace is None and repetition.measurement
-    ]
-
-
-def _sample_of(name: str, repetition: Repetition, warmup: int) -> TuningSample:
-    measurement = repetition.measurement
-    assert measurement is not None  # noqa: S101 - only those with one are asked for
-    calls, usage = measurement.wall_ns[warmup:], measurement.usage
-    cpu = usage.cpu_ns / len(calls) if usage and usage.cpu_ns is not None else None
-    foreign = None
-    if usage and cpu is not None and usage.busy_ns is not None and usage.wall_ns:
-        foreign = max(0.0, (usage.busy_ns - cpu * len(calls)) / usage.wall_ns)
-    latency = float(statistics.median(calls))
-    return TuningSample(name, repetition.round, latency, cpu, foreign, measurement.peak_rss_bytes, measurement.load_ns)
-
-
-def _confirm_finalists(
-    request: _Request, finalists: Sequence[TuningCandidate], latency_ns: float
-) -> tuple[list[TuningSample], float]:
-    """Measure the finalists against the default in new processes, and write the bundle's reports.
-
-    Returns the samples, and when the first rounds were over, by the clock in seconds.
-    """
-    clock = request.means.clock
-    candidates = [request.space.default, _null_candidate(request.space), *finalists]
-    bundle, target = _new_bundle(request, candidates, BUNDLE)
-    _set_length(bundle, latency_ns, _CONFIRMATION_SECONDS)
-    samples: list[TuningSample] = []
-    for number in range(_FIRST_ROUNDS):
-        if number >= SAMPLES_BEFORE_HALVING and clock.monotonic() > request.deadline:
-            break
-        samples = _measure_round(request, bundle, target, finalists, traced=number < _TRACED_ROUNDS)
-    first = clock.monotonic()
-    while bundle.manifest.plan.rounds < _MOST_ROUNDS and clock.monotonic() < request.deadline:
-        if not needs_more_rounds({candidate.name: log_gains(samples, candidate.name) for candidate in finalists}):
-            break
-        for _ in range(_MORE_ROUNDS):
-            samples = _measure_round(request, bundle, target, finalists)
-    experiment = _plan_experiment(request.model, request.settings, candidates, BUNDLE)
-    enter("writing reports")
-    measure(bundle, experiment, target, request.means)
-    return samples, first
+    return shown_as(TuningResult, tuning)
 
 
 def _build_result(
-    request: _Request,
+    request: TuningRequest,
+    machine: _Machine,
     results: Mapping[str, CandidateResult],
     searched: Sequence[TuningSample],
     confirmed: Sequence[TuningSample],
-    runtime: str,
-    machine: str,
 ) -> Tuning:
     """Return what is told: the figures of the confirmation, and of the search for settings that were dropped."""
     finalists = {sample.candidate for sample in confirmed} - {DEFAULT, NULL}
@@ -433,8 +343,8 @@ def _build_result(
     ordered = sorted(tried, key=lambda result: (result.confirmed is None, -(result.seen or 0.0)))
     return Tuning(
         model=request.model,
-        runtime=runtime,
-        machine=machine,
+        runtime=machine.runtime.title,
+        machine=machine.environment.cpu or "a machine that does not tell its CPU",
         base=base,
         candidates=[_with_outcome(result, winner, null) for result in ordered],
         null=null,
@@ -443,7 +353,7 @@ def _build_result(
         foreign_cpus=find_foreign_load(decisive),
         disturbed=disturbed,
         seconds={},
-        directory=str(request.out),
+        directory=str(request.directory),
     )
 
 
