@@ -26,6 +26,7 @@ USUAL = {
 NAMED = {
     "attribution": "attribution of XNNPACK's events against the truth, on models of every kind (20 minutes)",
     "truth": "predicted savings, counts and scaled times against what is measured another way (10 minutes)",
+    "tuning": "choices of `opscope tune` against new runs, planted gains, equal candidates (8 minutes, quiet machine)",
     "recipes": "what the recipes gain, written into pages that have no figures; with --full into all",
 }
 """Benchmarks that run only when they are named: they take long, or write pages."""
