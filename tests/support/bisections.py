@@ -10,7 +10,7 @@ from opscope.analysis.bisection import BisectedState, Bisection
 from opscope.api import Settings
 from opscope.bundle.manifest import Failure, FailureKind
 from opscope.experiment.protocol import Job
-from opscope.workflows.bisect.bisecting import BisectRequest, RunState, bisected
+from opscope.workflows.bisect.bisecting import BisectRequest, RunState, run_bisection
 from opscope.workflows.measure.experiments import Means
 from programs import write_tiny_program
 
@@ -43,4 +43,4 @@ def asked(
 def found(directory: Path, states: Sequence[RunState], **others: bool) -> Bisection:
     """What a bisection of these states finds."""
     means = Means(clock=FakeClock(), sleep=lambda _: None)
-    return bisected(asked(directory, states, **others), directory / "out", means)
+    return run_bisection(asked(directory, states, **others), directory / "out", means)

@@ -22,7 +22,7 @@ from opscope.reports.document.html import html_document
 from opscope.reports.document.markdown import markdown_document
 from opscope.reports.document.terminal import terminal_document
 from opscope.workflows.bisect import bisecting
-from opscope.workflows.bisect.bisecting import BisectRequest, RunState, bisected
+from opscope.workflows.bisect.bisecting import BisectRequest, RunState, run_bisection
 from opscope.workflows.measure.experiments import Means
 from programs import write_tiny_program
 from runners import INFERENCE, write_runner
@@ -95,7 +95,7 @@ def test_of_several_methods_the_one_that_slowed_most_is_followed(tmp_path: Path)
     settings = msgspec.structs.replace(SMALL, methods=("prefill", "decode:4"))
     program = Path(__file__).parents[1] / "data" / "two_methods.pte"
     request = BisectRequest("two.pte", program, "Fake", "release", states, settings, "opscope bisect", work=False)
-    result = bisected(request, tmp_path / "out", Means(clock=FakeClock(), sleep=lambda _: None))
+    result = run_bisection(request, tmp_path / "out", Means(clock=FakeClock(), sleep=lambda _: None))
     assert (result.last_good, result.first_bad, result.method) == ("1.1", "1.2", "prefill")
     assert result.ends.speedup == pytest.approx(1 / 1.27, abs=0.03)
     document = bisection_document(result)
@@ -172,12 +172,12 @@ def test_exact_work_leads_only_where_time_agrees(
     states = [state(number, 1.4 if number >= 5 else 1.0)._replace(counted=f"1.{number}") for number in range(9)]
     request = asked(tmp_path, states)._replace(work=True)
     means = Means(clock=FakeClock(), sleep=lambda _: None)
-    result = bisected(request, tmp_path / "out", means)
+    result = run_bisection(request, tmp_path / "out", means)
     assert (result.by, result.last_good, result.first_bad) == (by, "1.4", "1.5")
     assert result.is_found
     assert any("elsewhere" in one for one in result.notes) == (by == "time")
     assert [one.more for one in result.work.changed] == ([] if by == "time" else [40])
-    assert bisected(request, tmp_path / "out", means, resume=True) == result
+    assert run_bisection(request, tmp_path / "out", means, resume=True) == result
 
 
 def test_two_builds_of_a_runner_are_told_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -206,7 +206,7 @@ def test_what_was_measured_is_not_measured_again(tmp_path: Path) -> None:
     whole = found(tmp_path, states)
     again = [state(number, 1.4 if number >= 3 else 1.0) for number in range(9)]
     means = Means(clock=FakeClock(), sleep=lambda _: None)
-    resumed = bisected(asked(tmp_path, again), tmp_path / "out", means, resume=True)
+    resumed = run_bisection(asked(tmp_path, again), tmp_path / "out", means, resume=True)
     assert not any(isinstance(one.target, FakeTarget) and one.target.jobs for one in again)
     assert resumed == whole
 
@@ -215,10 +215,10 @@ def test_what_was_measured_is_not_measured_again(tmp_path: Path) -> None:
             raise InterruptedRunError("enough")
 
     with pytest.raises(UsageError, match="no bisection was begun there"):
-        bisected(asked(tmp_path, again), tmp_path / "none", means, resume=True)
+        run_bisection(asked(tmp_path, again), tmp_path / "none", means, resume=True)
     with pytest.raises(InterruptedRunError):
-        bisected(asked(tmp_path, states), tmp_path / "other", means._replace(progress=stop))
-    last = bisected(asked(tmp_path, states), tmp_path / "other", means, resume=True)
+        run_bisection(asked(tmp_path, states), tmp_path / "other", means._replace(progress=stop))
+    last = run_bisection(asked(tmp_path, states), tmp_path / "other", means, resume=True)
     assert last.first_bad == "1.3"
 
 
@@ -231,6 +231,6 @@ def test_why_nothing_is_counted_is_told_once(tmp_path: Path, monkeypatch: pytest
     monkeypatch.setattr(bisecting, "count", refused)
     states = [state(number, 1.4 if number else 1.0)._replace(counted=f"1.{number}") for number in range(2)]
     request = asked(tmp_path, states)._replace(work=True)
-    result = bisected(request, tmp_path / "out", Means(clock=FakeClock(), sleep=lambda _: None))
+    result = run_bisection(request, tmp_path / "out", Means(clock=FakeClock(), sleep=lambda _: None))
     told = [note for note in result.notes if "not counted" in note]
     assert told == ["the work of 1.0, 1.1 is not counted: fake of that release is installed; opscope supports 9.9"]

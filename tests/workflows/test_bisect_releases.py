@@ -18,11 +18,11 @@ from opscope.core.system.pythons import HERE
 from opscope.workflows.bisect.releases import (
     GIB,
     Release,
-    between,
-    chosen,
-    environment_of,
     installed_pythons,
-    releases,
+    list_releases,
+    obtain_environment,
+    select_releases,
+    select_releases_between,
 )
 from texts import NO_SUCH_PROGRAM
 
@@ -33,17 +33,21 @@ LISTED = [Release(f"1.{number}.0", (HERE,)) for number in range(9, 21)]
 
 def test_ends_are_found_in_the_order_of_versions() -> None:
     """Order versions, not texts, and backwards where the bad one is the older one; refuse what is no release."""
-    names = [one.version for one in between(PACKAGE, LISTED, "1.9", "1.12.0")]
+    names = [one.version for one in select_releases_between(PACKAGE, LISTED, "1.9", "1.12.0")]
     assert names == ["1.9.0", "1.10.0", "1.11.0", "1.12.0"]
-    assert [one.version for one in between(PACKAGE, LISTED, "1.11.0", "1.9.0")] == ["1.11.0", "1.10.0", "1.9.0"]
-    assert [one.version for one in chosen(PACKAGE, LISTED, ["1.20.0", "1.9.0"])] == ["1.20.0", "1.9.0"]
+    assert [one.version for one in select_releases_between(PACKAGE, LISTED, "1.11.0", "1.9.0")] == [
+        "1.11.0",
+        "1.10.0",
+        "1.9.0",
+    ]
+    assert [one.version for one in select_releases(PACKAGE, LISTED, ["1.20.0", "1.9.0"])] == ["1.20.0", "1.9.0"]
     for good, bad, error, said in (
         ("fast", "1.12.0", UsageError, "'fast' is not a version"),
         ("1.9.0", "1.99.0", NotFoundError, r"no Python here can install onnxruntime 1\.99\.0"),
         ("1.9.0", "1.9", UsageError, "are the same"),
     ):
         with pytest.raises(error, match=said) as refused:
-            between(PACKAGE, LISTED, good, bad)
+            select_releases_between(PACKAGE, LISTED, good, bad)
         assert bad != "1.99.0" or "from 1.9.0 to 1.20.0" in str(refused.value.hint)
 
 
@@ -53,7 +57,6 @@ def test_ends_are_found_in_the_order_of_versions() -> None:
         ({}, "name both ends"),
         ({"good": "1.20.0", "versions": ["1.20.0"]}, "exclude each other"),
         ({"good": "runner:old"}, "needs both builds"),
-        ({"options": {"graph_optimization_level": "never"}}, "never"),
         ({**ENDS, "settings": Settings(runtime="litert")}, "LiteRT does not run"),
         ({**ENDS, "settings": Settings(runtime="torch")}, "no runtime 'torch'"),
         ({**ENDS, "settings": Settings(threads=(1, 2))}, "one thread count"),
@@ -93,7 +96,7 @@ def index(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_an_index_that_is_not_reached_says_so() -> None:
     """Of a package that there is not."""
     with pytest.raises(MissingDependencyError, match="pip finds no release of opscope-no-such-package"):
-        releases("opscope-no-such-package", [HERE])
+        list_releases("opscope-no-such-package", [HERE])
 
 
 @pytest.mark.nightly
@@ -101,9 +104,9 @@ def test_an_index_that_is_not_reached_says_so() -> None:
 def test_environments_are_made_once_and_make_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """By the hash of their wheel; a run leaves nothing there; those not used for longest go."""
     monkeypatch.setenv("OPSCOPE_CACHE", str(tmp_path / "cache"))
-    every = releases(PACKAGE, installed_pythons())
-    first, second = chosen(PACKAGE, every, ["1.20.1", "1.21.0"])
-    made = environment_of(PACKAGE, first, PACKAGE, 10 * GIB)
+    every = list_releases(PACKAGE, installed_pythons())
+    first, second = select_releases(PACKAGE, every, ["1.20.1", "1.21.0"])
+    made = obtain_environment(PACKAGE, first, PACKAGE, 10 * GIB)
     assert made.wheel.startswith("onnxruntime-1.20.1-")
     assert made.sha256[:12] in made.home.name
     assert made.python.version(PACKAGE) == "1.20.1"
@@ -114,11 +117,11 @@ def test_environments_are_made_once_and_make_room(tmp_path: Path, monkeypatch: p
     assert done.content.manifest.environment.versions[PACKAGE] == "1.20.1"
     assert done.content.manifest.target.address == made.python.executable
     assert is_whole(made.home)
-    assert environment_of(PACKAGE, first, PACKAGE, 10 * GIB) == made
-    other = environment_of(PACKAGE, second, PACKAGE, 1)
+    assert obtain_environment(PACKAGE, first, PACKAGE, 10 * GIB) == made
+    other = obtain_environment(PACKAGE, second, PACKAGE, 1)
     assert made.home.exists()  # it may be in use
     os.utime(made.home, (1.0, 1.0))
-    assert environment_of(PACKAGE, second, PACKAGE, 1) == other
+    assert obtain_environment(PACKAGE, second, PACKAGE, 1) == other
     assert other.home.exists()
     assert not made.home.exists()
     assert len(list((cache_directory() / "environments").iterdir())) == 2

@@ -56,21 +56,21 @@ RESULT = "bisection.json"
 
 
 class RunState(NamedTuple):
-    """What is measured: a release or a build."""
+    """A release or a build to measure."""
 
-    told: BisectedState  # what a result says of it
+    described: BisectedState  # as in a result
     target: RunTarget | None = None  # that runs it; None until it is made
     counted: str | None = None  # name of the target that counts it; None where its work cannot be counted
-    made: Callable[[], RunState] | None = None  # makes what it needs, and gives it with its target
+    make: Callable[[], RunState] | None = None  # makes what it needs, and gives it with its target
 
     @property
     def name(self) -> str:
-        """Of the state."""
-        return self.told.name
+        """Return the name of the state."""
+        return self.described.name
 
 
 class BisectRequest(NamedTuple):
-    """What a bisection is of."""
+    """A program, the states that may have made it slower, and how they are measured."""
 
     model: str
     program: Path  # the file that all states run
@@ -83,12 +83,12 @@ class BisectRequest(NamedTuple):
     listed: bool = False  # whether all states are measured side by side
 
 
-class _Bisecting:
+class _Bisection:
     """Measures states, each bundle once."""
 
-    def __init__(self, asked: BisectRequest, out: Path, means: Means) -> None:
-        self.asked, self.out, self.means = asked, out, means
-        self.told = {state.name: state.told for state in asked.states}
+    def __init__(self, request: BisectRequest, out: Path, means: Means) -> None:
+        self.request, self.out, self.means = request, out, means
+        self.known = {state.name: state.described for state in request.states}
         self._ready: dict[str, RunState] = {}
         self.notes: list[str] = []
         self.method: str | None = None  # of several, the one that is followed
@@ -98,27 +98,27 @@ class _Bisecting:
 
     @property
     def names(self) -> list[str]:
-        return [state.name for state in self.asked.states]
+        return [state.name for state in self.request.states]
 
-    def ready(self, state: RunState) -> RunState:
-        """A state with its target, which is made once."""
+    def prepare(self, state: RunState) -> RunState:
+        """Return a state with its target, which is made once."""
         if state.name not in self._ready:
-            self._ready[state.name] = run_state = state.made() if state.made else state
-            self.told[state.name] = run_state.told
+            self._ready[state.name] = run_state = state.make() if state.make else state
+            self.known[state.name] = run_state.described
         return self._ready[state.name]
 
-    def tell(self, name: str, **facts: object) -> None:
-        """Keep what is known of a state."""
-        self.told[name] = msgspec.structs.replace(self.told[name], **facts)
+    def record(self, name: str, **facts: object) -> None:
+        """Record facts of a state."""
+        self.known[name] = msgspec.structs.replace(self.known[name], **facts)
 
-    def measured(self, name: str, states: Sequence[RunState], rounds: int | None = None) -> ReportContent:
-        """A bundle of some states, the first of them the baseline; measured, or as it is there."""
+    def measure_states(self, name: str, states: Sequence[RunState], rounds: int | None = None) -> ReportContent:
+        """Measure states interleaved in a bundle, the first as the baseline; finish a bundle that exists."""
         path = self.out / name
-        states = [self.ready(state) for state in states]
-        settings = self.asked.settings
+        states = [self.prepare(state) for state in states]
+        settings = self.request.settings
         experiment = Experiment(
             name=name,
-            model=str(self.asked.program),
+            model=str(self.request.program),
             target=settings.target,
             variants=tuple(
                 PlannedVariant(
@@ -143,25 +143,25 @@ class _Bisecting:
                 bundle, _ = new_bundle(path, experiment, target, self.means.clock)
             return measure(bundle, experiment, target, self.means, hold).content
 
-    def placed(self, number: int) -> StateLevel:
-        """The level of a state, measured in turns with both ends; more rounds where few do not tell."""
-        states = self.asked.states
+    def find_level(self, number: int) -> StateLevel:
+        """Measure a state interleaved with both ends, in more rounds while it is undecided; return its level."""
+        states = self.request.states
         good, state, bad = states[0], states[number], states[-1]
         self._steps += 1
         name = f"{self._steps}-{state.name}"
         self.means.notify(f"measuring {state.name} interleaved with {good.name} and {bad.name}")
-        rounds = self.asked.settings.rounds
-        most = self.asked.settings.max_rounds or MORE_ROUNDS * rounds
+        rounds = self.request.settings.rounds
+        most = self.request.settings.max_rounds or MORE_ROUNDS * rounds
         while True:
             try:
-                content = self.measured(name, [good, state, bad], rounds)
+                content = self.measure_states(name, [good, state, bad], rounds)
             except (MissingDependencyError, RunError) as error:  # it cannot be installed, or nothing of it runs
-                self.tell(state.name, level=StateLevel.FAILED, problem=error.problem)
+                self.record(state.name, level=StateLevel.FAILED, problem=error.problem)
                 return StateLevel.FAILED
-            comparison, ends = (_against(content, one.name) for one in (state, bad))
+            comparison, ends = (_find_comparison(content, side.name) for side in (state, bad))
             if comparison is None or ends is None:
-                problem = _failure(self.out / name, state.name) or "it was not measured"
-                self.tell(state.name, level=StateLevel.FAILED, problem=problem, bundle=name)
+                problem = _find_failure(self.out / name, state.name) or "it was not measured"
+                self.record(state.name, level=StateLevel.FAILED, problem=problem, bundle=name)
                 return StateLevel.FAILED
             level = level_of(comparison.verdict_of(self.method), ends.verdict_of(self.method))
             if level is not StateLevel.UNDECIDED or rounds >= most:
@@ -170,89 +170,91 @@ class _Bisecting:
             rounds = min(2 * rounds, most)
 
     def _learn(self, bundle: str, content: ReportContent, name: str, level: StateLevel) -> None:
-        """Keep what a bundle tells of a state beside its good end."""
-        comparison = _against(content, name)
+        """Record what a bundle says of a state beside its good end."""
+        comparison = _find_comparison(content, name)
         if comparison is None:
-            self.tell(name, level=StateLevel.FAILED, problem=_failure(self.out / bundle, name), bundle=bundle)
+            self.record(name, level=StateLevel.FAILED, problem=_find_failure(self.out / bundle, name), bundle=bundle)
             return
         end = comparison.verdict_of(self.method)
-        self.tell(
+        self.record(
             name,
             level=level,
             ratio=None if end.speedup is None else 1 / end.speedup,
             ci95=None if end.ci95 is None else (1 / end.ci95[1], 1 / end.ci95[0]),
-            operators=_ran(content, name),
+            operators=_count_operators(content, name),
             outputs_agree=comparison.outputs.agree if comparison.outputs else None,
             bundle=bundle,
         )
 
-    def neighbours(self, result: SearchResult) -> ReportContent:
-        """The two states beside the change, in a bundle of their own unless they are the ends."""
-        before, after = (self.asked.states[place] for place in (result.last_good, result.first_bad))
-        if len(self.asked.states) == 2:  # noqa: PLR2004 - the ends
-            return self.measured(ENDS, [before, after])
+    def measure_neighbours(self, result: SearchResult) -> ReportContent:
+        """Measure the two states beside the change in a new bundle, unless they are the ends."""
+        before, after = (self.request.states[number] for number in (result.last_good, result.first_bad))
+        if len(self.request.states) == 2:  # noqa: PLR2004 - the ends
+            return self.measure_states(ENDS, [before, after])
         self.means.notify(f"measuring {before.name} and {after.name}")
-        return self.measured(f"{before.name}-to-{after.name}", [before, after])
+        return self.measure_states(f"{before.name}-to-{after.name}", [before, after])
 
-    def listed(self) -> Comparison:
-        """All states side by side; the last one against the first."""
-        states = self.asked.states
-        content = self.measured(ENDS, states)
+    def measure_all(self) -> Comparison:
+        """Measure all states interleaved and count their work; return the last one against the first."""
+        states = self.request.states
+        content = self.measure_states(ENDS, states)
         ends = self._ends(content)
         for state in states[1:]:
-            comparison = _against(content, state.name)
+            comparison = _find_comparison(content, state.name)
             level = StateLevel.FAILED
             if comparison:
                 level = level_of(comparison.verdict_of(self.method), ends.verdict_of(self.method))
             self._learn(ENDS, content, state.name, level)
         for state in states:
-            self.counted(state)
+            self.count_work(state)
         return ends
 
-    def ends(self) -> Comparison:
-        """Both ends against each other."""
-        return self._ends(self.measured(ENDS, [self.asked.states[0], self.asked.states[-1]]))
+    def measure_ends(self) -> Comparison:
+        """Measure both ends and return their comparison."""
+        return self._ends(self.measure_states(ENDS, [self.request.states[0], self.request.states[-1]]))
 
     def _ends(self, content: ReportContent) -> Comparison:
-        good, bad = self.asked.states[0], self.asked.states[-1]
-        comparison = _against(content, bad.name)
+        good, bad = self.request.states[0], self.request.states[-1]
+        comparison = _find_comparison(content, bad.name)
         if comparison is None:
-            problem = _failure(self.out / ENDS, good.name) or _failure(self.out / ENDS, bad.name) or "not measured"
-            raise UsageError(f"an end does not run the model: {problem}", where=self.asked.model)
-        self.method = _followed(comparison)
+            problem = (
+                _find_failure(self.out / ENDS, good.name) or _find_failure(self.out / ENDS, bad.name) or "not measured"
+            )
+            raise UsageError(f"an end does not run the model: {problem}", where=self.request.model)
+        self.method = _choose_method(comparison)
         if self.method:
             followed = f"this follows {self.method}, which slowed most (--methods NAME follows another)"
             self.notes.append(f"several methods are called; {followed}")
-        self.tell(
+        self.record(
             good.name,
             level=StateLevel.GOOD,
             ratio=1.0,
             ci95=(1.0, 1.0),
-            operators=_ran(content, good.name),
+            operators=_count_operators(content, good.name),
             bundle=ENDS,
         )
         self._learn(ENDS, content, bad.name, StateLevel.BAD)
         return comparison
 
-    def counted(self, state: RunState) -> Work | None:
-        """Exact work of a state; None where it cannot be counted."""
+    def count_work(self, state: RunState) -> Work | None:
+        """Return the exact work of a state; None if it cannot be counted."""
         if state.name not in self._counted:
-            state = self.ready(state)
-            work = self._count(state) if self.asked.work and state.counted else None
+            state = self.prepare(state)
+            work = self._count(state) if self.request.work and state.counted else None
             self._counted[state.name] = work
             if work is not None:
-                self.tell(state.name, instructions=work.instructions, operators=len(work.operators))
+                self.record(state.name, instructions=work.instructions, operators=len(work.operators))
         return self._counted[state.name]
 
     def _count(self, state: RunState) -> Work | None:
-        settings = self.asked.settings
+        settings = self.request.settings
         file = self.out / "work" / f"{state.name}.json"
-        if kept := _kept_work(file):
-            return kept
+        if earlier := _read_work(file):
+            return earlier
         enter(f"counting {state.name}")
         try:
             result = count(
-                self.asked.program,
+                self.request.program,
                 inputs=settings.input,
                 dims=settings.dim,
                 guess_inputs=settings.guess_inputs,
@@ -269,16 +271,16 @@ class _Bisecting:
         return result
 
 
-def _kept_work(file: Path) -> Work | None:
-    """What was counted before an interruption; None where nothing was, or it cannot be read."""
+def _read_work(file: Path) -> Work | None:
+    """Return work that was counted before an interruption; None if there is none or it cannot be read."""
     try:
         return from_json(file.read_bytes(), Work)
     except (OSError, msgspec.MsgspecError):
         return None
 
 
-def bisected(request: BisectRequest, out: Path, means: Means, *, resume: bool = False) -> Bisection:
-    """Find the state that made a model slower, and keep all that was measured on the way in a directory.
+def run_bisection(request: BisectRequest, out: Path, means: Means, *, resume: bool = False) -> Bisection:
+    """Find the state that made a model slower, and keep all that is measured in a directory.
 
     Args:
         request: what is bisected.
@@ -296,78 +298,82 @@ def bisected(request: BisectRequest, out: Path, means: Means, *, resume: bool = 
         raise UsageError("no bisection was begun there", where=out, hint="leave out --resume, or name its directory")
     with storage_errors(out):
         out.mkdir(parents=True, exist_ok=True)
-    work = _Bisecting(request, out, means)
-    ends = work.listed() if request.listed else work.ends()
+    work = _Bisection(request, out, means)
+    ends = work.measure_all() if request.listed else work.measure_ends()
     slower = ends.verdict_of(work.method).verdict is Verdict.SLOWER
     by, result = ("time", None)
     if slower and len(request.states) > 2 and not request.listed:  # noqa: PLR2004 - more than both ends
-        by, result = _located(work, ends.verdict_of(work.method))
+        by, result = _locate_change(work, ends.verdict_of(work.method))
     elif slower and not request.listed:
         result = SearchResult(0, 1, 0)
-    step, graph = _step(work, result) if result else (None, [])
-    return _result(work, ends.verdict_of(work.method), result, step, by, graph)
+    step, graph = _compare_neighbours(work, result) if result else (None, [])
+    return _build_result(work, ends.verdict_of(work.method), result, step, by, graph)
 
 
-def _located(work: _Bisecting, ends: EndToEnd) -> tuple[str, SearchResult]:
-    """Where the change is: by exact counts, where these tell of it and time agrees, else by time."""
-    states = work.asked.states
-    first, last = work.counted(states[0]), work.counted(states[-1])
-    if first is not None and last is not None and _tells(first, last, ends):
-        result = search(len(states), lambda one: _level_by_work(work, states[one], first, last))
-        comparison = _against(work.neighbours(result), states[result.first_bad].name)
+def _locate_change(work: _Bisection, ends: EndToEnd) -> tuple[str, SearchResult]:
+    """Return by what the change was found, and where: exact counts if they explain it and time agrees, else time."""
+    states = work.request.states
+    first, last = work.count_work(states[0]), work.count_work(states[-1])
+    if first is not None and last is not None and _is_decisive(first, last, ends):
+        result = search(len(states), lambda number: _level_by_work(work, states[number], first, last))
+        comparison = _find_comparison(work.measure_neighbours(result), states[result.first_bad].name)
         if comparison and (part_of(comparison.verdict_of(work.method), ends) or 0.0) >= EXPLAINED:
             return "work", result
         work.notes.append("exact work changes elsewhere than time does")
         for state in states[1:-1]:
-            work.tell(state.name, level=StateLevel.UNTESTED)
-    return "time", search(len(states), work.placed)
+            work.record(state.name, level=StateLevel.UNTESTED)
+    return "time", search(len(states), work.find_level)
 
 
-def _tells(first: Work, last: Work, ends: EndToEnd) -> bool:
-    """Whether the change of exact work is large enough to be that of the time."""
+def _is_decisive(first: Work, last: Work, ends: EndToEnd) -> bool:
+    """Return whether the change of exact work is large enough to explain that of the time."""
     more = last.instructions / first.instructions if first.instructions else 1.0
     slower = 1 / ends.speedup if ends.speedup else 1.0
     return more > 1 + EXPLAINED * (slower - 1)
 
 
-def _level_by_work(work: _Bisecting, state: RunState, first: Work, last: Work) -> StateLevel:
-    found = work.counted(state)
-    if found is None:
+def _level_by_work(work: _Bisection, state: RunState, first: Work, last: Work) -> StateLevel:
+    counted = work.count_work(state)
+    if counted is None:
         return StateLevel.FAILED
-    level = level_of_work(found.instructions, first.instructions, last.instructions)
-    work.tell(state.name, level=level)
+    level = level_of_work(counted.instructions, first.instructions, last.instructions)
+    work.record(state.name, level=level)
     return level
 
 
-def _step(work: _Bisecting, result: SearchResult) -> tuple[Comparison | None, list[GraphChange]]:
-    """The two states beside the change, measured in turns with nothing else; and how their graphs differ."""
-    content = work.neighbours(result)
-    before, after = (work.names[place] for place in (result.last_good, result.first_bad))
-    return _against(content, after), graph_changes(_operators(content, before), _operators(content, after))
+def _compare_neighbours(work: _Bisection, result: SearchResult) -> tuple[Comparison | None, list[GraphChange]]:
+    """Measure the two states beside the change alone; return their comparison, and how their graphs differ."""
+    content = work.measure_neighbours(result)
+    before, after = (work.names[number] for number in (result.last_good, result.first_bad))
+    return _find_comparison(content, after), graph_changes(
+        _find_operators(content, before), _find_operators(content, after)
+    )
 
 
-def _result(
-    work: _Bisecting,
+def _build_result(
+    work: _Bisection,
     ends: EndToEnd,
     result: SearchResult | None,
     step: Comparison | None,
     by: str,
     graph: list[GraphChange],
 ) -> Bisection:
-    request = work.asked
+    request = work.request
     states = request.states
     sides = (states[result.last_good], states[result.first_bad]) if result else None
-    counts = [work.counted(one) for one in sides] if sides and step else []
+    counts = [work.count_work(state) for state in sides] if sides and step else []
     evidence = work_decision(counts[0], counts[1]).evidence if len(counts) == 2 and all(counts) else None  # type: ignore[arg-type]  # noqa: PLR2004
     manifest = Bundle.open(work.out / ENDS).manifest
-    known = [work.told[name] for name in work.names]
+    known_states = [work.known[name] for name in work.names]
     notes = [f"the work of {', '.join(names)} is not counted: {why}" for why, names in work.uncounted.items()]
     notes += work.notes
     if sides and step:
-        others = elsewhere(known, sides[0].name, sides[1].name)
-        notes += [f"{after} is {ratio_text(ratio)} the latency of {before}, too" for before, after, ratio in others]
-    failed = [one for one in known if one.level is StateLevel.FAILED]
-    notes += [f"{one.name} could not be measured: {one.problem or 'no reason is known'}" for one in failed]
+        other_changes = elsewhere(known_states, sides[0].name, sides[1].name)
+        notes += [
+            f"{after} is {ratio_text(ratio)} the latency of {before}, too" for before, after, ratio in other_changes
+        ]
+    failed = [state for state in known_states if state.level is StateLevel.FAILED]
+    notes += [f"{state.name} could not be measured: {state.problem or 'no reason is known_states'}" for state in failed]
     environment = manifest.environment
     return Bisection(
         model=request.model,
@@ -377,7 +383,7 @@ def _result(
         command=request.command,
         kind=request.kind,
         by=by,
-        states=known,
+        states=known_states,
         ends=ends,
         last_good=sides[0].name if sides else None,
         first_bad=sides[1].name if sides else None,
@@ -390,33 +396,35 @@ def _result(
     )
 
 
-def _followed(ends: Comparison) -> str | None:
-    """Of several methods the one that slowed most, if any; None where all calls are of one."""
+def _choose_method(ends: Comparison) -> str | None:
+    """Return the method that slowed most among several; None if all calls are of one."""
     if not ends.methods:
         return None
     verdicts = ends.verdicts
-    return min(verdicts, key=lambda one: (verdicts[one].verdict is not Verdict.SLOWER, verdicts[one].speedup or 1.0))
+    return min(verdicts, key=lambda name: (verdicts[name].verdict is not Verdict.SLOWER, verdicts[name].speedup or 1.0))
 
 
-def _against(content: ReportContent, name: str) -> Comparison | None:
-    """The comparison of a state with the good end of its bundle."""
-    return next((one for one in content.comparisons if one.candidate.label == name), None)
+def _find_comparison(content: ReportContent, name: str) -> Comparison | None:
+    """Return the comparison of a state with the good end of its bundle; None if there is none."""
+    return next((comparison for comparison in content.comparisons if comparison.candidate.label == name), None)
 
 
-def _ran(content: ReportContent, name: str) -> int | None:
-    """How many operators ran in a variant."""
-    return sum(1 for one in _operators(content, name) if one.instruction is not None) or None
+def _count_operators(content: ReportContent, name: str) -> int | None:
+    """Return how many operators ran in a variant; None if none is known."""
+    return sum(1 for operator in _find_operators(content, name) if operator.instruction is not None) or None
 
 
-def _operators(content: ReportContent, name: str) -> Sequence[Operator]:
-    """What ran in a variant; nothing where it has no result."""
-    analysis = next((one.analysis for one in content.variants if one.variant.name == name), None)
+def _find_operators(content: ReportContent, name: str) -> Sequence[Operator]:
+    """Return the operators that ran in a variant; empty if it has no result."""
+    analysis = next((result.analysis for result in content.variants if result.variant.name == name), None)
     return analysis.operators if analysis else ()
 
 
-def _failure(path: Path, name: str) -> str | None:
-    """Why a variant of a bundle has no result."""
+def _find_failure(path: Path, name: str) -> str | None:
+    """Return why a variant of a bundle has no result; None if no reason is recorded."""
     if not is_bundle(path):
         return None
-    failures = [one.failure for one in Bundle.open(path).manifest.failures() if one.variant == name]
+    failures = [
+        repetition.failure for repetition in Bundle.open(path).manifest.failures() if repetition.variant == name
+    ]
     return failures[0].message if failures and failures[0] else None

@@ -58,22 +58,22 @@ class ReleaseEnvironment(NamedTuple):
 
 
 def installed_pythons() -> list[Python]:
-    """Pythons of this machine that opscope's processes can run with: this one first, then the newest of each version.
+    """Return the Pythons of this machine that opscope's processes can run with: this one first, then newest first.
 
-    Looked for by name, and where pyenv and uv keep theirs.
+    They are looked for by name, and where pyenv and uv keep theirs; there is one of each minor version.
     """
     pythons = {HERE.numbers: HERE}
-    for file in _candidates():
+    for file in _find_interpreters():
         try:
             python = python_at(str(file))
         except UsageError:
             continue
         pythons.setdefault(python.numbers, python)
-    first, *others = pythons.values()
-    return [first, *sorted(others, key=lambda one: one.numbers, reverse=True)]
+    first, *other_pythons = pythons.values()
+    return [first, *sorted(other_pythons, key=lambda python: python.numbers, reverse=True)]
 
 
-def _candidates() -> Iterator[Path]:
+def _find_interpreters() -> Iterator[Path]:
     homes = [Path(os.environ.get("PYENV_ROOT") or Path.home() / ".pyenv") / "versions"]
     data = Path(os.environ.get("XDG_DATA_HOME") or Path.home() / ".local/share")
     homes.append(Path(os.environ.get("UV_PYTHON_INSTALL_DIR") or data / "uv/python"))
@@ -84,28 +84,32 @@ def _candidates() -> Iterator[Path]:
             yield Path(named)
 
 
-def releases(package: str, pythons: Sequence[Python]) -> list[Release]:
-    """Every release of a package that one of these Pythons can install, oldest first; pre-releases left out.
+def list_releases(package: str, pythons: Sequence[Python]) -> list[Release]:
+    """Return every release of a package that one of these Pythons can install, oldest first, without pre-releases.
 
     Raises:
         MissingDependencyError: pip is missing, or reaches no index.
     """
-    told = {python: _pip("index", "versions", package, "--python-version", python.text, _WHEELS) for python in pythons}
-    listed = {python: _versions(done.stdout) for python, done in told.items()}
-    every = sorted({one for own in listed.values() for one in own}, key=Version)
-    if not every:
-        reason = next(filter(None, (last_line(done.stderr) for done in told.values())), "it lists none")
+    answers = {
+        python: _run_pip("index", "versions", package, "--python-version", python.text, _WHEELS) for python in pythons
+    }
+    versions = {python: _parse_releases(answer.stdout) for python, answer in answers.items()}
+    all_versions = sorted({version for installable in versions.values() for version in installable}, key=Version)
+    if not all_versions:
+        reason = next(filter(None, (last_line(answer.stderr) for answer in answers.values())), "it lists none")
         problem = f"pip finds no release of {package}: {reason}"
         raise MissingDependencyError(problem, hint="see what `pip index versions` and `pip config list` say")
     # One Python for all, where there is one: what differs should be the release alone.
-    order = sorted(pythons, key=lambda one: -len(listed[one]))
-    return [Release(one, tuple(python for python in order if one in listed[python])) for one in every]
+    order = sorted(pythons, key=lambda version: -len(versions[version]))
+    return [
+        Release(version, tuple(python for python in order if version in versions[python])) for version in all_versions
+    ]
 
 
-def _versions(listed: str) -> list[str]:
-    """Releases of what pip lists, without pre-releases and what is no version."""
+def _parse_releases(listed: str) -> list[str]:
+    """Return the releases in pip's listing, without pre-releases."""
     match = _LISTED.search(listed)
-    return [one for one in match[1].split(", ") if _is_release(one)] if match else []
+    return [version for version in match[1].split(", ") if _is_release(version)] if match else []
 
 
 def _is_release(text: str) -> bool:
@@ -115,55 +119,56 @@ def _is_release(text: str) -> bool:
         return False
 
 
-def between(package: str, every: Sequence[Release], good: str, bad: str) -> list[Release]:
-    """Releases from one to another, both included, in the order from good to bad, which may be that of time or not.
+def select_releases_between(package: str, every: Sequence[Release], good: str, bad: str) -> list[Release]:
+    """Return releases from one to another, both included, in the order from good to bad, which may be back in time.
 
     Raises:
-        UsageError: one is not a release, or they are the same.
+        NotFoundError: one is not a release.
+        UsageError: one is not a version, or they are the same.
     """
-    first, last = (_place(package, every, text, where) for text, where in ((good, "--good"), (bad, "--bad")))
+    first, last = (_find_release(package, every, text, where) for text, where in ((good, "--good"), (bad, "--bad")))
     if first == last:
         raise UsageError("the good and the bad release are the same", where="--bad", hint="name two releases")
-    found = every[min(first, last) : max(first, last) + 1]
-    return list(found if first < last else reversed(found))
+    selected = every[min(first, last) : max(first, last) + 1]
+    return list(selected if first < last else reversed(selected))
 
 
-def chosen(package: str, every: Sequence[Release], names: Iterable[str]) -> list[Release]:
-    """Releases by name, in this order."""
-    return [every[_place(package, every, name, "--versions")] for name in names]
+def select_releases(package: str, every: Sequence[Release], names: Iterable[str]) -> list[Release]:
+    """Return releases by name, in the order of the names."""
+    return [every[_find_release(package, every, name, "--versions")] for name in names]
 
 
-def _place(package: str, every: Sequence[Release], text: str, where: str) -> int:
+def _find_release(package: str, every: Sequence[Release], text: str, where: str) -> int:
     try:
-        wanted = Version(text)
+        version = Version(text)
     except InvalidVersion:
         raise UsageError(f"{text!r} is not a version", where=where, hint="for example 1.20.1") from None
-    names = [one.version for one in every]
-    found = next((number for number, name in enumerate(names) if Version(name) == wanted), None)
-    if found is None:
+    names = [release.version for release in every]
+    number = next((number for number, name in enumerate(names) if Version(name) == version), None)
+    if number is None:
         problem = f"no Python here can install {package} {text}"
         hint = f"releases from {names[0]} to {names[-1]} can be; more Pythons, of pyenv or uv, may give more"
         raise NotFoundError(problem, where=where, hint=hint)
-    return found
+    return number
 
 
-def environment_of(package: str, release: Release, importable: str, limit: int) -> ReleaseEnvironment:
-    """An environment with a release of a package, made once for each wheel and kept.
+def obtain_environment(package: str, release: Release, importable: str, limit: int) -> ReleaseEnvironment:
+    """Return an environment with a release of a package, which is made once for each wheel and kept.
 
     Args:
         package: in the index.
         release: of it.
         importable: module that runs programs; empty for a package that is not imported.
-        limit: bytes that all environments may take; those not used for longest make room, and none of the last day.
+        limit: bytes that all environments may take; the least recently used make room, unless used in the last day.
 
     Raises:
         MissingDependencyError: the wheel cannot be had, or does not work with the Pythons that it is for.
     """
     problem = None
     for python in release.pythons:
-        home = _known(package, release.version, python)
+        home = _find_environment(package, release.version, python)
         try:
-            home = home or _made(package, release.version, python, importable)
+            home = home or _make_environment(package, release.version, python, importable)
         except MissingDependencyError as error:
             problem = problem or error
             continue
@@ -178,72 +183,75 @@ _WHEEL = "wheel.txt"
 """In an environment: name and hash of the wheel that it was made of."""
 
 
-def _home(package: str, version: str, python: Python, sha256: str) -> Path:
+def _environment_path(package: str, version: str, python: Python, sha256: str) -> Path:
     numbers = "".join(map(str, python.numbers))
     return cache_directory() / _FOLDER / f"{package}-{version}-cp{numbers}-{sha256[:12]}"
 
 
-def _known(package: str, version: str, python: Python) -> Path | None:
-    """An environment that was made before."""
-    pattern = _home(package, version, python, "*")
-    return next((one for one in pattern.parent.glob(pattern.name) if one.is_dir() and is_whole(one)), None)
+def _find_environment(package: str, version: str, python: Python) -> Path | None:
+    """Return an environment that was made before; None if there is none."""
+    pattern = _environment_path(package, version, python, "*")
+    return next(
+        (directory for directory in pattern.parent.glob(pattern.name) if directory.is_dir() and is_whole(directory)),
+        None,
+    )
 
 
-def _made(package: str, version: str, python: Python, importable: str) -> Path:
+def _make_environment(package: str, version: str, python: Python, importable: str) -> Path:
     enter(f"installing {package} {version}")
     folder = cache_directory() / _FOLDER
     folder.mkdir(mode=0o700, exist_ok=True)
     with scratch_directory(folder / f".download-{os.getpid()}") as work:
         exact = f"{package}=={version}"
         options = ["--no-deps", _WHEELS, "--python-version", python.text, "--dest", str(work)]
-        done = _pip("download", *options, exact)
+        download = _run_pip("download", *options, exact)
         wheel = next(work.glob("*.whl"), None)
-        if done.returncode or wheel is None:
-            reason = last_line(done.stderr) or "pip gave no wheel"
+        if download.returncode or wheel is None:
+            reason = last_line(download.stderr) or "pip gave no wheel"
             raise MissingDependencyError(f"cannot download {exact} for Python {python.text}: {reason}")
         sha256 = sha256_of(wheel)
-        home = _home(package, version, python, sha256)
+        home = _environment_path(package, version, python, sha256)
         with made_in_place(home) as parts:
-            _build(parts, wheel, python, importable)
+            _install_release(parts, wheel, python, importable)
             write_atomically(parts / _WHEEL, f"{wheel.name} {sha256}\n".encode())
     return home
 
 
-def _build(home: Path, wheel: Path, python: Python, importable: str) -> None:
-    """Make an environment: the wheel and what opscope's processes need, and the wheel's own needs if it wants them."""
-    _run([python.executable, "-I", "-m", "venv", "--without-pip", str(home)], f"cannot make {home.name}")
+def _install_release(home: Path, wheel: Path, python: Python, importable: str) -> None:
+    """Make an environment with the wheel and what opscope's processes need, and the wheel's own needs if it has any."""
+    _run_or_raise([python.executable, "-I", "-m", "venv", "--without-pip", str(home)], f"cannot make {home.name}")
     numpy = _NUMPY_1 if python.numbers <= _LAST_NUMPY_1 else "numpy"
-    inside = ("--python", str(python_in(home)), "install", _WHEELS)
+    install_there = ("--python", str(python_in(home)), "install", _WHEELS)
     problem = f"cannot install {wheel.name}"
-    _run(_pip_command(*inside, numpy, *_CHILD), problem)
-    _run(_pip_command(*inside, "--no-deps", str(wheel)), problem)
-    if importable and _unimportable(home, importable):
-        _run(_pip_command(*inside, numpy, str(wheel)), problem)
-        if reason := _unimportable(home, importable):
+    _run_or_raise(_pip_command(*install_there, numpy, *_CHILD), problem)
+    _run_or_raise(_pip_command(*install_there, "--no-deps", str(wheel)), problem)
+    if importable and _find_import_error(home, importable):
+        _run_or_raise(_pip_command(*install_there, numpy, str(wheel)), problem)
+        if reason := _find_import_error(home, importable):
             raise MissingDependencyError(f"{wheel.name} does not work with Python {python.text}: {reason}")
 
 
-def _unimportable(home: Path, module: str) -> str | None:
-    """Why a module cannot be imported; None where it can."""
+def _find_import_error(home: Path, module: str) -> str | None:
+    """Return why a module cannot be imported; None if it can."""
     words = [str(python_in(home)), "-I", "-B", "-c", f"import {module}"]
-    done = subprocess.run(words, capture_output=True, text=True, errors="replace", timeout=_SECONDS, check=False)
-    return (last_line(done.stderr) or f"exit code {done.returncode}") if done.returncode else None
+    process = subprocess.run(words, capture_output=True, text=True, errors="replace", timeout=_SECONDS, check=False)
+    return (last_line(process.stderr) or f"exit code {process.returncode}") if process.returncode else None
 
 
 def _pip_command(*words: str) -> list[str]:
     return [*module_command("pip"), "--disable-pip-version-check", *words]
 
 
-def _pip(*words: str) -> subprocess.CompletedProcess[str]:
-    done = subprocess.run(
+def _run_pip(*words: str) -> subprocess.CompletedProcess[str]:
+    process = subprocess.run(
         _pip_command(*words), capture_output=True, text=True, errors="replace", timeout=_SECONDS, check=False
     )
-    if done.returncode and "No module named pip" in done.stderr:
+    if process.returncode and "No module named pip" in process.stderr:
         raise MissingDependencyError("this Python has no pip", hint=_NO_PIP)
-    return done
+    return process
 
 
-def _run(command: Sequence[str], problem: str) -> None:
-    done = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=_SECONDS, check=False)
-    if done.returncode:
-        raise MissingDependencyError(f"{problem}: {last_line(done.stderr) or f'exit code {done.returncode}'}")
+def _run_or_raise(command: Sequence[str], problem: str) -> None:
+    process = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=_SECONDS, check=False)
+    if process.returncode:
+        raise MissingDependencyError(f"{problem}: {last_line(process.stderr) or f'exit code {process.returncode}'}")

@@ -25,8 +25,14 @@ from opscope.reports.bisection import bisection_document
 from opscope.reports.document.html import html_document
 from opscope.reports.document.markdown import markdown_document
 from opscope.runtimes.registry import runtime_of
-from opscope.workflows.bisect.bisecting import RESULT, BisectRequest, RunState, bisected
-from opscope.workflows.bisect.releases import between, chosen, environment_of, installed_pythons, releases
+from opscope.workflows.bisect.bisecting import RESULT, BisectRequest, RunState, run_bisection
+from opscope.workflows.bisect.releases import (
+    installed_pythons,
+    list_releases,
+    obtain_environment,
+    select_releases,
+    select_releases_between,
+)
 from opscope.workflows.measure.experiments import Means
 from opscope.workflows.measure.profiling import checked_settings, default_directory
 
@@ -76,42 +82,46 @@ def bisect(  # noqa: PLR0913 - all but the model are by name
         MissingDependencyError: pip finds no index, or a release that cannot be installed here.
         OpscopeError: of the kind that fits; what was measured before it is kept in ``out``.
     """
-    chosen = checked_settings(settings or Settings())
-    if len(chosen.thread_counts) != 1:
+    explicit_settings = checked_settings(settings or Settings())
+    if len(explicit_settings.thread_counts) != 1:
         raise UsageError("releases are compared at one thread count", where="--threads", hint="give one number")
     if not Path(model).is_file():
         raise NotFoundError("no such program", where=model, hint="bisect runs a .pte, .tflite or .onnx as it is")
-    runtime, clock = runtime_of(model, chosen.runtime), SystemClock()
+    runtime, clock = runtime_of(model, explicit_settings.runtime), SystemClock()
     limit = parse_size(disk, "--disk")
-    kind, states = _states(runtime, Path(model), good, bad, versions, limit)
-    place = default_directory(str(model), clock.now()) if out is None else Path(out)
-    means = Means(progress, clock=clock, lock=chosen.lock, lock_limit=chosen.lock_limit)
+    kind, states = _plan_states(runtime, Path(model), good, bad, versions, limit)
+    directory = default_directory(str(model), clock.now()) if out is None else Path(out)
+    means = Means(progress, clock=clock, lock=explicit_settings.lock, lock_limit=explicit_settings.lock_limit)
     command = ["opscope", "bisect", str(model), "--runtime", runtime.name]
     command += [word for name, text in (("--good", good), ("--bad", bad)) if text for word in (name, text)]
     command += ["--versions", ",".join(versions)] if versions else []
-    command += words_of(chosen, (name for name in ExperimentSettings.__struct_fields__ if name != "runtime"))
+    command += words_of(explicit_settings, (name for name in ExperimentSettings.__struct_fields__ if name != "runtime"))
     request = BisectRequest(
         model=str(model),
         program=Path(model),
         runtime=runtime.title,
         kind=kind,
         states=states,
-        settings=chosen,
+        settings=explicit_settings,
         command=shell_command(command),
         work=work,
         listed=bool(versions),
     )
-    result = bisected(request, place, means if notify is None else means._replace(notify=notify), resume=resume)
+    result = run_bisection(
+        request, directory, means if notify is None else means._replace(notify=notify), resume=resume
+    )
     document = bisection_document(result)
     pages = {"report.html": html_document(document), "report.md": marked_markdown(markdown_document(document))}
-    write_outputs({place / RESULT: to_json(result), **{place / name: text.encode() for name, text in pages.items()}})
+    write_outputs(
+        {directory / RESULT: to_json(result), **{directory / name: text.encode() for name, text in pages.items()}}
+    )
     return shown_as(BisectionResult, result)
 
 
-def _states(
+def _plan_states(
     runtime: Runtime, program: Path, good: str | None, bad: str | None, versions: Sequence[str], limit: int
 ) -> tuple[str, list[RunState]]:
-    """Return what is bisected, in a word, and its states."""
+    """Return the kind of the states, in a word, and the states."""
     hint = "for example --good 1.20.1 --bad 1.24.1"
     if versions and (good or bad):
         raise UsageError("--good and --versions exclude each other", where="--versions", hint=hint)
@@ -120,22 +130,23 @@ def _states(
     if names_build(good) or names_build(bad):
         if not (good and bad):
             raise UsageError("needs both builds", where="--bad" if good else "--good", hint="runner:PATH")
-        return "build", build_states(runtime, program, good, bad)
-    return "release", release_states(runtime, good, bad, versions, limit)
+        return "build", plan_build_states(runtime, program, good, bad)
+    return "release", plan_release_states(runtime, good, bad, versions, limit)
 
 
 _FEWEST = 2
 
 
-def release_states(
+def plan_release_states(
     runtime: Runtime, good: str | None, bad: str | None, versions: Sequence[str], limit: int
 ) -> list[RunState]:
-    """A state for each release from a good one to a bad one, or for each of a list.
+    """Return a state for each release from a good one to a bad one, or for each of a list.
 
     Environments are made when a state is first needed.
 
     Raises:
-        UsageError: too few releases are named, or one that there is not.
+        UsageError: too few releases are named.
+        NotFoundError: there is no release of a name.
         MissingDependencyError: the index is not reached.
     """
     if not versions and not (good and bad):
@@ -143,17 +154,21 @@ def release_states(
         raise UsageError("needs both ends", where="--bad" if good else "--good", hint=hint)
     package = runtime.package()
     enter(f"listing releases of {package}")
-    every = releases(package, installed_pythons())
-    found = chosen(package, every, versions) if versions else between(package, every, good or "", bad or "")
-    if len(found) < _FEWEST:
+    all_releases = list_releases(package, installed_pythons())
+    chosen_releases = (
+        select_releases(package, all_releases, versions)
+        if versions
+        else select_releases_between(package, all_releases, good or "", bad or "")
+    )
+    if len(chosen_releases) < _FEWEST:
         raise UsageError("needs two releases at least", where="--versions", hint="for example --versions 1.20.1,1.22.0")
-    return [_release_state(runtime, package, one, limit) for one in found]
+    return [_plan_release_state(runtime, package, release, limit) for release in chosen_releases]
 
 
-def _release_state(runtime: Runtime, package: str, release: Release, limit: int) -> RunState:
-    def made() -> RunState:
+def _plan_release_state(runtime: Runtime, package: str, release: Release, limit: int) -> RunState:
+    def make_state() -> RunState:
         enter(f"preparing {package} {release.version}")
-        environment = environment_of(package, release, runtime.importable, limit)
+        environment = obtain_environment(package, release, runtime.importable, limit)
         address = environment.python.executable
         kind = LOCAL if runtime.importable else NATIVE
         bisected_state = BisectedState(
@@ -163,11 +178,11 @@ def _release_state(runtime: Runtime, package: str, release: Release, limit: int)
             bisected_state, runtime.target(TargetName(kind, address)), counted=TargetName(NATIVE, address).text
         )
 
-    return RunState(BisectedState(release.version), made=made)
+    return RunState(BisectedState(release.version), make=make_state)
 
 
-def build_states(runtime: Runtime, program: Path, good: str, bad: str) -> list[RunState]:
-    """Two builds of a user's runner.
+def plan_build_states(runtime: Runtime, program: Path, good: str, bad: str) -> list[RunState]:
+    """Return the states of two builds of a user's runner.
 
     Raises:
         UsageError: one is no build, or they are the same.
@@ -182,7 +197,7 @@ def build_states(runtime: Runtime, program: Path, good: str, bad: str) -> list[R
 
 
 def names_build(text: str | None) -> bool:
-    """Whether an end is a build, not a release."""
+    """Return whether an end is a build, not a release."""
     return text is not None and text.startswith(f"{RUNNER.name}:")
 
 

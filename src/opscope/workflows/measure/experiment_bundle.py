@@ -74,37 +74,39 @@ _DATA = ".ptd"
 
 
 def runs_builds(experiment: Experiment) -> bool:
-    """Whether its variants are builds of executor_runner, whose features are fixed and which may trace or not."""
-    named = parse_target(experiment.target, builds_named=True)
-    own = named.kind.only_builds or named.runner
-    return named.kind.builds and any(own or variant.runner for variant in experiment.variants)
+    """Return whether the variants are builds of executor_runner, whose features are fixed."""
+    target_name = parse_target(experiment.target, builds_named=True)
+    are_builds = target_name.kind.only_builds or target_name.runner
+    return target_name.kind.builds and any(are_builds or variant.runner for variant in experiment.variants)
 
 
 def target_of(experiment: Experiment, program: Path | None = None, given: RunTarget | None = None) -> RunTarget:
-    """Where an experiment runs."""
+    """Return where an experiment runs; ``given`` replaces what the experiment says, unless it runs builds."""
     check_runtime(experiment)
     if runs_builds(experiment):
         return VariantTargets({v.name: build_of(experiment, v, program) for v in experiment.variants})
     if given is not None:
         return given
     if not experiment.variants:
-        others = [one.model for one in experiment.all_models[1:]]
+        other_models = [variant.model for variant in experiment.all_models[1:]]
         return target_running(
             experiment.model,
             experiment.target,
-            *others,
+            *other_models,
             runtime=experiment.runtime,
             asked=partial(asked_calls, experiment),
         )
     models = experiment.models_by_variant
     # What is added to the variants of a file runs where the variant runs that it stands beside.
-    every = {one: model for name, model in models.items() for one in (name, control_name(experiment, name))}
-    places = {name: (model, experiment.target) for name, model in every.items()}
-    return targets_running(places, partial(asked_calls, experiment))
+    models_of_all = {
+        variant: model for name, model in models.items() for variant in (name, control_name(experiment, name))
+    }
+    target_by_variant = {name: (model, experiment.target) for name, model in models_of_all.items()}
+    return targets_running(target_by_variant, partial(asked_calls, experiment))
 
 
 def check_runtime(experiment: Experiment) -> None:
-    """Refuse what the runtime of a model does not do."""
+    """Refuse settings that the runtime of a model does not support."""
     used = [runtime_of(*planned) for planned in experiment.all_models]
     if experiment.against is not None and len(set(used)) > 1:
         problem = "the two models run in different runtimes"
@@ -121,42 +123,48 @@ def check_runtime(experiment: Experiment) -> None:
 
 
 def _check_options(experiment: Experiment, used: Sequence[Runtime]) -> None:
-    """Refuse options of runtimes that run none of the models that they are for."""
-    of = {name: runtime_of(*planned) for name, planned in experiment.models_by_variant.items()}
-    named = [v.name for v in experiment.variants if v.delegate is not None]
-    wrong = next((name for name in named if not of[name].chooses_delegate), None)
-    if wrong or (experiment.delegate is not None and not any(one.chooses_delegate for one in used)):
-        able = " or ".join(f"a {one.title} model ({one.suffix})" for one in RUNTIMES if one.chooses_delegate)
-        problem = f"only {able} runs with and without a delegate"
-        raise UsageError(problem, where=f"delegate of {wrong}" if wrong else "--delegate", hint="leave it out")
-    asked = [
+    """Refuse options that no runtime of the experiment's models takes."""
+    runtimes = {name: runtime_of(*planned) for name, planned in experiment.models_by_variant.items()}
+    with_delegate = [v.name for v in experiment.variants if v.delegate is not None]
+    variant_name = next((name for name in with_delegate if not runtimes[name].chooses_delegate), None)
+    if variant_name or (experiment.delegate is not None and not any(runtime.chooses_delegate for runtime in used)):
+        supporting = " or ".join(
+            f"a {runtime.title} model ({runtime.suffix})" for runtime in RUNTIMES if runtime.chooses_delegate
+        )
+        problem = f"only {supporting} runs with and without a delegate"
+        raise UsageError(
+            problem, where=f"delegate of {variant_name}" if variant_name else "--delegate", hint="leave it out"
+        )
+    delegates = [
         (planned_variant.model or experiment.model, planned_variant.delegate or experiment.delegate)
         for planned_variant in experiment.variants
     ]
-    for model, delegate in asked or [(experiment.model, experiment.delegate)]:
+    for model, delegate in delegates or [(experiment.model, experiment.delegate)]:
         if delegate in {"none", "both"}:
             runtime_of(model).check_without_delegate(Path(model))
-    wrong = next((v.name for v in experiment.variants if v.options and not of[v.name].has_options), None)
-    if wrong or (experiment.session_options and not any(one.has_options for one in used)):
-        able = " or ".join(f"a model of {one.title} ({one.suffix})" for one in RUNTIMES if one.has_options)
-        problem = f"only {able} has session options"
-        where = f"session_options of {wrong}" if wrong else "session_options"
+    variant_name = next((v.name for v in experiment.variants if v.options and not runtimes[v.name].has_options), None)
+    if variant_name or (experiment.session_options and not any(runtime.has_options for runtime in used)):
+        supporting = " or ".join(
+            f"a model of {runtime.title} ({runtime.suffix})" for runtime in RUNTIMES if runtime.has_options
+        )
+        problem = f"only {supporting} has session options"
+        where = f"session_options of {variant_name}" if variant_name else "session_options"
         raise UsageError(problem, where=where, hint="leave them out")
     for runtime in used:
         runtime.check_options(experiment.session_options)
     for variant in experiment.variants:
-        of[variant.name].check_options(variant.options)
+        runtimes[variant.name].check_options(variant.options)
 
 
 def build_of(experiment: Experiment, variant: PlannedVariant, program: Path | None = None) -> RunTarget:
-    """The build of executor_runner that runs a variant, where the experiment runs."""
-    named = parse_target(experiment.target, builds_named=True)
+    """Return the build of executor_runner that runs a variant."""
+    target_name = parse_target(experiment.target, builds_named=True)
     runtime = runtime_of(*experiment.models_by_variant[variant.name])
-    return runtime.build(named, variant.runner, variant.arguments, program)
+    return runtime.build(target_name, variant.runner, variant.arguments, program)
 
 
 def check_request(path: Path, experiment: Experiment, given: RunTarget | None = None) -> None:
-    """Refuse what is wrong whatever the machine says, before it is waited for."""
+    """Refuse a request that is wrong whatever the machine says, before the machine is waited for."""
     check_free(path)
     asked_inputs(experiment)
     sources = [program_source(*planned, experiment.models) for planned in experiment.all_models]
@@ -165,18 +173,18 @@ def check_request(path: Path, experiment: Experiment, given: RunTarget | None = 
         EXPORTER.check_exporter()
     if not runs_builds(experiment):
         _check_inputs(experiment, sources)
-    asked = (*experiment.ablate, *(name for variant in experiment.variants for name in variant.ablated or ()))
+    switched_off = (*experiment.ablate, *(name for variant in experiment.variants for name in variant.ablated or ()))
     kind = parse_target(experiment.target, builds_named=True).kind
     here_alone = given is None and not (kind.remote or kind.emulated)
-    for name in asked:
+    for name in switched_off:
         if name != NOTHING_OFF:
             check_name(name)
             if here_alone:
                 isa.group(isa.architecture(platform.machine()), name)
     if here_alone and not experiment.oversubscribe:
-        here = capture(None)
+        machine = capture(None)
         for threads in experiment.thread_counts:
-            check_thread_count(threads, experiment.cpus, here)
+            check_thread_count(threads, experiment.cpus, machine)
 
 
 def _check_sources(experiment: Experiment, sources: Sequence[Path | None]) -> None:
@@ -197,43 +205,44 @@ def _check_inputs(experiment: Experiment, sources: Sequence[Path | None]) -> Non
 
 
 def new_bundle(path: Path, experiment: Experiment, target: RunTarget, clock: TimeSource) -> tuple[Bundle, RunTarget]:
-    """The bundle of an experiment that :func:`check_request` let through, with its model exported where needed.
+    """Create the bundle of an experiment that :func:`check_request` let through; return it and where it runs.
 
-    And where it runs, which is another target if only that runs what was exported and the choice was opscope's.
+    A model is exported where needed. The target is another one if only that runs the exported program, unless the user
+    named one.
     """
     variants, not_switched = variants_of(experiment, target)
     check_threads(variants, target.environment(), oversubscribe=experiment.oversubscribe)
-    untraceable = _untraceable(target, experiment)
+    untraceable = _find_untraceable_reason(target, experiment)
     models = experiment.all_models
-    sources = [program_source(*one, experiment.models) for one in models]
+    sources = [program_source(*planned, experiment.models) for planned in models]
     with tempfile.TemporaryDirectory(prefix="opscope-") as work:
         programs = [
-            _program(experiment, one, source, Path(tempfile.mkdtemp(dir=work)), path)
-            for one, source in zip(models, sources, strict=True)
+            _obtain_program(experiment, planned, source, Path(tempfile.mkdtemp(dir=work)), path)
+            for planned, source in zip(models, sources, strict=True)
         ]
         if experiment.against is None:
             _check_unlike(programs)
-        first, owners = programs[0], _owners(experiment, variants)
+        first, owners = programs[0], _map_variants_by_model(experiment, variants)
         # The files of a program lie under the name of the first variant that runs it.
-        others = {owners[program.planned][0]: program for program in programs[1:]}
+        program_by_home = {owners[program.planned][0]: program for program in programs[1:]}
         try:
-            _check_all_registered(programs, owners, target, variants[0].name)
+            _check_operators_of_all(programs, owners, target, variants[0].name)
         except MissingDependencyError:
             if not _chosen_for_us(experiment, programs):
                 raise
             model, *rest = (str(program.files[0]) for program in programs)
             target = target_running(model, experiment.target, *rest)
-            _check_all_registered(programs, owners, target, variants[0].name)
+            _check_operators_of_all(programs, owners, target, variants[0].name)
             variants, not_switched = variants_of(experiment, target)
-            untraceable = _untraceable(target, experiment)
-        plan = _plan(experiment, variants, target, _calls(experiment, target, first.files[0]))
+            untraceable = _find_untraceable_reason(target, experiment)
+        plan = _make_plan(experiment, variants, target, _choose_calls(experiment, target, first.files[0]))
         plan = _with_inputs(plan, experiment, target.of(variants[0].name), first, Path(work))
         if experiment.against is not None:
-            for program in others.values():
-                calls = _calls(experiment, target, program.files[0])
+            for program in program_by_home.values():
+                calls = _choose_calls(experiment, target, program.files[0])
                 check_same_inputs(plan, experiment, (first.files[0], program.files[0]), calls)
-        shared = {} if experiment.against is not None else _own_calls(experiment, plan, programs, Path(work))
-        plan = msgspec.structs.replace(plan, inputs_of=_unlike_plan(plan, shared, owners))
+        shared = {} if experiment.against is not None else _plan_other_calls(experiment, plan, programs, Path(work))
+        plan = msgspec.structs.replace(plan, inputs_of=_list_differing_inputs(plan, shared, owners))
         environment = target.environment()
         manifest = Manifest(
             opscope=__version__,
@@ -248,25 +257,25 @@ def new_bundle(path: Path, experiment: Experiment, target: RunTarget, clock: Tim
             left_out=LeftOut(not_switched, untraceable, target.capabilities().stand_in),
             programs={
                 name: program.described(program_home(home))
-                for home, program in others.items()
+                for home, program in program_by_home.items()
                 for name in owners[program.planned]
             },
             request=experiment.request,
             device=experiment.device,
-            targets=_own_targets(target, variants),
+            targets=_find_differing_targets(target, variants),
         )
         for variant in variants:
             target.of(variant.name).check_honoured(planned_job(manifest, path, variant, traced=False))
         own_files = {
             home: [*program.files, *(shared[program.planned][1] if program.planned in shared else [])]
-            for home, program in others.items()
+            for home, program in program_by_home.items()
         }
         files = [*first.files, Path(work) / INPUTS] if plan.values else first.files
         return Bundle.create(path, manifest, files, own_files), target
 
 
 def _chosen_for_us(experiment: Experiment, programs: Sequence[_Program]) -> bool:
-    """Whether the target of all variants was left to opscope, which chose it before a model was exported."""
+    """Return whether opscope chose the target of all variants before a model was exported."""
     free = parse_target(experiment.target, builds_named=True).kind is AUTO and not experiment.variants
     return free and any(program.source is None for program in programs)
 
@@ -348,37 +357,42 @@ def _refused_guess(program: Path, plan: Plan, failure: Failure, asked: Sequence[
 
 
 def tried_once(experiment: Experiment, target: RunTarget, source: Path, work: Path) -> tuple[Plan, Failure | None]:
-    """One run of a program with all CPU features and the inputs that an experiment asks for; None: it succeeded.
+    """Run a program once with all CPU features and the inputs that an experiment asks for.
 
-    Raises a UsageError where what is asked for does not fit the program, or its operators are not there.
+    Returns:
+        The plan of that run, and why it failed; None if it succeeded.
+
+    Raises:
+        UsageError: what is asked for does not fit the program, or its operators are not there.
     """
     program, plan = _single_plan(experiment, target, source, work)
     return plan, _run_once(plan, target, program, work)[0]
 
 
 def counting_job(experiment: Experiment, target: RunTarget, work: Path) -> tuple[list[Path], Job]:
-    """The files of a model, its program first, and the traced run of two inferences that an experiment asks for.
+    """Return the files of a model, its program first, and a traced job of two inferences with the first as warm-up.
 
-    Raises a UsageError where what is asked for does not fit the program, or its operators are not there.
+    Raises:
+        UsageError: what is asked for does not fit the program, or its operators are not there.
     """
     source = program_source(*experiment.first_model, experiment.models)
     program, plan = _single_plan(experiment, target, source, work)
-    each = len(plan.calls) or 1
+    call_count = len(plan.calls) or 1
     job = _single_job(plan, program, work)
-    return program.files, msgspec.structs.replace(job, traced=True, inferences=2 * each, warmup=each)
+    return program.files, msgspec.structs.replace(job, traced=True, inferences=2 * call_count, warmup=call_count)
 
 
 def _single_plan(experiment: Experiment, target: RunTarget, source: Path | None, work: Path) -> tuple[_Program, Plan]:
-    """A program and the plan of one run of it, with the inputs that an experiment asks for."""
-    program = _program(experiment, experiment.first_model, source, work, work)
-    _check_registered(program.files[0], target)
-    calls = _calls(experiment, target, program.files[0])
+    """Return a program and the plan of a single run of it, with the inputs that an experiment asks for."""
+    program = _obtain_program(experiment, experiment.first_model, source, work, work)
+    _check_operators(program.files[0], target)
+    calls = _choose_calls(experiment, target, program.files[0])
     empty = Plan(rounds=0, runs=1, warmup=0, seed=0, order=[], timeout_seconds=experiment.timeout, calls=calls)
     return program, _with_inputs(empty, experiment, target, program, work)
 
 
 def _single_job(plan: Plan, program: _Program, work: Path) -> Job:
-    """One call of every method, with the inputs of a plan."""
+    """Return the job that calls every method once with the inputs of a plan."""
     return Job(
         program=str(program.files[0]),
         variant=AS_IT_IS,
@@ -404,7 +418,7 @@ def _run_once(plan: Plan, target: RunTarget, program: _Program, work: Path) -> t
 
 
 class _Program(NamedTuple):
-    """A program to run, as a bundle keeps it."""
+    """A program to run, with the files that a bundle keeps of it."""
 
     planned: PlannedModel  # as it was named, and what runs it
     source: Path | None  # the file that was named; None for a model that was exported
@@ -412,7 +426,7 @@ class _Program(NamedTuple):
     inputs: Mapping[str, Sequence[InputValue]]  # that came with it, by method
 
     def described(self, home: str) -> Model:
-        """What a manifest says of it, where its files lie in this directory of the bundle."""
+        """Describe the program for a manifest whose files lie in the directory ``home`` of the bundle."""
         return runtime_of(self.files[0]).described(self.planned.model, self.source, self.files, home)
 
 
@@ -428,103 +442,111 @@ def _check_unlike(programs: Sequence[_Program]) -> None:
             raise UsageError(f"{name} is the same program as {earlier.model}", where=name, hint=hint)
 
 
-def _owners(experiment: Experiment, variants: Sequence[Variant]) -> dict[PlannedModel, list[str]]:
-    """Names of the variants that run each model, where it is not the one of the experiment."""
+def _map_variants_by_model(experiment: Experiment, variants: Sequence[Variant]) -> dict[PlannedModel, list[str]]:
+    """Return the names of the variants that run each model, for all models but the experiment's first."""
     if experiment.against is not None:
         return {experiment.all_models[-1]: [OLD]}
     owners: dict[PlannedModel, list[str]] = {}
-    there = {variant.name for variant in variants}
+    variant_names = {variant.name for variant in variants}
     for name, model in experiment.models_by_variant.items():
         if model != experiment.first_model:
-            owners.setdefault(model, []).extend(n for n in (name, control_name(experiment, name)) if n in there)
+            owners.setdefault(model, []).extend(
+                planned_name for planned_name in (name, control_name(experiment, name)) if planned_name in variant_names
+            )
     return owners
 
 
-def _own_targets(target: RunTarget, variants: Sequence[Variant]) -> dict[str, Target]:
-    """Where variants run that do not run where the first one does."""
+def _find_differing_targets(target: RunTarget, variants: Sequence[Variant]) -> dict[str, Target]:
+    """Describe the targets of the variants that do not run where the first variant runs."""
     targets = {variant.name: target.of(variant.name).describe() for variant in variants}
-    return {name: one for name, one in targets.items() if one != targets[variants[0].name]}
+    return {
+        name: target_description
+        for name, target_description in targets.items()
+        if target_description != targets[variants[0].name]
+    }
 
 
-def _own_calls(
+def _plan_other_calls(
     experiment: Experiment, plan: Plan, programs: Sequence[_Program], work: Path
 ) -> dict[PlannedModel, tuple[VariantInputs, list[Path]]]:
-    """What the programs behind the first one are called with, by their models."""
+    """Return calls, inputs and files of the programs after the first, by their models."""
     calls = {}
     for number, program in enumerate(programs[1:], 1):
-        place = ProgramPlace(
+        program_place = ProgramPlace(
             program.files[0],
             work / f"inputs-{number}",
             program_home(
                 next(name for name, model in experiment.models_by_variant.items() if model == program.planned)
             ),
         )
-        place.work.mkdir()
+        program_place.work.mkdir()
         values = work / INPUTS if plan.values else None
-        calls[program.planned] = shared_inputs(plan, experiment, programs[0].files[0], place, values)
+        calls[program.planned] = shared_inputs(plan, experiment, programs[0].files[0], program_place, values)
     return calls
 
 
-def _unlike_plan(
+def _list_differing_inputs(
     plan: Plan,
     shared: Mapping[PlannedModel, tuple[VariantInputs, list[Path]]],
     owners: Mapping[PlannedModel, Sequence[str]],
 ) -> dict[str, VariantInputs]:
-    """Calls and inputs of the variants where they are not those of the plan."""
+    """Return calls and inputs of the variants whose calls or inputs are not those of the plan."""
     usual = VariantInputs(plan.inputs, plan.values, plan.values_sha256, plan.calls)
     return {name: calls for model, (calls, _) in shared.items() if calls != usual for name in owners[model]}
 
 
-def _program(experiment: Experiment, planned: PlannedModel, source: Path | None, work: Path, out: Path) -> _Program:
-    """A program, exported where needed; what differs from the files that were given is written to ``work``."""
+def _obtain_program(
+    experiment: Experiment, planned: PlannedModel, source: Path | None, work: Path, out: Path
+) -> _Program:
+    """Return a program, exported if it has to be; files that differ from the given ones are written to ``work``."""
     runtime, model = runtime_of(*planned), planned.model
     inputs: Mapping[str, Sequence[InputValue]] = {}
     if source is None:
-        given = exported_files(msgspec.structs.replace(experiment, model=model), work, out)
+        files = exported_files(msgspec.structs.replace(experiment, model=model), work, out)
     else:
-        own, runtime = runtime_of(source), runtime_of(source, planned.runtime)
-        source, inputs = own.unpacked(source, work)
+        source_runtime, runtime = runtime_of(source), runtime_of(source, planned.runtime)
+        source, inputs = source_runtime.unpacked(source, work)
         data = experiment.data if model == experiment.model else None
-        given = runtime.files(source, Path(data) if data else None)
-    return _Program(planned, source, runtime.kept_files(given, work), inputs)
+        files = runtime.files(source, Path(data) if data else None)
+    return _Program(planned, source, runtime.kept_files(files, work), inputs)
 
 
-def _check_all_registered(
-    programs: Sequence[_Program], owners: Mapping[PlannedModel, Sequence[str]], target: RunTarget, usual: str
+def _check_operators_of_all(
+    programs: Sequence[_Program], owners: Mapping[PlannedModel, Sequence[str]], target: RunTarget, default_variant: str
 ) -> None:
-    """The same of each program, with the first variant that runs it: its own one, or the usual one."""
+    """Refuse programs with operators that the runtime of their first variant does not have."""
     for program in programs:
-        _check_registered(program.files[0], target.of(owners.get(program.planned, [usual])[0]))
+        _check_operators(program.files[0], target.of(owners.get(program.planned, [default_variant])[0]))
 
 
-def _check_registered(program: Path, target: RunTarget) -> None:
-    """Refuse a program that calls what the target's runtime does not have, where that can be known."""
+def _check_operators(program: Path, target: RunTarget) -> None:
+    """Refuse a program that calls operators which the target's runtime lacks, as far as that is known."""
     libraries = target.capabilities().libraries
     if libraries is not None:
         runtime_of(program).check_registered(program, libraries(), f"the target {target.describe().kind}")
 
 
-def _untraceable(target: RunTarget, settings: ExperimentSettings) -> str | None:
-    """Why the target traces nothing, as one sentence; None where it does."""
+def _find_untraceable_reason(target: RunTarget, settings: ExperimentSettings) -> str | None:
+    """Return in a sentence why the target traces nothing; None if it does."""
     reason = target.capabilities().untraceable
     if reason and not settings.untraced:
         raise MissingDependencyError(reason, hint="leave out --traced-only: it can only run untraced here")
     return reason
 
 
-def _calls(experiment: Experiment, target: RunTarget, program: Path) -> list[str]:
-    """The methods that a process calls; a build of the user's calls the one that it chooses, unless one is named."""
+def _choose_calls(experiment: Experiment, target: RunTarget, program: Path) -> list[str]:
+    """Return the methods that each process calls; empty for a user's own build, unless methods are named."""
     chooses = target.capabilities().is_build and not experiment.methods
     return [] if chooses else called_methods(experiment, program)
 
 
-def _plan(experiment: Experiment, variants: list[Variant], target: RunTarget, calls: list[str]) -> Plan:
-    """The plan; its runs and warm-up count single calls, those of the experiment rounds of calls."""
-    each = len(calls) or 1
+def _make_plan(experiment: Experiment, variants: list[Variant], target: RunTarget, calls: list[str]) -> Plan:
+    """Return the plan of all rounds; its runs and warm-up count single calls."""
+    call_count = len(calls) or 1
     empty = Plan(
         rounds=0,
-        runs=experiment.runs * each,
-        warmup=experiment.warmup * each,
+        runs=experiment.runs * call_count,
+        warmup=experiment.warmup * call_count,
         seed=experiment.seed,
         order=[],
         timeout_seconds=experiment.timeout,
@@ -536,7 +558,13 @@ def _plan(experiment: Experiment, variants: list[Variant], target: RunTarget, ca
 
 
 def resumed_bundle(path: Path, model: str, against: str | None = None) -> Bundle:
-    """The bundle to finish."""
+    """Open the bundle to finish.
+
+    Raises:
+        UsageError: it is of another model.
+        BundleError: its plan names a variant that it does not have.
+        RunError: its program was changed.
+    """
     bundle = Bundle.open(path)
     manifest = bundle.manifest
     if model not in (manifest.model.source, manifest.model.name):
@@ -546,12 +574,12 @@ def resumed_bundle(path: Path, model: str, against: str | None = None) -> Bundle
         else:
             hint = shell_command(["opscope", "check", manifest.model.source, "--against", against, *again])
         raise UsageError(f"the bundle is for {manifest.model.source}, not for {model}", where=path, hint=hint)
-    others = [own.source for own in manifest.programs.values()]
-    if against is not None and against not in others:
-        problem = f"the bundle is for {manifest.model.source} against {' and '.join(others) or 'nothing'}"
+    other_sources = [program_model.source for program_model in manifest.programs.values()]
+    if against is not None and against not in other_sources:
+        problem = f"the bundle is for {manifest.model.source} against {' and '.join(other_sources) or 'nothing'}"
         raise UsageError(f"{problem}, not against {against}", where=path, hint="choose another --out")
-    for own in manifest.models.values():
-        _check_unchanged(bundle, own)
+    for program_model in manifest.models.values():
+        _check_unchanged(bundle, program_model)
     names = {variant.name for variant in manifest.variants}
     if unknown := sorted(
         {name for order in (*manifest.plan.order, *manifest.plan.timed_order) for name in order} - names
@@ -562,7 +590,7 @@ def resumed_bundle(path: Path, model: str, against: str | None = None) -> Bundle
 
 
 def _check_unchanged(bundle: Bundle, model: Model) -> None:
-    """Refuse a program that is missing or changed, and weights apart likewise."""
+    """Refuse a program, or separate weights, that are missing or changed."""
     program = bundle.path / model.program
     if not program.exists() or sha256_of(program) != model.sha256:
         raise RunError("the bundle's program is missing or changed", where=program, hint="profile into a new --out")
@@ -573,26 +601,30 @@ def _check_unchanged(bundle: Bundle, model: Model) -> None:
 
 
 def old_bundle(path: Path, experiment: Experiment, target: RunTarget) -> Bundle:
-    """The bundle of an experiment that has run before, as its file asks for it now."""
+    """Open the bundle of an experiment that has run before.
+
+    Raises:
+        BundleError: its file asks for something else now.
+    """
     bundle = resumed_bundle(path, experiment.model)
     manifest = bundle.manifest
     # Whether there is a variant without the mechanism depends on what earlier bundles have shown.
     wanted, _ = variants_of(experiment, target)
-    begun, variants = ([v for v in own if v.role is not Role.CONTROL] for own in (manifest.variants, wanted))
+    recorded, variants = ([v for v in side if v.role is not Role.CONTROL] for side in (manifest.variants, wanted))
     _check_models(manifest, experiment, path)
-    if begun != variants:
-        names, now = (", ".join(map(_variant_text, some)) for some in (begun, variants))
+    if recorded != variants:
+        names, now = (", ".join(map(_variant_text, some)) for some in (recorded, variants))
         hint = "name the same variants with --only, undo the change of the file, or choose another --out"
         problem = f"the bundle's variants differ from the file's: {names}; requested: {now}"
         raise BundleError(problem, where=path, hint=hint)
-    plan, each = manifest.plan, len(manifest.plan.calls) or 1
-    asked = {
-        "runs": experiment.runs * each,
-        "warmup": experiment.warmup * each,
+    plan, call_count = manifest.plan, len(manifest.plan.calls) or 1
+    requested = {
+        "runs": experiment.runs * call_count,
+        "warmup": experiment.warmup * call_count,
         "seed": experiment.seed,
         "timeout_seconds": experiment.timeout,
     }
-    for name, value in asked.items():
+    for name, value in requested.items():
         if getattr(plan, name) != value:
             label = name.removesuffix("_seconds")  # as the key of a file
             problem = f"the bundle was measured with {label} = {getattr(plan, name)}, not {value}"
@@ -602,7 +634,9 @@ def old_bundle(path: Path, experiment: Experiment, target: RunTarget) -> Bundle:
         "dtype": dtype_contradiction(manifest, experiment),
         "inputs": input_contradiction(bundle, experiment),
         "data": data_contradiction(manifest, experiment),
-        "methods": calls_contradiction(manifest, _calls(experiment, target, bundle.path / manifest.model.program)),
+        "methods": calls_contradiction(
+            manifest, _choose_calls(experiment, target, bundle.path / manifest.model.program)
+        ),
         **{name: setting_contradiction(manifest, experiment, name) for name in COMPARED},
         "untraced": _arms_contradiction(manifest, experiment, target),
     }
@@ -616,15 +650,15 @@ def old_bundle(path: Path, experiment: Experiment, target: RunTarget) -> Bundle:
 def _check_models(manifest: Manifest, experiment: Experiment, path: Path) -> None:
     """Refuse a file whose variants run other models than those of the bundle."""
     for name, model in experiment.models_by_variant.items():
-        begun = manifest.model_of(name)
-        if model.model not in (begun.source, begun.name):
+        recorded = manifest.model_of(name)
+        if model.model not in (recorded.source, recorded.name):
             raise BundleError(
-                f"{name} was measured with {begun.source}, not with {model.model}", where=path, hint=_UNDO
+                f"{name} was measured with {recorded.source}, not with {model.model}", where=path, hint=_UNDO
             )
 
 
 def remember(bundle: Bundle, settings: ExperimentSettings) -> None:
-    """Keep how a run that is finished was paced now, which is written with the next status of the bundle."""
+    """Record in the bundle how this run is paced; it is written with the next status of the bundle."""
     request = bundle.manifest.request
     if request is None:
         return
@@ -636,7 +670,7 @@ _UNDO = "undo the change of the file, or choose another --out"
 
 
 def _variant_text(variant: Variant) -> str:
-    """A variant with all that tells it from one of its name."""
+    """Return a variant's name with all that distinguishes it from another of that name."""
     role = variant.role.value if variant.role else "no role"
     off = f"without {', '.join(variant.ablated)}" if variant.ablated else "nothing off"
     cpus = f", CPUs {', '.join(map(str, variant.affinity))}" if variant.affinity else ""
@@ -644,13 +678,13 @@ def _variant_text(variant: Variant) -> str:
 
 
 def _arms_contradiction(manifest: Manifest, experiment: Experiment, target: RunTarget) -> Contradiction | None:
-    """Whether it was planned to time without tracing, and is not now, or the other way round."""
-    planned, asked = bool(manifest.plan.timed_order), _timed_untraced(experiment, target)
-    return None if planned == asked else Contradiction(str(planned).lower(), str(asked).lower())
+    """Return the contradiction if untraced runs were planned and are not requested now, or the other way round."""
+    planned, requested = bool(manifest.plan.timed_order), _timed_untraced(experiment, target)
+    return None if planned == requested else Contradiction(str(planned).lower(), str(requested).lower())
 
 
 def _timed_untraced(experiment: Experiment, target: RunTarget) -> bool:
-    """Whether variants are also timed without tracing."""
+    """Return whether variants are also timed without tracing."""
     # Of several builds, one may have tracing built in and another not: the traced runs are what all of them have.
     return experiment.untraced and not target.capabilities().always_traces and not runs_builds(experiment)
 
@@ -668,9 +702,9 @@ def grow(bundle: Bundle, rounds: int) -> None:
 
 
 def _with_rounds(plan: Plan, names: list[str], rounds: int, *, traced: bool, timed: bool) -> Plan:
-    """A plan of that many rounds with event tracing, without it, or both.
+    """Return a plan of so many rounds with event tracing, without it, or both.
 
-    It begins like the one given: a seed's order of more rounds only goes on.
+    The rounds that the given plan has stay as they are: the seed's order only goes on.
     """
     seed = plan.seed or 0
     order = interleaved(names, rounds, seed) if traced else [[] for _ in range(rounds)]

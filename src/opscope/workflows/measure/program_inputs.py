@@ -81,7 +81,11 @@ def _program_in(directory: Path, runtime: str | None) -> Path:
 
 
 def exported_files(experiment: Experiment, work: Path, out: Path) -> list[Path]:
-    """The program, its ETRecord, the record and the log of the export, in a directory that is thrown away."""
+    """Export a model into a directory; return its program, its ETRecord if there is one, the record and the log.
+
+    Raises:
+        ExportError: the export failed; its log is kept beside ``out``.
+    """
     stage = f"exporting {experiment.model}"
     try:
         enter(stage)
@@ -112,13 +116,18 @@ def with_inputs(
     bundled: Mapping[str, Sequence[InputValue]],
     usual: UsualInputs = USUAL_INPUTS[0],
 ) -> Plan:
-    """A plan with the inputs of its calls; their values are left in a directory, as ``inputs.npz``."""
-    asked = wished_inputs(experiment, program, plan.calls, usual)
-    if not asked and bundled:
+    """Return a plan with the inputs of its calls; their values, if any, are written to ``work/inputs.npz``.
+
+    Inputs are those that the experiment asks for, else those that came with the program, else drawn from the seed.
+    """
+    wishes = wished_inputs(experiment, program, plan.calls, usual)
+    if not wishes and bundled:
         declared = runtime_of(program).inputs(program, plan.calls)
-        given = [value for name, own in declared.items() for value in bundled.get(name) or [None] * len(own)]
-        asked = [None if value is None else AskedInput(BUNDLED, value) for value in given]
-    made = made_inputs(declared_inputs(program, plan.calls), asked, plan.seed or 0)
+        bundled_values = [
+            value for name, values in declared.items() for value in bundled.get(name) or [None] * len(values)
+        ]
+        wishes = [None if value is None else AskedInput(BUNDLED, value) for value in bundled_values]
+    made = made_inputs(declared_inputs(program, plan.calls), wishes, plan.seed or 0)
     if not made.arrays:
         return msgspec.structs.replace(plan, inputs=made.planned)
     save_inputs(work / INPUTS, made.arrays)
@@ -128,20 +137,23 @@ def with_inputs(
 
 
 def check_no_inputs(experiment: Experiment) -> None:
-    """Refuse inputs of a runner that takes none."""
+    """Refuse options of inputs for a user's own runner, which takes none."""
     if any(asked_inputs(experiment)) or experiment.dim or experiment.guess_inputs:
         hint = "leave out input options, or use --target local or native"
         raise UsageError("your own runner makes its own inputs, all ones", where="--input", hint=hint)
 
 
 def called_methods(experiment: Experiment, program: Path) -> list[str]:
-    """The methods that a process calls over and over; with inputs of somebody's own a graph is called as it is."""
-    given = bool(experiment.input or experiment.inputs or experiment.dim)
-    return runtime_of(program).calls(program, experiment.methods, phases=bool(experiment.methods) or not given)
+    """Return the methods that each process calls in turn; empty for a program with one method.
+
+    A graph that could be called for several phases is called once, as it is, if the user gave inputs.
+    """
+    has_inputs = bool(experiment.input or experiment.inputs or experiment.dim)
+    return runtime_of(program).calls(program, experiment.methods, phases=bool(experiment.methods) or not has_inputs)
 
 
 def asked_calls(experiment: Experiment, program: Path) -> AskedCalls:
-    """What an experiment calls of a program that is one already, with the sizes of its inputs."""
+    """Return the methods that an experiment calls of an existing program, and the inputs it gives them."""
     calls = called_methods(experiment, program)
     made = made_inputs(declared_inputs(program, calls), wished_inputs(experiment, program, calls), experiment.seed or 0)
     return AskedCalls(calls, made.planned)
@@ -159,44 +171,56 @@ def check_inputs(experiment: Experiment, programs: Sequence[Path]) -> None:
         calls = called_methods(experiment, program)
         wished = wished_inputs(experiment, program, calls)
         taken = declared_inputs(program, calls)
-        if experiment.against is not None or _unlike_values(declared, taken, first.name) is not None:
+        if experiment.against is not None or _find_difference_of_inputs(declared, taken, first.name) is not None:
             made_inputs(taken, wished, experiment.seed or 0)
 
 
 def check_same_inputs(plan: Plan, experiment: Experiment, programs: tuple[Path, Path], calls: Sequence[str]) -> None:
     """Refuse a second program that does not take what the first one is given."""
     if list(calls) != plan.calls:
-        told = [" ".join(own) or "the only method" for own in (plan.calls, calls)]
-        raise _unlike(
-            programs, f"it calls {told[0]}, there {told[1]} would be called", "name the same ones with --methods"
+        called = [" ".join(methods) or "the only method" for methods in (plan.calls, calls)]
+        raise _different_inputs_error(
+            programs, f"it calls {called[0]}, there {called[1]} would be called", "name the same ones with --methods"
         )
-    sides = [declared_inputs(program, plan.calls) for program in programs]
+    declared_by_program = [declared_inputs(program, plan.calls) for program in programs]
     hint = "export both for the same inputs, or give inputs that fit both with --input"
-    if len(sides[0]) != len(sides[1]):
-        raise _unlike(programs, f"it takes {counted_text(len(sides[0]), 'input')}, there are {len(sides[1])}", hint)
+    if len(declared_by_program[0]) != len(declared_by_program[1]):
+        raise _different_inputs_error(
+            programs,
+            f"it takes {counted_text(len(declared_by_program[0]), 'input')}, there are {len(declared_by_program[1])}",
+            hint,
+        )
     texts = [
-        _input_texts(own, made_inputs(own, wished_inputs(experiment, program, plan.calls), plan.seed or 0))
-        for own, program in zip(sides, programs, strict=True)
+        _describe_given_inputs(
+            methods, made_inputs(methods, wished_inputs(experiment, program, plan.calls), plan.seed or 0)
+        )
+        for methods, program in zip(declared_by_program, programs, strict=True)
     ]
-    for number, (one, other) in enumerate(zip(*texts, strict=True)):
-        if one != other:
-            raise _unlike(programs, f"input {number} is {one}, there {other}", hint)
+    for number, (first_text, second_text) in enumerate(zip(*texts, strict=True)):
+        if first_text != second_text:
+            raise _different_inputs_error(programs, f"input {number} is {first_text}, there {second_text}", hint)
 
 
-def _input_texts(declared: Sequence[Value], made: MadeInputs) -> list[str]:
-    """What each input is given, in words: as asked for, else all that the program declares."""
+def _describe_given_inputs(declared: Sequence[Value], made: MadeInputs) -> list[str]:
+    """Return for each input, in words, what it is given; without wishes, all that the program declares."""
     if made.arrays:
-        return [one.dtype + str(one.shape if one.value is None else one.value) for one in made.planned]
+        return [
+            planned.dtype + str(planned.shape if planned.value is None else planned.value) for planned in made.planned
+        ]
     return [described(value).removeprefix("up to ") for value in declared]
 
 
-def _unlike(programs: tuple[Path, Path], problem: str, hint: str) -> MismatchError:
-    one, other = programs
-    return MismatchError(f"it does not take the inputs of {other.name}: {problem}", where=one.name, hint=hint)
+def _different_inputs_error(programs: tuple[Path, Path], problem: str, hint: str) -> MismatchError:
+    program, first = programs
+    return MismatchError(f"it does not take the inputs of {first.name}: {problem}", where=program.name, hint=hint)
 
 
 def asked_inputs(experiment: Experiment) -> list[AskedInput | None]:
-    """What inputs an experiment asks for; empty where it asks for none."""
+    """Return the inputs that an experiment asks for, in the order of its options or file; empty if it asks for none.
+
+    Raises:
+        UsageError: both ``--input`` and ``--inputs`` are given.
+    """
     if experiment.inputs is not None and experiment.input:
         raise UsageError("--inputs is also given", where="--input", hint="leave out one of the two")
     if experiment.inputs is not None:
@@ -207,103 +231,108 @@ def asked_inputs(experiment: Experiment) -> list[AskedInput | None]:
 def wished_inputs(
     experiment: Experiment, program: Path, calls: Sequence[str], usual: UsualInputs = USUAL_INPUTS[0]
 ) -> list[AskedInput | None]:
-    """What an experiment asks for, in the order of a program's inputs, with sizes by their names, and with guesses.
+    """Return the wish for each input of a program, in its order; None for an input that nobody asked for.
 
-    Raises a UsageError where the program has no such input or symbol, or sizes stay open.
+    Wishes come from the experiment's inputs and sizes by name, from the program's calls, and from guesses if allowed.
+
+    Raises:
+        UsageError: the program has no such input or symbol, or sizes stay open.
     """
-    inputs, sizes = _inputs(program, calls), experiment.dim
-    asked = _filled(
+    inputs, sizes = _read_named_inputs(program, calls), experiment.dim
+    wishes = _fill_unasked_inputs(
         placed(asked_inputs(experiment), input_names(program, calls)), runtime_of(program).fills(program, calls)
     )
     if sizes:
-        asked = with_dimensions(inputs, asked, sizes)
+        wishes = with_dimensions(inputs, wishes, sizes)
     if experiment.guess_inputs:
-        return guessed(inputs, asked, sizes, runtime_of(program).index_limits(program), usual)
-    _check_sizes(program, inputs, asked, sizes)
-    return asked
+        return guessed(inputs, wishes, sizes, runtime_of(program).index_limits(program), usual)
+    _check_sizes(program, inputs, wishes, sizes)
+    return wishes
 
 
-def _filled(asked: list[AskedInput | None], words: Sequence[str | None]) -> list[AskedInput | None]:
-    """What was asked for, and elsewhere what follows from the calls."""
-    whole = [*asked, *[None] * (len(words) - len(asked))]
-    return [one or (parse_input(word) if word else None) for one, word in zip_longest(whole, words)]
+def _fill_unasked_inputs(wishes: list[AskedInput | None], words: Sequence[str | None]) -> list[AskedInput | None]:
+    """Return the wishes, with the value that the calls imply for each input that nobody asked for."""
+    padded = [*wishes, *[None] * (len(words) - len(wishes))]
+    return [wish or (parse_input(word) if word else None) for wish, word in zip_longest(padded, words)]
 
 
 def declared_inputs(program: Path, calls: Sequence[str]) -> list[Value]:
-    """Inputs of the methods that a process calls, one method after the other."""
-    return [value for _, value in _inputs(program, calls)]
+    """Return the inputs that a program declares for the methods a process calls, one method after the other."""
+    return [value for _, value in _read_named_inputs(program, calls)]
 
 
 def input_names(program: Path, calls: Sequence[str]) -> list[str]:
-    """Names of these inputs, as a person says them; empty where the program states none."""
-    return [name for name, _ in _inputs(program, calls)]
+    """Return the names of these inputs as users write them; an empty text for each input without a name."""
+    return [name for name, _ in _read_named_inputs(program, calls)]
 
 
-def _inputs(program: Path, calls: Sequence[str]) -> list[NamedValue]:
-    """Inputs of all calls; a name that several methods have follows that of the method."""
+def _read_named_inputs(program: Path, calls: Sequence[str]) -> list[NamedValue]:
+    """Return name and declaration of each input of all calls; a name that several methods share follows its method."""
     by_method = runtime_of(program).inputs(program, calls)
-    count = Counter(name for own in by_method.values() for name, _ in own)
+    count = Counter(name for inputs in by_method.values() for name, _ in inputs)
     return [
         (f"{method}.{name}" if name and count[name] > 1 else name, value)
-        for method, own in by_method.items()
-        for name, value in own
+        for method, inputs in by_method.items()
+        for name, value in inputs
     ]
 
 
 def drawn_integers(program: Path, plan: Plan) -> list[str]:
-    """Integer inputs whose values were drawn, since nothing was asked for and no program states a range, in words.
+    """Return in words the integer inputs whose values were drawn, since nothing states them or their range.
 
     An index, a rate or a length that is drawn may lead the model down another path than real ones do.
     """
-    inputs = _inputs(program, plan.calls)
-    asked = [planned_input.source for planned_input in plan.inputs] or [""] * len(inputs)
+    inputs = _read_named_inputs(program, plan.calls)
+    sources = [planned_input.source for planned_input in plan.inputs] or [""] * len(inputs)
     return [
         f"{name or number}, {described(value)}"
-        for number, ((name, value), source) in enumerate(zip(inputs, asked, strict=False))
+        for number, ((name, value), source) in enumerate(zip(inputs, sources, strict=False))
         if isinstance(value, PlannedTensor) and value.dtype.name.startswith(_INTEGERS) and not source
     ]
 
 
 def guessed_inputs(program: Path, plan: Plan, asked: Sequence[str]) -> list[str]:
-    """Return the inputs that were guessed, in the words of ``--input``: neither asked for nor given by the calls."""
+    """Return the inputs that were guessed, as words of ``--input``: neither asked for nor implied by the calls."""
     words = [word or "" for word in runtime_of(program).fills(program, plan.calls)]
-    each = zip_longest([planned_input.source for planned_input in plan.inputs], words, fillvalue="")
-    return [source for source, word in each if source and source not in {word, *asked}]
+    pairs = zip_longest([planned_input.source for planned_input in plan.inputs], words, fillvalue="")
+    return [source for source, word in pairs if source and source not in {word, *asked}]
 
 
 def _check_sizes(
-    program: Path, inputs: Sequence[NamedValue], asked: Sequence[AskedInput | None], sizes: Mapping[str, int]
+    program: Path, inputs: Sequence[NamedValue], wishes: Sequence[AskedInput | None], sizes: Mapping[str, int]
 ) -> None:
-    """Refuse sizes that a program leaves open, unless they are given; with all inputs as they may be given."""
-    lacking = [one for place, one in enumerate(inputs) if place >= len(asked) or asked[place] is None]
-    found = runtime_of(program).open_inputs(lacking)
-    if found:
-        line = _line(program, inputs, asked, sizes)
+    """Refuse a program whose inputs have open sizes that no wish gives."""
+    unasked = [named for position, named in enumerate(inputs) if position >= len(wishes) or wishes[position] is None]
+    open_inputs = runtime_of(program).open_inputs(unasked)
+    if open_inputs:
+        line = _input_options_text(program, inputs, wishes, sizes)
         hint = f"add --guess-inputs to use typical sizes, or copy these and edit them: {line}"
-        raise UsageError(f"its inputs have dynamic sizes: {_declared(found)}", where=program, hint=hint)
+        raise UsageError(
+            f"its inputs have dynamic sizes: {_declared_inputs_text(open_inputs)}", where=program, hint=hint
+        )
 
 
-def _line(
-    program: Path, inputs: Sequence[NamedValue], asked: Sequence[AskedInput | None], sizes: Mapping[str, int]
+def _input_options_text(
+    program: Path, inputs: Sequence[NamedValue], wishes: Sequence[AskedInput | None], sizes: Mapping[str, int]
 ) -> str:
-    """Options that give all inputs: as they were asked for, else as guessed."""
-    whole = guessed(inputs, asked, sizes, runtime_of(program).index_limits(program))
-    return " ".join(f"--input {shlex.quote(word)}" for word in input_words(inputs, whole))
+    """Return the options that give all inputs: as they were asked for, else as guessed."""
+    guesses = guessed(inputs, wishes, sizes, runtime_of(program).index_limits(program))
+    return " ".join(f"--input {shlex.quote(word)}" for word in input_words(inputs, guesses))
 
 
-def _declared(inputs: Sequence[NamedValue]) -> str:
+def _declared_inputs_text(inputs: Sequence[NamedValue]) -> str:
     return ", ".join(f"{name} {described(value)}".strip() for name, value in inputs) or "none"
 
 
 def inputs_in_words(program: Path, plan: Plan) -> tuple[str, str | None]:
-    """Names, types and sizes of a program's inputs, and the options that give them all as a plan does.
+    """Return names, types and sizes of a program's inputs, and the options that give them all as a plan does.
 
     The options are None where nothing has to be given: no size is open, and no integer would be drawn.
     """
-    inputs = _inputs(program, plan.calls)
-    asked = [AskedInput(planned_input.source, None) if planned_input.source else None for planned_input in plan.inputs]
-    words = " ".join(f"--input {shlex.quote(word)}" for word in input_words(inputs, asked)) if any(asked) else None
-    return _declared(inputs), words
+    inputs = _read_named_inputs(program, plan.calls)
+    wishes = [AskedInput(planned_input.source, None) if planned_input.source else None for planned_input in plan.inputs]
+    words = " ".join(f"--input {shlex.quote(word)}" for word in input_words(inputs, wishes)) if any(wishes) else None
+    return _declared_inputs_text(inputs), words
 
 
 def save_inputs(path: Path, arrays: Mapping[int, Array]) -> None:
@@ -323,50 +352,54 @@ class ProgramPlace(NamedTuple):
 
 
 def shared_inputs(
-    plan: Plan, experiment: Experiment, first: Path, place: ProgramPlace, values: Path | None
+    plan: Plan, experiment: Experiment, first: Path, other: ProgramPlace, values: Path | None
 ) -> tuple[VariantInputs, list[Path]]:
-    """What a program is called with so that it computes the same as the first program of the bundle.
+    """Return what another program of a bundle is called with so that it computes the same as the first, and its files.
 
-    Where both declare the same tensors, or the same with the channels elsewhere, it gets the same values. Otherwise it
-    gets inputs of its own, drawn from the same seed, and the bundle says why. Values of its own
-    are in files.
+    If both declare the same tensors, or the same with the channels elsewhere, it gets the same values. Otherwise its
+    inputs are drawn from the same seed, and the bundle says why. The files hold values that only this program has.
+
+    Raises:
+        MismatchError: it calls other methods.
     """
-    calls = called_methods(experiment, place.program)
+    calls = called_methods(experiment, other.program)
     if calls != plan.calls and max(len(calls), len(plan.calls)) > 1:
-        texts = [" ".join(own) or "the only method" for own in (calls, plan.calls)]
-        problem = f"it calls {texts[0]}, {first.name} calls {texts[1]}: the rounds do different work"
-        raise MismatchError(problem, where=place.program.name, hint="name programs with the same methods")
-    asked = wished_inputs(experiment, place.program, calls)
-    sides = declared_inputs(first, plan.calls), declared_inputs(place.program, calls)
-    unlike = _unlike_values(*sides, first.name)
-    if unlike is not None:
-        made = made_inputs(sides[1], asked, plan.seed or 0)
-        return _kept(VariantInputs(made.planned, calls=calls, unlike=unlike), made.arrays, place)
-    if all(_sizes(one) == _sizes(other) for one, other in zip(*sides, strict=True)):
+        called = [" ".join(methods) or "the only method" for methods in (calls, plan.calls)]
+        problem = f"it calls {called[0]}, {first.name} calls {called[1]}: the rounds do different work"
+        raise MismatchError(problem, where=other.program.name, hint="name programs with the same methods")
+    wishes = wished_inputs(experiment, other.program, calls)
+    declared = declared_inputs(first, plan.calls), declared_inputs(other.program, calls)
+    difference = _find_difference_of_inputs(*declared, first.name)
+    if difference is not None:
+        made = made_inputs(declared[1], wishes, plan.seed or 0)
+        return _with_saved_values(VariantInputs(made.planned, calls=calls, unlike=difference), made.arrays, other)
+    if all(
+        _tensor_sizes(first_input) == _tensor_sizes(own_input) for first_input, own_input in zip(*declared, strict=True)
+    ):
         return VariantInputs(plan.inputs, plan.values, plan.values_sha256, calls), []
-    planned, arrays = _moved(*sides, _values(sides[0], plan, values), first.name)
-    return _kept(VariantInputs(planned, calls=calls), arrays, place)
+    planned, arrays = _move_values(*declared, _read_first_values(declared[0], plan, values), first.name)
+    return _with_saved_values(VariantInputs(planned, calls=calls), arrays, other)
 
 
-def _unlike_values(first: Sequence[Value], other: Sequence[Value], name: str) -> str | None:
-    """Why the inputs of two programs are not the same, as one sentence; None where their values can be."""
-    if len(first) != len(other):
-        return f"it takes {counted_text(len(other), 'input')}, {name} takes {len(first)}"
-    for number, (one, own) in enumerate(zip(first, other, strict=True)):
-        alike = described(one) == described(own)
-        if isinstance(one, PlannedTensor) and isinstance(own, PlannedTensor):
-            alike = one.dtype.name == own.dtype.name and axes_between(one.sizes, own.sizes) is not None
+def _find_difference_of_inputs(first: Sequence[Value], second: Sequence[Value], name: str) -> str | None:
+    """Return in a sentence why two programs cannot get the same values; None if they can."""
+    if len(first) != len(second):
+        return f"it takes {counted_text(len(second), 'input')}, {name} takes {len(first)}"
+    for number, (value, own_value) in enumerate(zip(first, second, strict=True)):
+        alike = described(value) == described(own_value)
+        if isinstance(value, PlannedTensor) and isinstance(own_value, PlannedTensor):
+            alike = value.dtype.name == own_value.dtype.name and axes_between(value.sizes, own_value.sizes) is not None
         if not alike:
-            return f"its input {number} is {described(own)}, that of {name} {described(one)}"
+            return f"its input {number} is {described(own_value)}, that of {name} {described(value)}"
     return None
 
 
-def _sizes(value: Value) -> tuple[int, ...] | None:
+def _tensor_sizes(value: Value) -> tuple[int, ...] | None:
     return tuple(value.sizes) if isinstance(value, PlannedTensor) else None
 
 
-def _values(declared: Sequence[Value], plan: Plan, values: Path | None) -> Mapping[int, Array]:
-    """Values of the tensors of the first program, by the numbers of its inputs."""
+def _read_first_values(declared: Sequence[Value], plan: Plan, values: Path | None) -> Mapping[int, Array]:
+    """Return the values of the first program's tensors, by the numbers of its inputs."""
     if values is not None:
         return {int(name.removeprefix("arr_")): array for name, array in read_arrays(values).items()}
     tensors = {
@@ -377,28 +410,30 @@ def _values(declared: Sequence[Value], plan: Plan, values: Path | None) -> Mappi
     return dict(zip(tensors, random_inputs(list(tensors.values()), plan.seed or 0), strict=True))
 
 
-def _moved(
-    first: Sequence[Value], other: Sequence[Value], values: Mapping[int, Array], name: str
+def _move_values(
+    first: Sequence[Value], second: Sequence[Value], values: Mapping[int, Array], name: str
 ) -> tuple[list[PlannedInput], dict[int, Array]]:
-    """The inputs of the other program, with the values of the first one in its order of axes."""
+    """Return another program's inputs, with the first program's values in its order of axes."""
     planned, arrays = [], {}
-    for number, (one, own) in enumerate(zip(first, other, strict=True)):
-        if not (isinstance(one, PlannedTensor) and isinstance(own, PlannedTensor)):
-            planned += made_inputs([own], [], 0).planned
+    for number, (value, own_value) in enumerate(zip(first, second, strict=True)):
+        if not (isinstance(value, PlannedTensor) and isinstance(own_value, PlannedTensor)):
+            planned += made_inputs([own_value], [], 0).planned
             continue
-        axes = axes_between(one.sizes, own.sizes) or ()
+        axes = axes_between(value.sizes, own_value.sizes) or ()
         text = ",".join(map(str, axes))
         source = f"input {number} of {name}, axes {text}" if list(axes) != sorted(axes) else f"input {number} of {name}"
         arrays[number] = np.ascontiguousarray(np.transpose(values[number], axes))
-        planned.append(PlannedInput(list(own.sizes), own.dtype.name, source=source))
+        planned.append(PlannedInput(list(own_value.sizes), own_value.dtype.name, source=source))
     return planned, arrays
 
 
-def _kept(calls: VariantInputs, arrays: Mapping[int, Array], place: ProgramPlace) -> tuple[VariantInputs, list[Path]]:
-    """The same with the values of its inputs in a file, where there are any."""
+def _with_saved_values(
+    calls: VariantInputs, arrays: Mapping[int, Array], other: ProgramPlace
+) -> tuple[VariantInputs, list[Path]]:
+    """Write the values of inputs, if there are any, to a file; return the calls that refer to it, and the file."""
     if not arrays:
         return calls, []
-    file = place.work / INPUTS
+    file = other.work / INPUTS
     save_inputs(file, arrays)
-    values, digest = f"{place.home}/{INPUTS}", sha256_of(file)
+    values, digest = f"{other.home}/{INPUTS}", sha256_of(file)
     return VariantInputs(calls.inputs, values, digest, calls.calls, calls.unlike), [file]

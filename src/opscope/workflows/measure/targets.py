@@ -56,17 +56,20 @@ _LOW_BATTERY = 20
 
 
 def target_checks(name: str) -> list[Check]:
-    """What a target has, what it lacks, and what would disturb a measurement there.
+    """Check what a target has, what it lacks, and what would disturb a measurement there; nothing is measured.
 
-    Nothing is measured. What the target needs to run models is sent to it.
+    What the target needs to run models is sent to it.
+
+    Raises:
+        UsageError: there is no such target.
     """
     try:
-        named = parse_target(name)
-        target = EXPORTER.target(named)
-        if named.kind.emulated:
-            return [*_emulated(target), *_others(named)]
+        target_name = parse_target(name)
+        target = EXPORTER.target(target_name)
+        if target_name.kind.emulated:
+            return [*_check_emulator(target), *_check_other_runtimes(target_name)]
         with target.reserved():
-            return [*_device(target), *_others(named)]
+            return [*_check_device(target), *_check_other_runtimes(target_name)]
     except UsageError:
         raise
     except OpscopeError as error:
@@ -75,31 +78,31 @@ def target_checks(name: str) -> list[Check]:
 
 def restored_settings(name: str) -> list[Check]:
     """Put back what an earlier run has left changed on an Android device; nothing else is done there."""
-    named = parse_target(name) if name else None
-    if named is None or not named.kind.android:
+    target_name = parse_target(name) if name else None
+    if target_name is None or not target_name.kind.android:
         raise UsageError("only Android devices have settings to restore", where="--restore", hint="--target adb")
-    return [settings_check(phone_settings(named.address))]
+    return [settings_check(phone_settings(target_name.address))]
 
 
-def _device(target: RunTarget) -> list[Check]:
-    able = target.capabilities()
+def _check_device(target: RunTarget) -> list[Check]:
+    capabilities = target.capabilities()
     loader: list[Check] = []
     try:
-        if able.loader is not None:
-            loader = [Check("loader", State.OK, able.loader())]
+        if capabilities.loader is not None:
+            loader = [Check("loader", State.OK, capabilities.loader())]
         environment = target.environment()
     except OpscopeError as error:
-        seen = Check("device", State.OK, "it responds and is not in use")
-        part = "runtime" if able.loader is None else "runner" if loader else "loader"
+        responds = Check("device", State.OK, "it responds and is not in use")
+        part = "runtime" if capabilities.loader is None else "runner" if loader else "loader"
         failed = problem_check(part, error)
-        return [seen, *_settings(able.host, None), *_storage(able.host), *loader, failed]
+        return [responds, *_check_phone(capabilities.host, None), *_check_storage(capabilities.host), *loader, failed]
     state = target.conditions()
     return [
-        Check("device", State.OK, _what(environment)),
+        Check("device", State.OK, _machine_text(environment)),
         *loader,
-        Check("runtime", State.OK, _runtime(environment, able)),
-        *_storage(able.host),
-        *_settings(able.host, state),
+        Check("runtime", State.OK, _runtime_text(environment, capabilities)),
+        *_check_storage(capabilities.host),
+        *_check_phone(capabilities.host, state),
         switching_check(lambda: chosen_switch(target).probe),
         load_check(state),
         governor_check(environment),
@@ -107,15 +110,15 @@ def _device(target: RunTarget) -> list[Check]:
     ]
 
 
-def _others(named: TargetName) -> list[Check]:
-    """Whether models of the other runtimes that are installed here run there; those that never do are left out."""
-    others = [one for one in RUNTIMES if one is not EXPORTER and one.is_installed()]
-    return [check for runtime in others for check in _other(runtime, named)]
+def _check_other_runtimes(target_name: TargetName) -> list[Check]:
+    """Check whether models of the other installed runtimes run there; a runtime that never does is left out."""
+    runtimes = [runtime for runtime in RUNTIMES if runtime is not EXPORTER and runtime.is_installed()]
+    return [check for runtime in runtimes for check in _check_other_runtime(runtime, target_name)]
 
 
-def _other(runtime: Runtime, named: TargetName) -> list[Check]:
+def _check_other_runtime(runtime: Runtime, target_name: TargetName) -> list[Check]:
     try:
-        target = runtime.target(named)
+        target = runtime.target(target_name)
         version = target.environment().versions[runtime.package()]
         chosen = chosen_switch(target)
     except UsageError:
@@ -125,13 +128,13 @@ def _other(runtime: Runtime, named: TargetName) -> list[Check]:
     return [Check(runtime.name, State.OK, f"{version}; its features are switched by {chosen.mechanism.value}")]
 
 
-def _runtime(environment: Environment, able: Capabilities) -> str:
-    if able.is_build:
+def _runtime_text(environment: Environment, capabilities: Capabilities) -> str:
+    if capabilities.is_build:
         return f"your own build, {environment.versions[BUILD]}"
     return f"{EXPORTER.package()} {environment.versions.get(EXPORTER.package(), 'of an unknown version')}"
 
 
-def _what(environment: Environment) -> str:
+def _machine_text(environment: Environment) -> str:
     parts = (
         environment.system,
         environment.machine,
@@ -141,8 +144,8 @@ def _what(environment: Environment) -> str:
     return ", ".join(part for part in parts if part)
 
 
-def _storage(host: Host | None) -> list[Check]:
-    """Room for files, where they are sent to a device."""
+def _check_storage(host: Host | None) -> list[Check]:
+    """Check the room for files, where they are sent to a device."""
     storage = host.storage() if host else None
     if storage is None:
         return []
@@ -154,25 +157,25 @@ def _storage(host: Host | None) -> list[Check]:
     return [Check("storage", State.PROBLEM if small else State.OK, f"{storage.directory}{room}", action)]
 
 
-def _settings(host: Host | None, state: Conditions | None) -> list[Check]:
-    """What a device with settings has: those to put back, a thermal state, a battery."""
+def _check_phone(host: Host | None, state: Conditions | None) -> list[Check]:
+    """Check a device that has settings: what an earlier run left changed, its thermal state and its battery."""
     if host is None or host.restored is None:
         return []
     checks = [settings_check(host.restored)]
     if state is None or state.phone is None:
         return checks
-    return [*checks, *_thermal(state.phone), *_battery(state.phone)]
+    return [*checks, *_check_thermal_state(state.phone), *_check_battery(state.phone)]
 
 
 def settings_check(restored: Mapping[str, str | None]) -> Check:
-    """Settings of an Android device that an earlier run had left changed, and that were put back."""
+    """Return the check of settings that an earlier run left changed on an Android device, and that were restored."""
     if not restored:
         return Check("settings", State.OK, "no earlier run left settings changed")
     text = ", ".join(f"{name} {'unset' if value is None else value}" for name, value in restored.items())
     return Check("settings", State.OK, f"restored to the state before an earlier run: {text}")
 
 
-def _thermal(phone: PhoneState) -> list[Check]:
+def _check_thermal_state(phone: PhoneState) -> list[Check]:
     if phone.thermal_status is None:
         return [Check("thermal state", State.NOTE, "cannot be read: throttling would go unnoticed")]
     if phone.thermal_status >= _THROTTLED:
@@ -181,7 +184,7 @@ def _thermal(phone: PhoneState) -> list[Check]:
     return [Check("thermal state", State.OK, f"status {phone.thermal_status}: it does not throttle")]
 
 
-def _battery(phone: PhoneState) -> list[Check]:
+def _check_battery(phone: PhoneState) -> list[Check]:
     if phone.battery_percent is None:
         return []
     text = f"{phone.battery_percent} %, {'plugged in' if phone.plugged else 'not plugged in'}"
@@ -190,7 +193,7 @@ def _battery(phone: PhoneState) -> list[Check]:
     return [Check("battery", State.OK, text)]
 
 
-def _emulated(target: RunTarget) -> list[Check]:
+def _check_emulator(target: RunTarget) -> list[Check]:
     from opscope.hosts.emulator import find_emulator
 
     emulator = find_emulator()
@@ -199,7 +202,7 @@ def _emulated(target: RunTarget) -> list[Check]:
         Check(
             "qemu", state, emulator.doubt or f"{emulator.text}: computes int8 with SME2 correctly", "install QEMU 11.1"
         ),
-        Check("runtime", State.OK, f"{_runtime(target.environment(), target.capabilities())} for aarch64"),
+        Check("runtime", State.OK, f"{_runtime_text(target.environment(), target.capabilities())} for aarch64"),
         switching_check(lambda: chosen_switch(target).probe),
         Check("times", State.NOTE, "an emulated CPU gives valid results but meaningless timings"),
     ]
@@ -208,15 +211,17 @@ def _emulated(target: RunTarget) -> list[Check]:
 def target_running(
     model: str,
     name: str,
-    *others: str,
+    *other_models: str,
     runtime: str | None = None,
     asked: Callable[[Path], AskedCalls] = lambda _: AskedCalls((), ()),
 ) -> RunTarget:
-    """The target of a name for a model, and for others of its runtime: that of the runtime, which may be named.
+    """Return the target of a name that runs a model, and others of its runtime.
 
-    ``asked`` tells what is called of a program that is one already.
+    ``asked`` returns what is called of an existing program. A ``runtime`` that is None follows from the model's format.
     """
-    return runtime_of(model, runtime).target_for(parse_target(name), [Path(one) for one in (model, *others)], asked)
+    return runtime_of(model, runtime).target_for(
+        parse_target(name), [Path(path) for path in (model, *other_models)], asked
+    )
 
 
 def recorded_target(manifest: Manifest, home: Path, stated: str) -> RunTarget:
@@ -250,23 +255,28 @@ def recorded_target(manifest: Manifest, home: Path, stated: str) -> RunTarget:
 
 
 def targets_running(variants: Mapping[str, tuple[PlannedModel, str]], asked: Callable[[Path], AskedCalls]) -> RunTarget:
-    """The target of several variants: one for each runtime among their models."""
-    places = {own: (runtime_of(*planned).name, name) for own, (planned, name) in variants.items()}
+    """Return the target of several variants, each with its model and the name of its target.
+
+    Variants with one runtime and one target name share a target.
+    """
+    keys = {variant: (runtime_of(*planned).name, name) for variant, (planned, name) in variants.items()}
     models: dict[tuple[str, str], list[PlannedModel]] = {}
-    for own, (planned, _) in variants.items():
-        same = models.setdefault(places[own], [])
-        same += [] if planned in same else [planned]
-    made = {
-        key: target_running(own[0].model, key[1], *(one.model for one in own[1:]), runtime=own[0].runtime, asked=asked)
-        for key, own in models.items()
+    for variant, (planned, _) in variants.items():
+        sharing = models.setdefault(keys[variant], [])
+        sharing += [] if planned in sharing else [planned]
+    target_by_key = {
+        (runtime, name): target_running(
+            first.model, name, *(planned.model for planned in others), runtime=first.runtime, asked=asked
+        )
+        for (runtime, name), (first, *others) in models.items()
     }
-    if len(made) == 1:
-        return next(iter(made.values()))
-    return VariantTargets({own: made[place] for own, place in places.items()})
+    if len(target_by_key) == 1:
+        return next(iter(target_by_key.values()))
+    return VariantTargets({variant: target_by_key[key] for variant, key in keys.items()})
 
 
 def phone_settings(address: str) -> dict[str, str | None]:
-    """Settings that an earlier run had left changed on a device, as they were put back by holding it for a moment."""
+    """Restore settings that an earlier run left changed on a device, by holding it for a moment; return them."""
     from opscope.hosts.adb.device import phone_device
 
     device = phone_device(address)
@@ -275,7 +285,11 @@ def phone_settings(address: str) -> dict[str, str | None]:
 
 
 def phone_name(target: str | None, remote_device: str | None, power: str | None) -> str | None:
-    """The name of a target, from what the command line says in several options."""
+    """Return the name of a target from the command line's options; None if they name none.
+
+    Raises:
+        UsageError: the options contradict each other.
+    """
     name = target
     if remote_device is not None:
         if target not in {None, ADB.name}:
@@ -283,29 +297,43 @@ def phone_name(target: str | None, remote_device: str | None, power: str | None)
         name = f"{ADB.name}:{remote_device}"
     if power is None:
         return name
-    named = parse_target(name) if name else None
-    if named is None or not named.kind.android:
+    target_name = parse_target(name) if name else None
+    if target_name is None or not target_name.kind.android:
         raise UsageError("only Android devices have power profiles", where="--power", hint="--target adb")
-    return f"{ADB.name}:{parse_address(named.address)._replace(power=power).text()}"
+    return f"{ADB.name}:{parse_address(target_name.address)._replace(power=power).text()}"
 
 
 def on_phone(experiments: Experiments, name: str) -> Experiments:
-    """Experiments as they run on another device than their file says."""
+    """Return experiments that run on another Android device than their file says.
+
+    Raises:
+        UsageError: the name is no Android device, the file's devices name their own targets, or nothing can be moved.
+    """
     if not parse_target(name).kind.android:
         raise UsageError("only an Android device can be named here", where="--target", hint=ADB.form)
-    named = next((one.device for one in experiments.experiments if one.device and not one.needs_worker), None)
-    if named:
-        hint = f'leave it out, and set the address in the file: [devices.{named}] and below it target = "{name}"'
+    device = next(
+        (
+            experiment.device
+            for experiment in experiments.experiments
+            if experiment.device and not experiment.needs_worker
+        ),
+        None,
+    )
+    if device:
+        hint = f'leave it out, and set the address in the file: [devices.{device}] and below it target = "{name}"'
         raise UsageError("the file's devices name their own targets", where="--target", hint=hint)
-    kinds = [kind_named(one.target) for one in experiments.experiments]
+    kinds = [kind_named(experiment.target) for experiment in experiments.experiments]
     movable = [
-        one for one, kind in zip(experiments.experiments, kinds, strict=True) if kind.only_builds or kind.android
+        experiment
+        for experiment, kind in zip(experiments.experiments, kinds, strict=True)
+        if kind.only_builds or kind.android
     ]
     if not movable:
         hint = "leave it out; only experiments with runners or the target adb can run on a named device"
         raise UsageError("no experiment of the file runs on Android", where="--target", hint=hint)
     moved = tuple(
-        msgspec.structs.replace(one, target=name) if one in movable else one for one in experiments.experiments
+        msgspec.structs.replace(experiment, target=name) if experiment in movable else experiment
+        for experiment in experiments.experiments
     )
     return msgspec.structs.replace(experiments, experiments=moved)
 
@@ -322,9 +350,11 @@ class VariantTargets(RunTarget):
         self._first = next(iter(self._targets.values()))
 
     def describe(self) -> Target:
-        """Kind of all targets; every distinct address."""
+        """Return the kind of all targets, and every distinct address."""
         targets = [target.describe() for target in self._targets.values()]
-        addresses = dict.fromkeys(one.address for one in targets if one.address)
+        addresses = dict.fromkeys(
+            target_description.address for target_description in targets if target_description.address
+        )
         return msgspec.structs.replace(targets[0], address=", ".join(addresses))
 
     def reserved(self, request: LockRequest | None = None) -> AbstractContextManager[MachineHold | None]:
@@ -332,38 +362,41 @@ class VariantTargets(RunTarget):
         return self._first.reserved(request)
 
     def capabilities(self) -> Capabilities:
-        """What the first target can and cannot do; nothing is traced where one of them cannot be."""
-        each = [target.capabilities() for target in self._targets.values()]
-        untraceable = next((one.untraceable for one in each if one.untraceable), None)
-        stand_in = next((one.stand_in for one in each if one.stand_in), None)
-        always = any(one.always_traces for one in each)
-        shared = each[0]._replace(untraceable=untraceable, stand_in=stand_in, always_traces=always)
-        one = len(dict.fromkeys(self._targets.values())) == 1
-        return shared if one else shared._replace(backend=None, libraries=None)
+        """Return what the first target can do; nothing is traced if one of the targets traces nothing."""
+        by_target = [target.capabilities() for target in self._targets.values()]
+        untraceable = next((is_single.untraceable for is_single in by_target if is_single.untraceable), None)
+        stand_in = next((is_single.stand_in for is_single in by_target if is_single.stand_in), None)
+        always = any(is_single.always_traces for is_single in by_target)
+        shared = by_target[0]._replace(untraceable=untraceable, stand_in=stand_in, always_traces=always)
+        is_single = len(dict.fromkeys(self._targets.values())) == 1
+        return shared if is_single else shared._replace(backend=None, libraries=None)
 
     def of(self, variant: str) -> RunTarget:
-        """The target of a variant."""
+        """Return the target of a variant."""
         try:
             return self._targets[variant]
         except KeyError:
             raise RunError(f"no target given for the variant {variant}") from None
 
     def probe(self) -> ProbeAnswer:
-        """The CPU's features, as the first target tells them."""
+        """Return the CPU's features as the first target sees them."""
         return self._first.probe()
 
     def environment(self) -> Environment:
-        """The machine as the first target tells it, with the versions of all runtimes, and all versions of one."""
+        """Describe the machine as the first target does, with the versions of all runtimes."""
         environments = [target.environment() for target in dict.fromkeys(self._targets.values())]
-        names = dict.fromkeys(name for one in environments for name in one.versions)
-        each = {
-            name: dict.fromkeys(one.versions[name] for one in environments if name in one.versions) for name in names
+        names = dict.fromkeys(name for environment in environments for name in environment.versions)
+        distinct = {
+            name: dict.fromkeys(
+                environment.versions[name] for environment in environments if name in environment.versions
+            )
+            for name in names
         }
-        versions = {name: ", ".join(own) for name, own in each.items()}
+        versions = {name: ", ".join(texts) for name, texts in distinct.items()}
         return msgspec.structs.replace(environments[0], versions=versions)
 
     def conditions(self) -> Conditions:
-        """The state of the machine now."""
+        """Return the state of the machine now."""
         return self._first.conditions()
 
     def execute(self, job: Job, directory: Path) -> JobOutcome:
@@ -371,13 +404,13 @@ class VariantTargets(RunTarget):
         return self.of(directory.parent.name).execute(job, directory)
 
     def ceilings(self, variant: Variant) -> Ceilings | None:
-        """The ceilings, as the first target measures them."""
+        """Measure the ceilings as the first target does."""
         return self._first.ceilings(variant)
 
     def identity(self) -> MachineIdentity | None:
-        """What the ceilings of the first target depend on; None where it keeps none."""
+        """Return what the ceilings of the first target depend on; None if it keeps none."""
         return self._first.identity()
 
     def ceilings_again(self, sample: Ceilings) -> Ceilings:
-        """The same ceilings as these, as the first target measures them again."""
+        """Measure some ceilings again as the first target does."""
         return self._first.ceilings_again(sample)

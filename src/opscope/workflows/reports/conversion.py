@@ -38,12 +38,16 @@ class Exporter(Protocol):
     """End of the names of its files, with the dot."""
 
     def export(self, results: Sequence[tuple[str, Analysis]]) -> bytes:
-        """The content of the file: of a bundle with every variant, the accelerated one first, each with its name."""
+        """Return the content of the file; ``results`` are analyses by variant, the accelerated one first."""
         ...
 
 
-def _exported(plug_in: PlugIn, exporter: Exporter, results: Sequence[tuple[str, Analysis]]) -> bytes:
-    """What an exporter writes; MissingDependencyError where it fails, or gives anything but bytes."""
+def _run_exporter(plug_in: PlugIn, exporter: Exporter, results: Sequence[tuple[str, Analysis]]) -> bytes:
+    """Return what an exporter writes.
+
+    Raises:
+        MissingDependencyError: it fails, or returns anything but bytes.
+    """
     try:
         written = exporter.export(results)
     except OpscopeError:
@@ -57,16 +61,17 @@ def _exported(plug_in: PlugIn, exporter: Exporter, results: Sequence[tuple[str, 
 
 
 def plug_in_formats() -> list[str]:
-    """Names of the formats of other packages, also of those that cannot be loaded."""
-    return sorted({one.name for one in plug_ins(GROUP)})
+    """Return the names of the formats of other packages, including those that cannot be loaded."""
+    return sorted({plug_in.name for plug_in in plug_ins(GROUP)})
 
 
 def plug_in_format(name: str) -> tuple[PlugIn, Exporter] | None:
-    """The format of that name of another package, with its exporter; None where there is none.
+    """Return a format of another package by its name, with its exporter; None if there is none.
 
-    Raises MissingDependencyError: there is, and it cannot be used.
+    Raises:
+        MissingDependencyError: it cannot be used.
     """
-    plug_in = next((one for one in plug_ins(GROUP) if one.name == name), None)
+    plug_in = next((candidate for candidate in plug_ins(GROUP) if candidate.name == name), None)
     if plug_in is None:
         return None
     if plug_in.problem:
@@ -104,7 +109,7 @@ CONVERT_FORMATS = (*_SUFFIXES, *_SEVERAL)
 
 
 class ConvertOptions(NamedTuple):
-    """What else is said about a conversion."""
+    """Options that only some formats need."""
 
     program: str | Path | None = None  # the .pte of a trace; a bundle has its own
     etrecord: str | Path | None = None  # of the same export
@@ -124,7 +129,7 @@ class Request(NamedTuple):
 
     @property
     def by(self) -> By:
-        """What flame graphs are built from."""
+        """Return what flame graphs are built from."""
         from opscope.reports.formats.speedscope import By
 
         return By(self.options.by or _BY_DEFAULT)
@@ -164,15 +169,15 @@ def convert(
         OverwriteError: opscope did not write it, or it is an input.
         StorageError: the output cannot be written.
     """
-    request = _request(path, to, warmup, options)
-    place = None if out is None else Path(out)
-    known = _SEVERAL[to] if to in _SEVERAL else (_suffix(to),)
-    foreseen = [_target(request, suffix, place) for suffix in known or ()]
+    request = _check_conversion(path, to, warmup, options)
+    output_path = None if out is None else Path(out)
+    suffixes = _SEVERAL[to] if to in _SEVERAL else (_file_suffix(to),)
+    foreseen = [_output_path(request, suffix, output_path) for suffix in suffixes or ()]
     check_outputs([Output("the output", target) for target in foreseen], [Path(request.path.partition("#")[0])])
     if not force:
         _check_new(foreseen)
-    contents = _contents(request)
-    targets = [_target(request, suffix, place) for suffix in contents]
+    contents = _make_contents(request)
+    targets = [_output_path(request, suffix, output_path) for suffix in contents]
     if not force:
         _check_new(targets)
     return write_outputs(dict(zip(targets, contents.values(), strict=True)))
@@ -181,53 +186,53 @@ def convert(
 def converted(
     path: str | Path, to: str, *, warmup: Warmup = None, options: ConvertOptions | None = None
 ) -> Iterable[bytes]:
-    """The content of the one file that :func:`convert` would write, in parts.
+    """Return the content of the one file that :func:`convert` would write, in parts.
 
     Raises:
         UsageError: the format is unknown, or has several files.
     """
-    request = _request(path, to, warmup, options)
+    request = _check_conversion(path, to, warmup, options)
     if to in _SEVERAL:
         raise UsageError(f"{to} has several files", where="--out", hint="give a directory")
-    (content,) = _contents(request).values()
+    (content,) = _make_contents(request).values()
     return [content] if isinstance(content, bytes) else content
 
 
-def _request(path: str | Path, to: str, warmup: Warmup, options: ConvertOptions | None) -> Request:
-    """What was asked for, checked as far as that goes without reading."""
+def _check_conversion(path: str | Path, to: str, warmup: Warmup, options: ConvertOptions | None) -> Request:
+    """Return what was asked for, checked as far as possible without reading a file."""
     from opscope.workflows.analyze.sides import program_files
 
-    given = options or ConvertOptions()
+    explicit_options = options or ConvertOptions()
     if to not in CONVERT_FORMATS and to not in plug_in_formats():
         known = (*CONVERT_FORMATS, *plug_in_formats())
         raise UsageError(f"unknown format {to!r}", where="--to", hint=did_you_mean(to, known))
-    if given.by is not None:
-        _check_by(to, given.by)
-    if to in CONVERT_FORMATS and to not in _OF_PROGRAMS and (given.program or given.etrecord):
+    if explicit_options.by is not None:
+        _check_by(to, explicit_options.by)
+    if to in CONVERT_FORMATS and to not in _OF_PROGRAMS and (explicit_options.program or explicit_options.etrecord):
         hint = f"supported formats: {', '.join(_OF_PROGRAMS)}"
         raise UsageError(f"{to} has nothing about the program", where="--program", hint=hint)
-    alone = given.etrecord and not given.program and _is_program(Path(path))
-    files = program_files(path if alone else given.program, given.etrecord)
-    stem = _kit_stem(str(path)) if to == "kit-csv" else _stem(str(path))
-    return Request(str(path), to, stem, warmup, files, given)
+    is_program_alone = explicit_options.etrecord and not explicit_options.program and _is_program(Path(path))
+    files = program_files(path if is_program_alone else explicit_options.program, explicit_options.etrecord)
+    stem = _kit_stem(str(path)) if to == "kit-csv" else _trace_stem(str(path))
+    return Request(str(path), to, stem, warmup, files, explicit_options)
 
 
-def _suffix(to: str) -> str:
-    """The end of the name of a file of a format that has one."""
+def _file_suffix(to: str) -> str:
+    """Return the end of the name of a file, for a format of one file."""
     if to in _SUFFIXES:
         return _SUFFIXES[to]
-    found = plug_in_format(to)
-    assert found is not None  # noqa: S101 - what no package has was refused
-    return found[1].suffix
+    plug_in = plug_in_format(to)
+    assert plug_in is not None  # noqa: S101 - what no package has was refused
+    return plug_in[1].suffix
 
 
-def _contents(request: Request) -> dict[str, Content]:
-    """The content of each file, by the end of its name."""
+def _make_contents(request: Request) -> dict[str, Content]:
+    """Return the content of each file, by the end of its name."""
     if request.to in _FORMATS:
         return _FORMATS[request.to](request)
-    found = plug_in_format(request.to)
-    assert found is not None  # noqa: S101 - likewise
-    return {found[1].suffix: _exported(*found, _results(request))}
+    plug_in = plug_in_format(request.to)
+    assert plug_in is not None  # noqa: S101 - likewise
+    return {plug_in[1].suffix: _run_exporter(*plug_in, _analyze_sides(request))}
 
 
 def _check_by(to: str, by: str) -> None:
@@ -238,38 +243,41 @@ def _check_by(to: str, by: str) -> None:
         raise UsageError(f"unknown grouping {by!r}", where="--by", hint=did_you_mean(by, known))
 
 
-def _stem(path: str) -> str:
-    """What the trace is called: the name of its file without suffix, or of its directory, and the variant."""
+def _trace_stem(path: str) -> str:
+    """Return the name of a trace's file without suffix, or of its directory, and the variant."""
     name, _, variant = path.partition("#")
-    place = Path(name)
-    if not place.name or place.is_dir():
-        stem = place.resolve().name
+    trace_path = Path(name)
+    if not trace_path.name or trace_path.is_dir():
+        stem = trace_path.resolve().name
     else:
-        stem = (place.with_suffix("") if place.suffix in _PACKED else place).stem
+        stem = (trace_path.with_suffix("") if trace_path.suffix in _PACKED else trace_path).stem
     return f"{stem}-{variant}" if variant else stem
 
 
 def _kit_stem(path: str) -> str:
-    """As the kit calls the files of an experiment, ``MODEL_EXPERIMENT_tTHREADS``; of a trace alone as elsewhere."""
+    """Return the name that the kit gives files of an experiment, ``MODEL_EXPERIMENT_tTHREADS``.
+
+    A trace alone is named after its file.
+    """
     from opscope.bundle.bundle import Bundle, is_bundle
     from opscope.kit.readers.json import ExperimentKey
     from opscope.measurements.sides import usual_variant
     from opscope.reports.formats.tables import plain_stem
 
-    place, _, named = path.partition("#")
-    directory = Path(place)
+    path_text, _, variant_name = path.partition("#")
+    directory = Path(path_text)
     if not directory.is_dir() or is_kit(directory) or not is_bundle(directory):
-        return _stem(path)
+        return _trace_stem(path)
     manifest = Bundle.open(directory).manifest
-    variant = manifest.variant(named) if named else usual_variant(manifest)
+    variant = manifest.variant(variant_name) if variant_name else usual_variant(manifest)
     if variant is None:
-        return _stem(path)
+        return _trace_stem(path)
     key = ExperimentKey(variant.name, threads=variant.threads)
     return plain_stem(f"{manifest.model_of(variant.name).name}_{key.text}")
 
 
-def _target(request: Request, suffix: str, out: Path | None) -> Path:
-    """The file with this end of its name."""
+def _output_path(request: Request, suffix: str, out: Path | None) -> Path:
+    """Return the path of the file with this end of its name."""
     if out is not None and request.to not in _SEVERAL:
         return out
     if request.to == "kit":
@@ -287,35 +295,38 @@ def _check_new(targets: list[Path]) -> None:
 _HEAD = 64
 
 
-def _csv(request: Request) -> dict[str, Content]:
+def _convert_to_csv(request: Request) -> dict[str, Content]:
     from opscope.reports.formats.event_files import events_csv
 
-    return {".csv": events_csv(_side(request).table)}
+    return {".csv": events_csv(_read_side(request).table)}
 
 
-def _parquet(request: Request) -> dict[str, Content]:
+def _convert_to_parquet(request: Request) -> dict[str, Content]:
     from opscope.reports.formats.event_files import parquet
 
-    return {".parquet": parquet(_side(request).table)}
+    return {".parquet": parquet(_read_side(request).table)}
 
 
-def _kit_csv(request: Request) -> dict[str, Content]:
+def _convert_to_kit_csv(request: Request) -> dict[str, Content]:
     from opscope.kit.run_files import FILES, kit_csv
 
-    files = kit_csv(_checked(_side(request)).table, request.stem)
+    files = kit_csv(_refuse_tiles(_read_side(request)).table, request.stem)
     return {f"_{name}": file for name, file in zip(FILES, files, strict=True)}
 
 
-def _kit(request: Request) -> dict[str, Content]:
-    """A run directory of the kit: names of files in place of their ends."""
+def _convert_to_kit(request: Request) -> dict[str, Content]:
+    """Return the files of a run directory of the kit, by their whole names."""
     from opscope.kit.run_files import FILES, kit_csv, run_files
 
-    sides = [_checked(side) for side in _sides(request)]
+    sides = [_refuse_tiles(side) for side in _read_sides(request)]
     manifest = _kit_manifest(request, sides[0])
     written = {side.label: _kit_output(side, manifest) for side in sides}
     pairs = []
     if _is_whole(request):
-        labels = [(one.candidate.label, one.baseline.label) for one in _report(request).comparisons]
+        labels = [
+            (comparison.candidate.label, comparison.baseline.label)
+            for comparison in _read_report_content(request).comparisons
+        ]
         pairs = [(written[candidate], written[baseline]) for candidate, baseline in labels]
     created = manifest.created if manifest else "not known"
     files: dict[str, Content] = {}
@@ -328,7 +339,7 @@ def _kit(request: Request) -> dict[str, Content]:
 
 
 def _kit_manifest(request: Request, side: Side) -> Manifest | None:
-    """What is recorded of a run: by a bundle, or by the kit itself; nothing of a trace alone."""
+    """Return what a bundle, or the kit itself, records of a run; None for a trace alone."""
     from opscope.workflows.reports.reports import content
 
     directory = Path(request.path.partition("#")[0])
@@ -336,11 +347,11 @@ def _kit_manifest(request: Request, side: Side) -> Manifest | None:
 
 
 def _kit_model(side: Side, manifest: Manifest | None) -> tuple[str, str]:
-    """What a program is called in names of files, and where it is."""
+    """Return a program's name in file names, and where it is."""
     from opscope.reports.formats.tables import plain_stem
 
     model = manifest.model_of(side.label) if manifest else None
-    return (plain_stem(model.name), model.source) if model else (plain_stem(_stem(side.path)), side.path)
+    return (plain_stem(model.name), model.source) if model else (plain_stem(_trace_stem(side.path)), side.path)
 
 
 def _kit_output(side: Side, manifest: Manifest | None) -> KitOutput:
@@ -363,52 +374,54 @@ def _kit_output(side: Side, manifest: Manifest | None) -> KitOutput:
     )
 
 
-def _perfetto(request: Request) -> dict[str, Content]:
+def _convert_to_perfetto(request: Request) -> dict[str, Content]:
     from opscope.reports.formats.perfetto import perfetto
 
-    sides = [_checked(side) for side in _sides(request)]
-    return {".perfetto.json": perfetto([_part(side, request.stem, alone=len(sides) == 1) for side in sides])}
+    sides = [_refuse_tiles(side) for side in _read_sides(request)]
+    return {
+        ".perfetto.json": perfetto([_make_track_group(side, request.stem, alone=len(sides) == 1) for side in sides])
+    }
 
 
-def _checked(side: Side) -> Side:
-    """A side whose events can enclose each other."""
+def _refuse_tiles(side: Side) -> Side:
+    """Return a side whose events can enclose each other; refuse AI Engine traces."""
     if side.table.holds_tiles:
         hint = "csv and parquet keep its events; opscope aie TRACE writes reports with charts"
         raise UsageError("the format does not support AI Engine traces", where=side.path, hint=hint)
     return side
 
 
-def _part(side: Side, stem: str, *, alone: bool) -> TrackGroup:
-    """The processes of one side with their names, and what the program says about them."""
+def _make_track_group(side: Side, stem: str, *, alone: bool) -> TrackGroup:
+    """Return the processes of one side with their names, and what the program says about them."""
     from opscope.reports.content.content import off_text
     from opscope.reports.document.text import plain
     from opscope.reports.formats.perfetto import TrackGroup
 
     facts = side.known.attributions.operators if side.known else {}
     if side.bundle is None or side.variant is None:
-        return TrackGroup(side.table, _processes(side, stem), facts, "" if alone else plain(side.label))
+        return TrackGroup(side.table, _process_names(side, stem), facts, "" if alone else plain(side.label))
     rounds = [repetition.round for repetition in side.bundle.manifest.completed(side.variant.name)]
     names = [f"{plain(side.variant.name)}, round {number}" for number in rounds]
     threads = "" if side.variant.threads is None else f", threads: {side.variant.threads}"
     return TrackGroup(side.table, names, facts, f"{off_text(side.variant)}{threads}")
 
 
-def _processes(side: Side, stem: str) -> list[str]:
-    """What each process is called: its file, or its number where one file holds several."""
+def _process_names(side: Side, stem: str) -> list[str]:
+    """Return the name of each process: its file, or its number if one file holds several."""
     if len(side.files) == side.table.processes:
         return [file for file, _ in side.files]
     return [f"{stem}, process {number}" for number in range(side.table.processes)]
 
 
-def _speedscope(request: Request) -> dict[str, Content]:
+def _convert_to_speedscope(request: Request) -> dict[str, Content]:
     from opscope.reports.formats.speedscope import speedscope
 
-    return {".speedscope.json": speedscope(request.stem, _stackable(request), request.by)}
+    return {".speedscope.json": speedscope(request.stem, _analyze_for_stacks(request), request.by)}
 
 
-def _stackable(request: Request) -> list[tuple[str, Analysis]]:
-    """The analyses that flame graphs are made of; with modules where these are asked for."""
-    results = _results(request)
+def _analyze_for_stacks(request: Request) -> list[tuple[str, Analysis]]:
+    """Return the analyses that flame graphs are made of; refuse ``by`` module if no module is known."""
+    results = _analyze_sides(request)
     if request.by == "module" and not any(analysis.modules for _, analysis in results):
         problem = "the modules of its operators are unknown"
         hint = "give the export's files with --program and --etrecord, or leave out --by module"
@@ -416,13 +429,13 @@ def _stackable(request: Request) -> list[tuple[str, Analysis]]:
     return results
 
 
-def _github_benchmark(request: Request) -> dict[str, Content]:
+def _convert_to_github_benchmark(request: Request) -> dict[str, Content]:
     from opscope.measurements.analyses import analysis_of
     from opscope.reports.formats.github_benchmark import analysis_benchmark, bundle_benchmark
 
     if _is_whole(request):
-        return {".benchmark.json": bundle_benchmark(_report(request))}
-    side = _checked(_side(request))
+        return {".benchmark.json": bundle_benchmark(_read_report_content(request))}
+    side = _refuse_tiles(_read_side(request))
     if side.table.clock is not Clock.NS:
         problem = f"its figures are in milliseconds, but this trace counts {side.table.clock.value}"
         raise UsageError(problem, where="--to", hint="csv and speedscope keep the clock of the trace")
@@ -431,43 +444,48 @@ def _github_benchmark(request: Request) -> dict[str, Content]:
     return {".benchmark.json": analysis_benchmark(analysis_of(side), model, manifest)}
 
 
-def _tables(request: Request) -> dict[str, Content]:
+def _convert_to_tables(request: Request) -> dict[str, Content]:
     from opscope.reports.formats.tables import variant_tables
 
-    return {f"_{name}": text.encode() for name, text in variant_tables(_results(request)).items()}
+    return {f"_{name}": text.encode() for name, text in variant_tables(_analyze_sides(request)).items()}
 
 
-def _model_explorer(request: Request) -> dict[str, Content]:
+def _convert_to_model_explorer(request: Request) -> dict[str, Content]:
     from opscope.reports.formats.model_explorer import model_explorer
     from opscope.workflows.reports.reports import file_name
 
-    model, results, comparisons = _measured_program(request)
+    model, results, comparisons = _read_measured_program(request)
     files = model_explorer(model, request.stem, results, comparisons)
     return {f".{'.'.join(map(file_name, parts))}.json": content for parts, content in files.items()}
 
 
-def _measured_program(request: Request) -> tuple[ProgramModel, list[tuple[str, Analysis]], list[Comparison]]:
-    """The program of a bundle, of a trace, or alone, what was measured of it, and the comparisons between that."""
+def _read_measured_program(request: Request) -> tuple[ProgramModel, list[tuple[str, Analysis]], list[Comparison]]:
+    """Return a program, the analyses of its variants by name, and their comparisons.
+
+    The program is that of a bundle, of a trace, or alone; then there are no analyses.
+    """
     from opscope.runtimes.registry import read_model
 
     if _is_program(Path(request.path)):
         return read_model(Path(request.path), request.files and request.files.etrecord), [], []
     if _is_whole(request):
-        content = _report(request)
+        content = _read_report_content(request)
         results = [(r.variant.name, r.analysis) for r in content.variants if r.analysis]
         results.sort(key=lambda result: result[1] is not content.shown)
         comparisons = content.comparisons
     else:
-        results, comparisons = _results(request), []
+        results, comparisons = _analyze_sides(request), []
     program = next((analysis.program for _, analysis in results if analysis.program), None)
     if program is None:
         problem = "the graph needs the program that ran, which is unknown"
         raise UsageError(problem, where=request.path, hint="name it with --program, and its record with --etrecord")
     home = Path(request.path) if _is_whole(request) and not is_kit(Path(request.path)) else Path()
     etrecord = home / program.etrecord if program.etrecord else None
-    own = [one for one in results if one[1].program is None or one[1].program.sha256 == program.sha256]
-    if len(own) < len(results):  # a graph is that of one program: what ran another has no place in it
-        results, comparisons = own, []
+    of_program = [
+        result for result in results if result[1].program is None or result[1].program.sha256 == program.sha256
+    ]
+    if len(of_program) < len(results):  # a graph is that of one program: what ran another has no place in it
+        results, comparisons = of_program, []
     return read_model(home / program.path, etrecord), results, comparisons
 
 
@@ -478,13 +496,13 @@ def _is_program(path: Path) -> bool:
 
 
 def _is_whole(request: Request) -> bool:
-    """Whether a whole bundle, or a whole run of the Arm kit, is to be converted."""
+    """Return whether a whole bundle, or a whole run of the Arm kit, is to be converted."""
     directory = Path(request.path)
     return "#" not in request.path and (is_bundle(directory) or is_kit(directory))
 
 
-def _report(request: Request) -> ReportContent:
-    """What a report of a whole bundle shows."""
+def _read_report_content(request: Request) -> ReportContent:
+    """Return the content of the report of a whole bundle."""
     from opscope.workflows.reports.reports import content
 
     if request.warmup is not None or request.files is not None or request.options.ticks is not None:
@@ -494,25 +512,25 @@ def _report(request: Request) -> ReportContent:
     return content(request.path)
 
 
-def _results(request: Request) -> list[tuple[str, Analysis]]:
-    """The analysis of every side, with its name."""
+def _analyze_sides(request: Request) -> list[tuple[str, Analysis]]:
+    """Return the analysis of every side, with its name."""
     from opscope.measurements.analyses import analysis_of
 
-    return [(side.label, analysis_of(side)) for side in _sides(request)]
+    return [(side.label, analysis_of(side)) for side in _read_sides(request)]
 
 
-def _side(request: Request) -> Side:
+def _read_side(request: Request) -> Side:
     return side_of(request.path, request.warmup, request.files, request.options.ticks)
 
 
-def _sides(request: Request) -> Sequence[Side]:
-    """Every variant of a whole bundle that was measured, the accelerated one first; else the side that was named."""
+def _read_sides(request: Request) -> Sequence[Side]:
+    """Return every measured variant of a whole bundle, the accelerated one first; else the side that was named."""
     from opscope.reports.content.content import FOREGROUND
 
     if not _is_whole(request):
-        return [_side(request)]
+        return [_read_side(request)]
     if is_kit(Path(request.path)):
-        variants = [result.variant for result in _report(request).variants if result.analysis]
+        variants = [result.variant for result in _read_report_content(request).variants if result.analysis]
     else:
         manifest = Bundle.open(Path(request.path)).manifest
         variants = [variant for variant in manifest.variants if manifest.completed(variant.name)]
@@ -523,13 +541,13 @@ def _sides(request: Request) -> Sequence[Side]:
 
 
 _FORMATS: dict[str, Callable[[Request], dict[str, Content]]] = {  # content of each file, by the end of its name
-    "csv": _csv,
-    "parquet": _parquet,
-    "perfetto": _perfetto,
-    "speedscope": _speedscope,
-    "github-benchmark": _github_benchmark,
-    "model-explorer": _model_explorer,
-    "tables": _tables,
-    "kit-csv": _kit_csv,
-    "kit": _kit,
+    "csv": _convert_to_csv,
+    "parquet": _convert_to_parquet,
+    "perfetto": _convert_to_perfetto,
+    "speedscope": _convert_to_speedscope,
+    "github-benchmark": _convert_to_github_benchmark,
+    "model-explorer": _convert_to_model_explorer,
+    "tables": _convert_to_tables,
+    "kit-csv": _convert_to_kit_csv,
+    "kit": _convert_to_kit,
 }
