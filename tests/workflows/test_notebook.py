@@ -96,6 +96,7 @@ RESULTS: dict[str, Callable[[], NotebookResult]] = {
     "preflight": lambda: opscope.preflight("tiny.pte"),
     "count": lambda: shown_as(WorkResult, WORK),
     "bisect": lambda: shown_as(BisectionResult, found(Path("releases"), [state(0, 1.0), state(1, 1.4)])),
+    "replay_tuning": lambda: shown_as(TuningResult, TUNING),
     "tune": lambda: shown_as(TuningResult, TUNING),
     "kernels": lambda: opscope.kernels(["kernels.counts"]),
     "analyze_tiles": lambda: opscope.analyze_tiles("tiles/0.json", TILES),

@@ -44,21 +44,25 @@ _SECONDS = 120.0
 
 
 def runtime_for(model: str, runtime: str | None = None) -> Runtime:
-    """The runtime that a model needs, which may be named; the one that exports, for what is no program.
+    """Return the runtime that a model needs, which may be named; the exporting one for a model that is no program.
 
-    Raises OpscopeError: there is no such model, or its runtime does not take it.
+    Raises:
+        OpscopeError: there is no such model, or its runtime does not take it.
     """
     source = program_source(model, runtime)
     return EXPORTER if source is None else runtime_of(source, runtime)
 
 
 def model_checks(model: str, target: str, named: str | None = None) -> list[Check]:
-    """What stands in the way of measuring a model, and what has to be said about its inputs.
+    """Check what stands in the way of measuring a model, and what has to be said about its inputs.
 
-    ``model``: a program, or a model to export; ``target``: where it is to run, as of ``--target``; ``named``: the
-    runtime that is to run it, None: that of its format.
+    Args:
+        model: a program, or a model to export.
+        target: where it is to run, as for ``--target``.
+        named: the runtime that is to run it; None: that of its format.
 
-    Raises OpscopeError: there is no such model, its runtime does not take it, or not on this target.
+    Raises:
+        OpscopeError: there is no such model, its runtime does not take it, or not on this target.
     """
     source = program_source(model, named)
     if source is None:
@@ -69,13 +73,13 @@ def model_checks(model: str, target: str, named: str | None = None) -> list[Chec
     if not runtime.is_installed() and parse_target(target).kind.here:
         missing = f"{runtime.title} is not installed"
         return [check, Check("one inference", State.PROBLEM, missing, install_command(runtime.name))]
-    here = target_running(str(source), target, runtime=named)
+    run_target = target_running(str(source), target, runtime=named)
     experiment = Experiment(
         name="doctor", model=model, target=target, runtime=named, guess_inputs=True, timeout=_SECONDS
     )
     with tempfile.TemporaryDirectory(prefix="opscope-") as directory:
         try:
-            plan, failure = tried_once(experiment, here, source, Path(directory))
+            plan, failure = tried_once(experiment, run_target, source, Path(directory))
         except UsageError as error:
             return [check, problem_check("one inference", error)]
     declared, line = inputs_in_words(source, plan)
@@ -127,7 +131,7 @@ class FeatureReport(msgspec.Struct, frozen=True, tag_field="schema", tag="opscop
 
 
 def features(*, mechanisms: bool = True) -> FeatureReport:
-    """What this CPU can switch.
+    """Return which feature groups this CPU has and can switch.
 
     Args:
         mechanisms: ask which mechanisms there are, too, which runs the compiler.
@@ -136,8 +140,8 @@ def features(*, mechanisms: bool = True) -> FeatureReport:
         MissingDependencyError: executorch is not installed.
         FeatureError: the CPU or the library is not one whose features can be switched.
     """
-    here = EXPORTER.target_here()
-    probed = chosen_switch(here).probe
+    target = EXPORTER.target_here()
+    probed = chosen_switch(target).probe
     fields = frozenset(probed.fields)
     have = {group.name for group in isa.present(probed.arch, fields)}
     groups = [
@@ -151,8 +155,10 @@ def features(*, mechanisms: bool = True) -> FeatureReport:
     ]
     default = isa.strongest(probed.arch, fields)
     steps = [names[-1] for names in isa.ladder(probed.arch, fields)]
-    named = default.name if default else None
-    return FeatureReport(probed.arch, probed.fields, groups, named, steps, mechanism_states(here) if mechanisms else [])
+    default_name = default.name if default else None
+    return FeatureReport(
+        probed.arch, probed.fields, groups, default_name, steps, mechanism_states(target) if mechanisms else []
+    )
 
 
 class Readiness(msgspec.Struct, frozen=True, tag_field="schema", tag="opscope.doctor/1"):
@@ -176,58 +182,59 @@ def doctor(
     model: str | Path | None = None,
     runtime: str | None = None,
 ) -> list[Check]:
-    """Whether this machine can profile, and what would disturb a measurement; or a target elsewhere.
+    """Check whether this machine, or a target elsewhere, can profile, and what would disturb a measurement.
 
     Args:
         directory: where bundles will be written; None: the current one.
         target: as for ``--target``; None: this machine.
-        model: look at what this one needs, too: other runtimes are left out, and one inference is tried.
+        model: check what this one needs, too: other runtimes are left out, and one inference is tried.
         runtime: that is to run the model, by its name; None: that of its format.
     """
-    own = [] if model is None else model_checks(str(model), target or AUTO.name, runtime)
+    checks_of_model = [] if model is None else model_checks(str(model), target or AUTO.name, runtime)
     if target is not None and not parse_target(target).kind.here:
         from opscope.workflows.measure.targets import target_checks
 
-        return [*target_checks(target), *own]
-    here = environment.capture([])
-    found = ".".join(str(part) for part in sys.version_info[:3])
-    wanted = RUNTIMES if model is None else [runtime_for(str(model), runtime)]
-    checked = [(one, one.checks()) for one in wanted]
-    able = [one for one, checks in checked if one.runs_here(checks)]
+        return [*target_checks(target), *checks_of_model]
+    machine = environment.capture([])
+    python_version = ".".join(str(part) for part in sys.version_info[:3])
+    runtimes = RUNTIMES if model is None else [runtime_for(str(model), runtime)]
+    checks_by_runtime = [(candidate, candidate.checks()) for candidate in runtimes]
+    usable = [candidate for candidate, checks in checks_by_runtime if candidate.runs_here(checks)]
     return [
-        Check("python", State.OK, found),
-        *(check for _, checks in checked for check in checks),
-        *([_models(able)] if model is None else own),
-        *([_switching(able[0])] if able else []),
-        _space(directory or Path()),
+        Check("python", State.OK, python_version),
+        *(check for _, checks in checks_by_runtime for check in checks),
+        *([_check_models(usable)] if model is None else checks_of_model),
+        *([_check_switching(usable[0])] if usable else []),
+        _check_space(directory or Path()),
         *environment_checks(),
         load_check(environment.conditions()),
-        governor_check(here),
-        virtual_check(here),
+        governor_check(machine),
+        virtual_check(machine),
     ]
 
 
-def _models(able: Sequence[Runtime]) -> Check:
-    """What can be run here."""
-    if not able:
-        hint = (
-            f"{install_command('executorch')}; for others: {', '.join(one.name for one in RUNTIMES[1:])} in its place"
-        )
+def _check_models(usable: Sequence[Runtime]) -> Check:
+    """Check which models can run here."""
+    if not usable:
+        others = ", ".join(runtime.name for runtime in RUNTIMES[1:])
+        hint = f"{install_command('executorch')}; for others: {others} in its place"
         return Check("models", State.PROBLEM, "no runtime can run models here; opscope can still analyse traces", hint)
-    return Check("models", State.OK, f"ready for {', '.join(f'{one.suffix} ({one.title})' for one in able)}")
+    return Check(
+        "models", State.OK, f"ready for {', '.join(f'{runtime.suffix} ({runtime.title})' for runtime in usable)}"
+    )
 
 
-def _switching(runtime: Runtime) -> Check:
-    """What can be switched off here, and by which mechanisms."""
-    here = runtime.target_here()
-    check = switching_check(lambda: chosen_switch(here).probe)
+def _check_switching(runtime: Runtime) -> Check:
+    """Check what can be switched off here, and by which mechanisms."""
+    target = runtime.target_here()
+    check = switching_check(lambda: chosen_switch(target).probe)
     if check.state is not State.OK:
         return check
-    by = ", ".join(state.name for state in mechanism_states(here) if state.available)
+    by = ", ".join(state.name for state in mechanism_states(target) if state.available)
     return msgspec.structs.replace(check, found=f"{check.found}; switched by {by}")
 
 
-def _space(directory: Path) -> Check:
+def _check_space(directory: Path) -> Check:
     free = shutil.disk_usage(directory).free
     text = f"{free / (1 << 30):.1f} GiB free"
     if free < _SPACE_LIMIT:
@@ -236,12 +243,12 @@ def _space(directory: Path) -> Check:
 
 
 def environment_checks() -> list[Check]:
-    """What `opscope doctor` says of them; nothing where nothing is limited."""
-    return [*_cache(), *_c_library()]
+    """Return the checks of what limits opscope here; empty if nothing does."""
+    return [*_check_cache(), *_check_c_library()]
 
 
 def temporary_cache() -> str | None:
-    """That what was built will have to be built again, and why; None for a cache that lasts, or that is not there."""
+    """Return that builds will not be kept, and why; None for a cache that lasts or does not exist."""
     try:
         directory, temporary = find_cache()
     except OpscopeError:
@@ -252,7 +259,7 @@ def temporary_cache() -> str | None:
 _ACTION = f"set {VARIABLE} to a persistent directory"
 
 
-def _cache() -> list[Check]:
+def _check_cache() -> list[Check]:
     try:
         directory, temporary = find_cache()
     except OpscopeError as error:
@@ -262,9 +269,11 @@ def _cache() -> list[Check]:
     return [Check("cache", State.NOTE, f"{directory}, a temporary one: {temporary}", _ACTION)]
 
 
-def _c_library() -> list[Check]:
+def _check_c_library() -> list[Check]:
     other = other_c_library()
     if other is None:
         return []
-    found = f"this Python {other}: the runtime's wheels need glibc, so opscope can analyse traces but not run models"
-    return [Check("C library", State.NOTE, found, "use Python on a system with glibc")]
+    limitation = (
+        f"this Python {other}: the runtime's wheels need glibc, so opscope can analyse traces but not run models"
+    )
+    return [Check("C library", State.NOTE, limitation, "use Python on a system with glibc")]

@@ -53,38 +53,42 @@ if TYPE_CHECKING:
 __all__ = ["template", "write_new"]
 
 
-def selected(experiments: Experiments, only: Sequence[str]) -> Experiments:
-    """The part of a file that these names stand for."""
+def select_experiments(experiments: Experiments, only: Sequence[str]) -> Experiments:
+    """Return the part of a file that some names of experiments, devices or variants select; all of it without names.
+
+    Raises:
+        UsageError: a name is in no experiment.
+    """
     if not only:
         return experiments
-    known = {own for experiment in experiments.experiments for own in _names(experiment)}
+    known = {name for experiment in experiments.experiments for name in _selectable_names(experiment)}
     # The file of a model, and so an experiment, may have a comma in its name.
-    wanted = {name.strip() for text in only for name in ([text] if text in known else text.split(",")) if name.strip()}
-    for name in sorted(wanted):
+    chosen = {name.strip() for text in only for name in ([text] if text in known else text.split(",")) if name.strip()}
+    for name in sorted(chosen):
         if name not in known:
             problem = f"no experiment, device or variant {name!r} in {experiments.file}"
             raise UsageError(problem, where="--only", hint=did_you_mean(name, known))
-    kept = [part for experiment in experiments.experiments if (part := _part(experiment, wanted))]
-    pairs = tuple(pair for pair in experiments.comparisons if _has_both(pair, kept))
-    return msgspec.structs.replace(experiments, experiments=tuple(kept), comparisons=pairs)
+    parts = [part for experiment in experiments.experiments if (part := _select_part(experiment, chosen))]
+    pairs = tuple(pair for pair in experiments.comparisons if _has_both(pair, parts))
+    return msgspec.structs.replace(experiments, experiments=tuple(parts), comparisons=pairs)
 
 
-def _names(experiment: Experiment) -> set[str]:
+def _selectable_names(experiment: Experiment) -> set[str]:
     variants = {name for variant in experiment.variants for name in (variant.name, variant.group)}
     return {experiment.name, *variants, *([experiment.device] if experiment.device else [])}
 
 
-def _part(experiment: Experiment, wanted: set[str]) -> Experiment | None:
-    if {experiment.name, experiment.device} & wanted:
+def _select_part(experiment: Experiment, chosen: set[str]) -> Experiment | None:
+    if {experiment.name, experiment.device} & chosen:
         return experiment
-    variants = tuple(v for v in experiment.variants if {v.name, v.group} & wanted)
+    variants = tuple(v for v in experiment.variants if {v.name, v.group} & chosen)
     model = next((variant.model for variant in variants if variant.model), experiment.model)
     return msgspec.structs.replace(experiment, variants=variants, model=model) if variants else None
 
 
-def _has_both(pair: PlannedComparison, kept: list[Experiment]) -> bool:
-    there = {(experiment.name, variant.name) for experiment in kept for variant in experiment.variants}
-    return {pair.baseline, pair.candidate} <= there
+def _has_both(pair: PlannedComparison, experiments: list[Experiment]) -> bool:
+    variants = {(experiment.name, variant.name) for experiment in experiments for variant in experiment.variants}
+    return {pair.baseline, pair.candidate} <= variants
 
 
 def run(  # noqa: PLR0913 - the one call a notebook makes; all but the first are by name
@@ -122,27 +126,31 @@ def run(  # noqa: PLR0913 - the one call a notebook makes; all but the first are
         OpscopeError: of the kind that fits, before anything has run. Later ones stand in the result.
     """
     chosen, file = means or Means(), Path(config)
-    whole = read_experiments(file)
-    experiments = selected(_with_roles(whole, baseline, candidate) if baseline or candidate else whole, only)
-    experiments = _called(experiments, whole, ConfigRequest(str(file), target=target, scheduler=chosen.scheduler))
+    complete = read_experiments(file)
+    experiments = select_experiments(
+        _with_roles(complete, baseline, candidate) if baseline or candidate else complete, only
+    )
+    experiments = _with_command_line(
+        experiments, complete, ConfigRequest(str(file), target=target, scheduler=chosen.scheduler)
+    )
     if out is not None:
         experiments = msgspec.structs.replace(experiments, out=Path(out))
     experiments = on_phone(experiments, target) if target else experiments
-    experiments = _oversubscribing(experiments) if oversubscribe else experiments
+    experiments = _allow_oversubscription(experiments) if oversubscribe else experiments
     if analysis_only:
-        return _analysed(experiments)
+        return _report_existing(experiments)
     if chosen.scheduler is not None:
         from opscope.workflows.measure.parallel.remote_experiments import run_on_workers
 
         return run_on_workers(experiments, chosen.scheduler, chosen, resume=resume)
-    _check(experiments, chosen, resume=resume)
+    _check_experiments(experiments, chosen, resume=resume)
     notes = [*experiments.notes, *filter(None, [temporary_cache()])]
-    results = _results(experiments, [e for e in experiments.experiments if not e.evidence], chosen, notes)
+    results = _run_experiments(experiments, [e for e in experiments.experiments if not e.evidence], chosen, notes)
     evidence = [
-        one
+        evidence_run
         for e in experiments.experiments
         if e.evidence
-        for one in collect_evidence(e, experiments.out / e.name, resume=resume)
+        for evidence_run in collect_evidence(e, experiments.out / e.name, resume=resume)
     ]
     return RunReport(str(config), with_comparisons(experiments, results, notes), evidence, notes)
 
@@ -182,86 +190,89 @@ def _with_roles(experiments: Experiments, baseline: str | None, candidate: str |
     return msgspec.structs.replace(experiments, experiments=changed, comparisons=comparisons)
 
 
-def _results(
-    asked: Experiments, experiments: Sequence[Experiment], means: Means, notes: list[str]
+def _run_experiments(
+    all_experiments: Experiments, experiments: Sequence[Experiment], means: Means, notes: list[str]
 ) -> list[ExperimentResult]:
-    """Run experiments, those of several devices side by side; results come in the order of the file."""
+    """Run experiments, those of several devices side by side; return results in the order of the file."""
 
     def not_begun(experiment: Experiment, error: OpscopeError) -> Attempt:
-        return failed(asked, experiment, error)
+        return failed(all_experiments, experiment, error)
 
     rows = lanes(experiments, means.given)
     if len(rows) > 1:
         tried = side_by_side(
             rows,
-            lambda e: experiment_target(e, asked.out / e.name, means),
-            lambda e, target: attempt(asked, e, means, target),
+            lambda e: experiment_target(e, all_experiments.out / e.name, means),
+            lambda e, target: attempt(all_experiments, e, means, target),
             not_begun,
         )
     else:
-        tried = in_turn(experiments, lambda e: attempt(asked, e, means), not_begun)
+        tried = in_turn(experiments, lambda e: attempt(all_experiments, e, means), not_begun)
     attempts = {}
     with contextlib.closing(tried):
-        for done in tried:
-            attempts[done.result.name] = done
-            means.finished(done.result, len(experiments) - len(attempts))
+        for attempt_result in tried:
+            attempts[attempt_result.result.name] = attempt_result
+            means.finished(attempt_result.result, len(experiments) - len(attempts))
     for experiment in experiments:
         notes += attempts[experiment.name].notes
     return [attempts[experiment.name].result for experiment in experiments]
 
 
-def _called(experiments: Experiments, whole: Experiments, request: ConfigRequest) -> Experiments:
-    """The same experiments, each with what `opscope run` is told to run it alone: its name or its variants."""
+def _with_command_line(experiments: Experiments, complete: Experiments, request: ConfigRequest) -> Experiments:
+    """Return the experiments, each with the names that make `opscope run` run it alone."""
     replace = msgspec.structs.replace
-    complete = {experiment.name: len(experiment.variants) for experiment in whole.experiments}
-    found = []
+    variant_counts = {experiment.name: len(experiment.variants) for experiment in complete.experiments}
+    changed = []
     for experiment in experiments.experiments:
-        if len(experiment.variants) != complete[experiment.name]:
+        if len(experiment.variants) != variant_counts[experiment.name]:
             only = [variant.name for variant in experiment.variants]
         else:
-            only = [experiment.name] if len(complete) > 1 else []
-        found.append(replace(experiment, config=replace(request, only=only)))
-    return replace(experiments, experiments=tuple(found))
+            only = [experiment.name] if len(variant_counts) > 1 else []
+        changed.append(replace(experiment, config=replace(request, only=only)))
+    return replace(experiments, experiments=tuple(changed))
 
 
-def _oversubscribing(experiments: Experiments) -> Experiments:
-    """The same experiments with leave to start more threads than there are usable CPUs."""
+def _allow_oversubscription(experiments: Experiments) -> Experiments:
+    """Return the experiments with permission to start more threads than there are usable CPUs."""
     replace = msgspec.structs.replace
-    found = tuple(replace(e, oversubscribe=True) for e in experiments.experiments)
-    return replace(experiments, experiments=found)
+    changed = tuple(replace(e, oversubscribe=True) for e in experiments.experiments)
+    return replace(experiments, experiments=changed)
 
 
-def _analysed(experiments: Experiments) -> RunReport:
-    """Reports of the bundles that are there, or of what the kit itself left in their place."""
+def _report_existing(experiments: Experiments) -> RunReport:
+    """Write the reports of existing bundles again, or of what the kit itself left in their place."""
     timed = [experiment for experiment in experiments.experiments if not experiment.evidence]
-    there = [experiment for experiment in timed if is_bundle(experiments.out / experiment.name)]
-    if not there and is_kit(experiments.out):
+    with_bundle = [experiment for experiment in timed if is_bundle(experiments.out / experiment.name)]
+    if not with_bundle and is_kit(experiments.out):
         report(experiments.out)
         experiment_results = [ExperimentResult(experiments.out.name, str(experiments.out), content(experiments.out))]
         return RunReport(str(experiments.file), experiment_results, [], list(experiments.notes))
-    if timed and not there:
+    if timed and not with_bundle:
         hint = "run it first, or name the directory with --out"
         raise NotFoundError("no experiment of the file has a bundle", where=experiments.out, hint=hint)
     notes = [
         *experiments.notes,
-        *(f"{e.name}: there is no bundle in {experiments.out}" for e in timed if e not in there),
+        *(f"{e.name}: there is no bundle in {experiments.out}" for e in timed if e not in with_bundle),
     ]
     results = []
-    for experiment in there:
+    for experiment in with_bundle:
         bundle = Bundle.open(experiments.out / experiment.name)
-        shown = content_of(bundle)
-        write_reports(bundle.path, shown, REPORT_FORMATS)
-        results.append(ExperimentResult(experiment.name, str(bundle.path), shown))
+        bundle_content = content_of(bundle)
+        write_reports(bundle.path, bundle_content, REPORT_FORMATS)
+        results.append(ExperimentResult(experiment.name, str(bundle.path), bundle_content))
     evidence = [
-        one for e in experiments.experiments if e.evidence for one in found_evidence(e, experiments.out / e.name)
+        evidence_run
+        for e in experiments.experiments
+        if e.evidence
+        for evidence_run in found_evidence(e, experiments.out / e.name)
     ]
     return RunReport(str(experiments.file), with_comparisons(experiments, results, notes), evidence, notes)
 
 
-def _check(experiments: Experiments, means: Means, *, resume: bool) -> None:
-    """What can be known to fail before the first process runs.
+def _check_experiments(experiments: Experiments, means: Means, *, resume: bool) -> None:
+    """Refuse what can be known to fail before the first process runs.
 
-    Of several devices one that cannot be used is not a reason to leave the others: its own experiment tells of it.
+    Of several devices, one that cannot be used does not stop the others: its own experiment reports it.
     """
     several = len({experiment.target for experiment in experiments.experiments}) > 1
     for experiment in experiments.experiments:
@@ -285,8 +296,8 @@ def _check(experiments: Experiments, means: Means, *, resume: bool) -> None:
         except UsageError as error:
             raise UsageError(error.problem, where=f"{experiments.file}: target", hint=error.hint) from error
         later = (BusyError,) if means.lock != "fail" else ()  # the experiment waits for it, or runs beside
-        ours = contextlib.suppress(*(_OF_ONE_DEVICE if several else ()), *later)
-        with ours, limit_questions(experiment.timeout), target.reserved():
+        ignored = contextlib.suppress(*(_OF_ONE_DEVICE if several else ()), *later)
+        with ignored, limit_questions(experiment.timeout), target.reserved():
             variants, _ = variants_of(experiment, target)
             if not is_bundle(path) and any((variant.threads or 1) > 1 for variant in variants):
                 check_threads(variants, target.environment(), oversubscribe=experiment.oversubscribe)
@@ -296,12 +307,16 @@ _OF_ONE_DEVICE = (DeviceError, FeatureError)
 
 
 def write_new(path: Path, text: str) -> None:
-    """Write a file that is not there yet."""
+    """Write a file that does not exist yet.
+
+    Raises:
+        BundleError: it exists.
+    """
     if not create(path, text.encode()):
         raise BundleError("it already exists", where=path, hint="choose another --out")
 
 
 def read_experiments(file: Path) -> Experiments:
-    """The experiments that a file asks for."""
+    """Read the experiments that a file asks for."""
     raw = decoded(file, hint="write one with `opscope init --out FILE`")
     return read_kit_config(raw, file) if is_kit_config(raw) else read_own(raw, file)

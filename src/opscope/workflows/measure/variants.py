@@ -35,26 +35,30 @@ UNTOUCHED = "untouched"
 """Name of the variant that runs without the mechanism."""
 
 
-def chosen_switch(target: RunTarget, asked: str = AUTO) -> SwitchOffer:
-    """The mechanism to switch features with on a target."""
-    if asked != AUTO:
-        return target.offer(Mechanism(asked))
+def chosen_switch(target: RunTarget, requested: str = AUTO) -> SwitchOffer:
+    """Return the mechanism that switches features on a target: the requested one, or the first that works.
+
+    Raises:
+        FeatureError: no mechanism works there.
+    """
+    if requested != AUTO:
+        return target.offer(Mechanism(requested))
     try:
         return target.offer(Mechanism.CPUINFO)
     except FeatureError as error:
-        others = [mechanism for mechanism in target.mechanisms if mechanism is not Mechanism.CPUINFO]
-        if not others:
+        mechanisms = [mechanism for mechanism in target.mechanisms if mechanism is not Mechanism.CPUINFO]
+        if not mechanisms:
             raise
-        tried = [_tried(target, mechanism) for mechanism in others]
-        offer = next((one for one in tried if not isinstance(one, str)), None)
+        offers = [_try_mechanism(target, mechanism) for mechanism in mechanisms]
+        offer = next((attempt for attempt in offers if not isinstance(attempt, str)), None)
         if offer is None:
-            problem = "; ".join([error.problem, *(one for one in tried if isinstance(one, str))])
+            problem = "; ".join([error.problem, *(attempt for attempt in offers if isinstance(attempt, str))])
             raise FeatureError(problem, where=error.where, hint=error.hint) from error
         return offer
 
 
-def _tried(target: RunTarget, mechanism: Mechanism) -> SwitchOffer | str:
-    """A mechanism that needs no layout, or why it cannot be used."""
+def _try_mechanism(target: RunTarget, mechanism: Mechanism) -> SwitchOffer | str:
+    """Return the offer of a mechanism, or why it cannot be used."""
     try:
         return target.offer(mechanism)
     except (FeatureError, MissingDependencyError) as error:
@@ -62,13 +66,7 @@ def _tried(target: RunTarget, mechanism: Mechanism) -> SwitchOffer | str:
 
 
 class MechanismState(msgspec.Struct, frozen=True):
-    """Whether a mechanism can switch features.
-
-    Attributes:
-        name: as ``--switch`` takes it.
-        available: whether it can be used.
-        reason: why it cannot; null where it can.
-    """
+    """A mechanism that switches features, and whether it can be used."""
 
     name: str
     available: bool
@@ -76,11 +74,11 @@ class MechanismState(msgspec.Struct, frozen=True):
 
 
 def mechanism_states(target: RunTarget) -> list[MechanismState]:
-    """Whether each mechanism can be used on a target, the one that is preferred first."""
-    return [_state(target, mechanism) for mechanism in Mechanism]
+    """Return whether each mechanism can be used on a target, the preferred one first."""
+    return [_check_mechanism(target, mechanism) for mechanism in Mechanism]
 
 
-def _state(target: RunTarget, mechanism: Mechanism) -> MechanismState:
+def _check_mechanism(target: RunTarget, mechanism: Mechanism) -> MechanismState:
     try:
         target.offer(mechanism)
     except OpscopeError as error:
@@ -89,10 +87,10 @@ def _state(target: RunTarget, mechanism: Mechanism) -> MechanismState:
 
 
 def needs_control(experiment: Experiment, chosen: SwitchOffer) -> bool:
-    """Whether an experiment has a variant that runs without its mechanism.
+    """Return whether an experiment has a variant that runs without its mechanism.
 
-    It has where the user asks for it, and where no earlier bundle on these libraries has shown that the mechanism
-    itself changes nothing. ``cpuinfo`` runs no code of its own while a model runs.
+    It has one if the user asks for it, or if no earlier bundle on these libraries has shown that the mechanism itself
+    changes nothing. ``cpuinfo`` runs no code of its own while a model runs.
     """
     if chosen.mechanism is Mechanism.CPUINFO:
         return False
@@ -100,46 +98,49 @@ def needs_control(experiment: Experiment, chosen: SwitchOffer) -> bool:
 
 
 def keep_control(target: RunTarget, manifest: Manifest, controls: Sequence[Comparison]) -> None:
-    """Keep for later experiments that a mechanism changes nothing in these libraries, where this bundle shows it."""
+    """Record for later experiments that a mechanism changes nothing in these libraries, if a bundle shows it."""
     mechanism = next((variant.switch for variant in manifest.variants if variant.switch), None)
-    shown = bool(controls) and all(map(changes_nothing, controls))
-    if shown and mechanism in target.mechanisms:
+    changed_nothing = bool(controls) and all(map(changes_nothing, controls))
+    if changed_nothing and mechanism in target.mechanisms:
         keep_shown(target.offer(mechanism).libraries)
 
 
 def variants_of(experiment: Experiment, target: RunTarget) -> tuple[list[Variant], str | None]:
-    """The variants of an experiment on the CPU of a target, and why none has a feature switched off; None when one has.
+    """Return the variants of an experiment on the CPU of a target, and why no feature is switched off.
 
-    They are those that it lists, else what it asks to switch off.
-
-    A second model makes it two variants, one of each. Without a list it is for each thread count the accelerated one,
-    the steps, and the baseline. Where no feature can be switched off, and the user did not ask for one, it is the
-    accelerated variant alone. Nothing can be switched off in a build of the user's: it is one variant, of which nothing
-    tells what it uses.
+    The reason is None if a feature is switched off. Variants are those that the experiment lists. Without a list, two
+    programs give one variant each; a model gives for each thread count the accelerated variant, the steps and the
+    baseline. Where no feature can be switched off, and the user asked for none, only the accelerated variant is left. A
+    user's own build is one variant, of which nothing says which features it uses.
     """
-    variants, not_switched = _variants_of(experiment, target)
-    return [_with_runtime_options(experiment, one) for one in variants], not_switched
+    variants, not_switched = _plan_variants(experiment, target)
+    return [_with_runtime_options(experiment, variant) for variant in variants], not_switched
 
 
 def _with_runtime_options(experiment: Experiment, variant: Variant) -> Variant:
-    """The same variant with what its runtime is asked for; a control is asked for the same as what it stands beside."""
+    """Return a variant with the options of its runtime; a control has those of the variant it stands beside."""
     planned = next(
-        (one for one in experiment.variants if variant.name in {one.name, control_name(experiment, one.name)}), None
+        (
+            candidate
+            for candidate in experiment.variants
+            if variant.name in {candidate.name, control_name(experiment, candidate.name)}
+        ),
+        None,
     )
     model = experiment.models_by_variant[planned.name] if planned else experiment.first_model
     runtime = runtime_of(*model)
-    if any(one.runtime for one in experiment.all_models):
+    if any(candidate.runtime for candidate in experiment.all_models):
         variant = msgspec.structs.replace(variant, runtime=runtime.name)
     if runtime.chooses_delegate:
-        return msgspec.structs.replace(variant, delegate=_delegate(experiment, variant, planned))
+        return msgspec.structs.replace(variant, delegate=_choose_delegate(experiment, variant, planned))
     if runtime.has_options:
-        own = planned.options if planned else None
-        options = runtime.options(experiment.session_options if own is None else own)
+        explicit_options = planned.options if planned else None
+        options = runtime.options(experiment.session_options if explicit_options is None else explicit_options)
         return msgspec.structs.replace(variant, options=dict(options) or None)
     return variant
 
 
-def _delegate(experiment: Experiment, variant: Variant, planned: PlannedVariant | None) -> DelegateName:
+def _choose_delegate(experiment: Experiment, variant: Variant, planned: PlannedVariant | None) -> DelegateName:
     if planned is not None and planned.delegate is not None:
         return planned.delegate
     if experiment.delegate == BOTH:
@@ -147,73 +148,83 @@ def _delegate(experiment: Experiment, variant: Variant, planned: PlannedVariant 
     return "none" if experiment.delegate == "none" else "xnnpack"
 
 
-def _variants_of(experiment: Experiment, target: RunTarget) -> tuple[list[Variant], str | None]:
+def _plan_variants(experiment: Experiment, target: RunTarget) -> tuple[list[Variant], str | None]:
     if experiment.variants or experiment.against is not None:
-        return _listed(experiment, target) if experiment.variants else _two_programs(experiment), None
+        return _plan_listed_variants(experiment, target) if experiment.variants else _plan_two_programs(
+            experiment
+        ), None
     if target.capabilities().is_build:
-        return _as_it_is(experiment), None
+        return _plan_build_variants(experiment), None
     if experiment.delegate == BOTH:
-        return _with_and_without_delegate(experiment), "--delegate both compares the delegate instead"
+        return _plan_delegate_on_and_off(experiment), "--delegate both compares the delegate instead"
     if experiment.ablate == (NOTHING_OFF,):
-        return _against_baseline(experiment, []), "--ablate none was given"
+        return _plan_on_and_off(experiment, []), "--ablate none was given"
     try:
         switch = chosen_switch(target, experiment.switch)
-        steps = _steps(experiment, switch)
+        steps = _plan_steps(experiment, switch)
     except FeatureError as error:
         if experiment.ablate or experiment.ladder or experiment.switch != AUTO:
             raise
-        return _against_baseline(experiment, []), str(error)
-    variants = _against_baseline(experiment, steps, switch.recorded)
-    return [*variants, *_controls(experiment, switch, variants)], None
+        return _plan_on_and_off(experiment, []), str(error)
+    variants = _plan_on_and_off(experiment, steps, switch.recorded)
+    return [*variants, *_plan_control(experiment, switch, variants)], None
 
 
-def _listed(experiment: Experiment, target: RunTarget) -> list[Variant]:
-    """The variants that are listed, and behind those of each program the control that it needs."""
-    found: dict[str, Variant] = {}
+def _plan_listed_variants(experiment: Experiment, target: RunTarget) -> list[Variant]:
+    """Return the listed variants, followed by the control that each program needs."""
+    by_name: dict[str, Variant] = {}
     controls: list[Variant] = []
     for model in experiment.all_models:
         planned_variants = [v for v in experiment.variants if experiment.models_by_variant[v.name] == model]
-        variants, control = _listed_of(experiment, target.of(planned_variants[0].name), planned_variants)
-        found |= {variant.name: variant for variant in variants}
+        variants, control = _plan_program_variants(experiment, target.of(planned_variants[0].name), planned_variants)
+        by_name |= {variant.name: variant for variant in variants}
         controls += control
-    return [*(found[variant.name] for variant in experiment.variants), *controls]
+    return [*(by_name[variant.name] for variant in experiment.variants), *controls]
 
 
-def _listed_of(
+def _plan_program_variants(
     experiment: Experiment, target: RunTarget, planned: Sequence[PlannedVariant]
 ) -> tuple[list[Variant], list[Variant]]:
-    """The variants of one program, and its control."""
+    """Return the variants of one program, and its control."""
     cleared: dict[tuple[str, ...], list[str]] = {(): []}
-    wanted = dict.fromkeys(tuple(variant.ablated) for variant in planned if variant.ablated)
-    switch = chosen_switch(target, experiment.switch) if wanted else None
+    switched_off = dict.fromkeys(tuple(variant.ablated) for variant in planned if variant.ablated)
+    switch = chosen_switch(target, experiment.switch) if switched_off else None
     if switch:
         arch, fields, fixed = switch.probe.arch, frozenset(switch.probe.fields), switch.fixed
-        cleared |= {groups: isa.cleared_fields(arch, list(groups), fields, fixed) for groups in wanted}
+        cleared |= {groups: isa.cleared_fields(arch, list(groups), fields, fixed) for groups in switched_off}
     recorded = switch.recorded if switch else None
     variants = [
-        Variant(v.name, v.role, _off(v, target), cleared[tuple(v.ablated or ())], v.threads, v.affinity, recorded)
+        Variant(
+            v.name,
+            v.role,
+            _switched_off_groups(v, target),
+            cleared[tuple(v.ablated or ())],
+            v.threads,
+            v.affinity,
+            recorded,
+        )
         for v in planned
     ]
-    return variants, _controls(experiment, switch, variants) if switch else []
+    return variants, _plan_control(experiment, switch, variants) if switch else []
 
 
-def _off(planned: PlannedVariant, target: RunTarget) -> list[str] | None:
-    """What is switched off; of a build of the user's nobody knows what it was built with."""
+def _switched_off_groups(planned: PlannedVariant, target: RunTarget) -> list[str] | None:
+    """Return the groups that are switched off; None for a user's own build, whose features are unknown."""
     built = planned.runner is not None or target.of(planned.name).capabilities().is_build
     return None if built else planned.ablated
 
 
-def _controls(experiment: Experiment, switch: SwitchOffer, variants: Sequence[Variant]) -> list[Variant]:
-    """The variant without the mechanism, beside the first with all features; none where it is not needed."""
-    whole = next((variant for variant in variants if not variant.cleared), None)
-    if whole is None or not needs_control(experiment, switch):
+def _plan_control(experiment: Experiment, switch: SwitchOffer, variants: Sequence[Variant]) -> list[Variant]:
+    """Return the variant without the mechanism, beside the first with all features; empty if it is not needed."""
+    unchanged = next((variant for variant in variants if not variant.cleared), None)
+    if unchanged is None or not needs_control(experiment, switch):
         return []
-    name = control_name(experiment, whole.name)
-    return [Variant(name, Role.CONTROL, [], [], whole.threads, whole.affinity)]
+    name = control_name(experiment, unchanged.name)
+    return [Variant(name, Role.CONTROL, [], [], unchanged.threads, unchanged.affinity)]
 
 
 def control_name(experiment: Experiment, variant: str) -> str:
-    """Name of the control beside a variant: of several models, each may have one."""
+    """Return the name of the control beside a variant; with several models each may have one."""
     return f"{variant}-{UNTOUCHED}" if len(experiment.all_models) > 1 and experiment.variants else UNTOUCHED
 
 
@@ -221,19 +232,19 @@ _Step: TypeAlias = "tuple[list[str], list[str]]"
 """Groups that are switched off, and the fields that are cleared for it."""
 
 
-def _steps(experiment: Experiment, switch: SwitchOffer) -> list[_Step]:
-    """What is switched off, step by step; the last one is the baseline."""
+def _plan_steps(experiment: Experiment, switch: SwitchOffer) -> list[_Step]:
+    """Return the groups to switch off, step by step; the last step is the baseline."""
     arch, fields, fixed = switch.probe.arch, frozenset(switch.probe.fields), switch.fixed
-    asked = list(experiment.ablate)
+    requested = list(experiment.ablate)
     if experiment.ladder:
         groups = isa.ladder(arch, fields - fixed)
     else:
-        groups = [asked or [isa.default_ablation(arch, fields - fixed, _weight_bits(experiment)).name]]
+        groups = [requested or [isa.default_ablation(arch, fields - fixed, _weight_bits(experiment)).name]]
     return [(names, isa.cleared_fields(arch, names, fields, fixed)) for names in groups]
 
 
 def _weight_bits(experiment: Experiment) -> frozenset[int]:
-    """Widths of the weights of the model; empty where they are not known."""
+    """Return the widths of the model's weights in bits; empty if they are unknown."""
     program = program_source(*experiment.first_model, experiment.models)
     if program is None:
         return WEIGHT_BITS[experiment.dtype]
@@ -243,7 +254,7 @@ def _weight_bits(experiment: Experiment) -> frozenset[int]:
         return frozenset()  # who runs it says what is wrong with it
 
 
-def _against_baseline(experiment: Experiment, steps: Sequence[_Step], switch: Mechanism | None = None) -> list[Variant]:
+def _plan_on_and_off(experiment: Experiment, steps: Sequence[_Step], switch: Mechanism | None = None) -> list[Variant]:
     variants = []
     for threads, suffix in _thread_counts(experiment):
         cpus = experiment.cpus
@@ -260,25 +271,25 @@ BOTH = "both"
 """Compare a LiteRT model with its delegate and without."""
 
 
-def _with_and_without_delegate(experiment: Experiment) -> list[Variant]:
+def _plan_delegate_on_and_off(experiment: Experiment) -> list[Variant]:
     if experiment.ladder or experiment.ablate not in {(), (NOTHING_OFF,)}:
         hint = "leave out --ablate and --ladder, or choose --delegate xnnpack or none"
         raise UsageError("one comparison at a time: the delegate is switched already", where="--delegate", hint=hint)
-    return _against_baseline(experiment, [([], [])])
+    return _plan_on_and_off(experiment, [([], [])])
 
 
 NEW, OLD = "new", "old"
 """Names of the variants of two programs."""
 
 
-def _two_programs(experiment: Experiment) -> list[Variant]:
-    """The model and the one that it is measured by, on the CPU as it is."""
+def _plan_two_programs(experiment: Experiment) -> list[Variant]:
+    """Return the variants of a model and of the program that it is compared with, on the CPU as it is."""
     (threads,), cpus = experiment.thread_counts, experiment.cpus
     roles = {NEW: Role.CANDIDATE, OLD: Role.BASELINE}
     return [Variant(name, role, [], [], threads, cpus) for name, role in roles.items()]
 
 
-def _as_it_is(experiment: Experiment) -> list[Variant]:
+def _plan_build_variants(experiment: Experiment) -> list[Variant]:
     if experiment.ladder or experiment.ablate not in {(), (NOTHING_OFF,)}:
         hint = "leave out --ablate and --ladder; compare two runners with `opscope run`"
         raise UsageError("features cannot be switched off in a foreign runner", where="--target", hint=hint)
@@ -289,38 +300,41 @@ def _as_it_is(experiment: Experiment) -> list[Variant]:
 
 
 def _thread_counts(experiment: Experiment) -> list[tuple[int, str]]:
-    """Every thread count once, and what it adds to names of variants: nothing where it is the only one."""
+    """Return every thread count once, with its suffix for names of variants; empty for the only one."""
     counts = list(dict.fromkeys(experiment.thread_counts))
     return [(count, f"-t{count}" if len(counts) > 1 else "") for count in counts]
 
 
-def check_threads(variants: Sequence[Variant], there: Environment, *, oversubscribe: bool) -> None:
-    """Refuse more threads than the target has usable CPUs: they wait for each other, and that is what is measured.
+def check_threads(variants: Sequence[Variant], environment: Environment, *, oversubscribe: bool) -> None:
+    """Refuse more threads than the target has usable CPUs, since they would wait for each other.
 
-    One thread always fits, and where the number of usable CPUs is not known any number does.
+    One thread always fits; any number does where the number of usable CPUs is unknown.
+
+    Raises:
+        UsageError: a variant has too many threads.
     """
     if oversubscribe:
         return
     for variant in variants:
-        check_thread_count(variant.threads, variant.affinity, there)
+        check_thread_count(variant.threads, variant.affinity, environment)
 
 
-def check_thread_count(threads: int | None, affinity: Sequence[int], there: Environment) -> None:
+def check_thread_count(threads: int | None, affinity: Sequence[int], environment: Environment) -> None:
     """Refuse a size of the thread pool; see :func:`check_threads`."""
-    usable, reason = _usable(affinity, there)
+    usable, reason = _count_usable_cpus(affinity, environment)
     if usable is not None and threads is not None and threads > max(1, usable):
         hint = f"at most {usable} here; --oversubscribe (in a file: oversubscribe = true) allows more"
         problem = f"{counted_text(threads, 'thread')} on {counted_text(usable, 'usable CPU')}{reason}"
         raise UsageError(f"{problem}: they would compete for CPUs", where="--threads", hint=hint)
 
 
-def _usable(affinity: Sequence[int], there: Environment) -> tuple[int | None, str]:
-    """CPUs that a process may use, and why there are no more."""
-    usable, quota = there.usable_cpus, there.cpu_quota
+def _count_usable_cpus(affinity: Sequence[int], environment: Environment) -> tuple[int | None, str]:
+    """Return the number of CPUs that a process may use, and why there are no more; None if it is unknown."""
+    usable, quota = environment.usable_cpus, environment.cpu_quota
     if affinity and (usable is None or len(affinity) < usable):
         return len(affinity), f" (affinity {', '.join(map(str, affinity))})"
     if usable is not None and quota is not None and quota < usable + 1:
         return usable, f" (cgroups limit it to {quota:g})"
-    if usable is not None and there.logical_cpus is not None and usable < there.logical_cpus:
-        return usable, f" (of {there.logical_cpus}; this process cannot use the others)"
+    if usable is not None and environment.logical_cpus is not None and usable < environment.logical_cpus:
+        return usable, f" (of {environment.logical_cpus}; this process cannot use the others)"
     return usable, ""

@@ -47,63 +47,67 @@ _MEANING = {
 
 
 def bundle_differences(parts: Sequence[BundlePart]) -> list[str]:
-    """What differs between the bundles, one sentence each."""
+    """Return what differs between the bundles, one sentence each."""
     contents = {part.label: part.content for part in parts}
     columns: dict[str, dict[str, str | None]] = {
         "models": {label: c.manifest.model.name for label, c in contents.items()},
         "number types": {label: c.manifest.model.dtype for label, c in contents.items()},
-        "programs": {label: _short(c.manifest.model.sha256) for label, c in contents.items()},
-        "machines or targets": {label: _place(c.manifest) for label, c in contents.items()},
-        "baselines": {label: _off(c.manifest) for label, c in contents.items()},
-        "timing methods": {label: _arms(c) for label, c in contents.items()},
+        "programs": {label: _short_hash(c.manifest.model.sha256) for label, c in contents.items()},
+        "machines or targets": {label: _target_text(c.manifest) for label, c in contents.items()},
+        "baselines": {label: _switched_off_text(c.manifest) for label, c in contents.items()},
+        "timing methods": {label: _tracing_text(c) for label, c in contents.items()},
     }
-    found = [note for what, values in columns.items() for note in _difference(what, values)]
-    return [*found, *_versions([c.manifest for c in contents.values()], list(contents)), *_same_traces(parts)]
+    differences = [note for what, values in columns.items() for note in _describe_difference(what, values)]
+    return [
+        *differences,
+        *_find_version_differences([c.manifest for c in contents.values()], list(contents)),
+        *_find_shared_traces(parts),
+    ]
 
 
-def _difference(what: str, values: dict[str, str | None]) -> list[str]:
-    """Which bundles have which value, when they differ or one is not known; empty otherwise."""
+def _describe_difference(what: str, values: dict[str, str | None]) -> list[str]:
+    """Return which bundles have which value, as at most one sentence; empty if all have the same known value."""
     groups = grouped(values, lambda label: values[label] or NOT_KNOWN)
     if len(groups) == 1 and NOT_KNOWN not in groups:
         return []
     if len(groups) == 1:
         return [f"{what} are unknown: {_MEANING[what]}"]
-    text = "; ".join(f"{value}: {', '.join(own)}" for value, own in groups.items())
+    text = "; ".join(f"{value}: {', '.join(labels_of_value)}" for value, labels_of_value in groups.items())
     return [f"{what} differ ({text}): {_MEANING[what]}"]
 
 
-def _short(sha256: str | None) -> str | None:
+def _short_hash(sha256: str | None) -> str | None:
     return f"sha256 {sha256[:12]}" if sha256 else None
 
 
 def machine_text(manifest: Manifest) -> str | None:
-    """Name, CPU and system of a bundle's machine in words; None where they are not known."""
+    """Return name, CPU and system of a bundle's machine in words; None if they are unknown."""
     environment = manifest.environment
     if environment.system is None:
         return manifest.device
-    told = (manifest.device, environment.cpu or "unknown CPU", f"{environment.system} {environment.machine}")
-    return ", ".join(filter(None, told))
+    parts = (manifest.device, environment.cpu or "unknown CPU", f"{environment.system} {environment.machine}")
+    return ", ".join(filter(None, parts))
 
 
-def _place(manifest: Manifest) -> str | None:
+def _target_text(manifest: Manifest) -> str | None:
     machine = machine_text(manifest)
     return machine and f"{machine}, {manifest.target.kind}"
 
 
-def _off(manifest: Manifest) -> str | None:
-    known = [variant.ablated for variant in manifest.with_role(Role.BASELINE)[:1] if variant.ablated]
-    return f"{', '.join(known[0])} off" if known else None
+def _switched_off_text(manifest: Manifest) -> str | None:
+    switched_off = [variant.ablated for variant in manifest.with_role(Role.BASELINE)[:1] if variant.ablated]
+    return f"{', '.join(switched_off[0])} off" if switched_off else None
 
 
-def _arms(content: ReportContent) -> str:
-    known = [result.analysis for result in content.variants if result.analysis]
-    if not known:
+def _tracing_text(content: ReportContent) -> str:
+    analyses = [result.analysis for result in content.variants if result.analysis]
+    if not analyses:
         return "nothing timed"
-    return "without tracing" if all(analysis.traced for analysis in known) else "with tracing"
+    return "without tracing" if all(analysis.traced for analysis in analyses) else "with tracing"
 
 
-def _versions(manifests: Sequence[Manifest], names: Sequence[str]) -> list[str]:
-    """Software of which two bundles tell different versions."""
+def _find_version_differences(manifests: Sequence[Manifest], names: Sequence[str]) -> list[str]:
+    """Return a sentence for each package of which two bundles have different versions."""
     versions = []
     for package in dict.fromkeys(package for m in manifests for package in m.environment.versions):
         groups: dict[str, list[str]] = {}
@@ -112,22 +116,27 @@ def _versions(manifests: Sequence[Manifest], names: Sequence[str]) -> list[str]:
             if version is not None:
                 groups.setdefault(version, []).append(label)
         if len(groups) > 1:
-            text = "; ".join(f"{version}: {', '.join(own)}" for version, own in groups.items())
+            text = "; ".join(
+                f"{version}: {', '.join(labels_of_version)}" for version, labels_of_version in groups.items()
+            )
             versions.append(f"versions of {package} differ ({text}): the comparison includes software changes")
     return versions
 
 
-def _same_traces(parts: Sequence[BundlePart]) -> list[str]:
-    """Bundles that hold the same traces, each group of them once: a copy is not a second measurement."""
-    known = {
+def _find_shared_traces(parts: Sequence[BundlePart]) -> list[str]:
+    """Return a sentence for each group of bundles that hold the same traces: a copy is not a second measurement."""
+    traces_by_label = {
         part.label: {r.trace_sha256 for r in part.content.manifest.repetitions if r.ok and r.trace_sha256}
         for part in parts
     }
     groups: list[tuple[list[str], set[str]]] = []
-    for label, traces in known.items():
-        alike = [group for group in groups if group[1] & traces]
-        merged = [*(name for names, _ in alike for name in names), label], traces.union(*(own for _, own in alike))
-        groups = [*(group for group in groups if group not in alike), merged]
+    for label, traces in traces_by_label.items():
+        overlapping = [group for group in groups if group[1] & traces]
+        merged = (
+            [*(name for names, _ in overlapping for name in names), label],
+            traces.union(*(other_traces for _, other_traces in overlapping)),
+        )
+        groups = [*(group for group in groups if group not in overlapping), merged]
     return [
         f"{', '.join(names[:-1])} and {names[-1]} contain the same traces: a copy is not a second measurement"
         for names, _ in groups
@@ -136,10 +145,10 @@ def _same_traces(parts: Sequence[BundlePart]) -> list[str]:
 
 
 class CombinedResult(NotebookResult, CombinedReport, frozen=True):
-    """Several bundles side by side, as :func:`opscope.combined` gives them."""
+    """Several bundles side by side, as :func:`opscope.combined` returns them."""
 
     def to_polars(self) -> pl.DataFrame:
-        """Every bundle at each of its thread counts in a row."""
+        """Return a row for every bundle at each of its thread counts."""
         from opscope.reports.formats.frames import combined_frame
 
         return combined_frame(self)
@@ -151,9 +160,9 @@ class CombinedResult(NotebookResult, CombinedReport, frozen=True):
 
 
 def version_series(parts: Sequence[BundlePart]) -> list[VersionSeries]:
-    """Bundles of one model on one machine at one thread count, in order of time, each against the first."""
-    members = [(part, variant) for part in parts for variant in _accelerated(part)]
-    groups = grouped(members, lambda member: _sameness(member[0].content.manifest, member[1]))
+    """Return series of bundles of one model on one machine at one thread count, by time, each against the first."""
+    members = [(part, variant) for part in parts for variant in _select_series_variants(part)]
+    groups = grouped(members, lambda member: _series_key(member[0].content.manifest, member[1]))
     series = []
     for group in groups.values():
         manifest = group[0][0].content.manifest
@@ -162,25 +171,28 @@ def version_series(parts: Sequence[BundlePart]) -> list[VersionSeries]:
             threads = group[0][1].threads
             series.append(
                 VersionSeries(
-                    machine_text(manifest) or NOT_KNOWN, _model(manifest), _versions_of(group), threads=threads
+                    machine_text(manifest) or NOT_KNOWN,
+                    _model_text(manifest),
+                    _compare_versions(group),
+                    threads=threads,
                 )
             )
     return series
 
 
-def _accelerated(part: BundlePart) -> list[Variant]:
-    """Variants that can stand in a series: of a known machine, with a result."""
+def _select_series_variants(part: BundlePart) -> list[Variant]:
+    """Return the variants that can stand in a series: accelerated, with a result, on a known machine."""
     if part.content.manifest.environment.system is None or is_kit(Path(part.path)):
         return []
-    done = [result.variant for result in part.content.variants if result.analysis is not None]
-    return [variant for variant in done if variant.role is Role.ACCELERATED]
+    measured = [result.variant for result in part.content.variants if result.analysis is not None]
+    return [variant for variant in measured if variant.role is Role.ACCELERATED]
 
 
-def _model(manifest: Manifest) -> str:
+def _model_text(manifest: Manifest) -> str:
     return " ".join(filter(None, (manifest.model.name, manifest.model.dtype)))
 
 
-def _sameness(manifest: Manifest, variant: Variant) -> tuple[object, ...]:
+def _series_key(manifest: Manifest, variant: Variant) -> tuple[object, ...]:
     environment, target = manifest.environment, manifest.target
     machine = environment.system, environment.machine, environment.cpu, environment.logical_cpus
     features = frozenset(environment.features or ())
@@ -197,14 +209,18 @@ def _sameness(manifest: Manifest, variant: Variant) -> tuple[object, ...]:
     )
 
 
-def _versions_of(group: Sequence[tuple[BundlePart, Variant]]) -> list[Version]:
+def _compare_versions(group: Sequence[tuple[BundlePart, Variant]]) -> list[Version]:
     sides = [bundle_side(Bundle.open(Path(part.path)), variant.name, None) for part, variant in group]
     first = sides[0]
-    return [one for (part, _), side in zip(group, sides, strict=True) for one in _compared(part, first, side)]
+    return [
+        version
+        for (part, _), side in zip(group, sides, strict=True)
+        for version in _compare_with_first(part, first, side)
+    ]
 
 
-def _compared(part: BundlePart, first: Side, side: Side) -> list[Version]:
-    """A bundle against the first, several methods one by one."""
+def _compare_with_first(part: BundlePart, first: Side, side: Side) -> list[Version]:
+    """Compare a bundle with the first one; return a version for each method."""
     analysis = next(r.analysis for r in part.content.variants if r.variant.name == side.label)
     created = part.content.manifest.created
     times = {method: analysis.headline_of(method) for method in analysis.by_method} if analysis else {"": None}
@@ -215,9 +231,9 @@ def _compared(part: BundlePart, first: Side, side: Side) -> list[Version]:
             Version(part.label, side.label, created, time, notes=notes, method=method or None)
             for method, time in times.items()
         ]
-    compared = comparison_of(first, side)
-    end = compared.end_to_end
-    notes = [*compared.notes, *mismatches(first, side), *comparability_notes(first, side)]
+    comparison = comparison_of(first, side)
+    end = comparison.end_to_end
+    notes = [*comparison.notes, *mismatches(first, side), *comparability_notes(first, side)]
     if end.arm == "traced":
         notes.insert(0, "compared by traced runs, because not both have untraced timings")
     return [
@@ -230,16 +246,16 @@ def _compared(part: BundlePart, first: Side, side: Side) -> list[Version]:
             ci95=end.ci95 if end else None,
             verdict=end.verdict if end else None,
             minimum_detectable=end.minimum_detectable if end else None,
-            notes=[_of_series(note) for note in dict.fromkeys(notes)],
+            notes=[_reword_for_series(note) for note in dict.fromkeys(notes)],
             method=method or None,
         )
         for method, time in times.items()
-        for end in (compared.verdicts.get(method),)
+        for end in (comparison.verdicts.get(method),)
     ]
 
 
-def _of_series(note: str) -> str:
-    """A note on two sides in the words of a series."""
+def _reword_for_series(note: str) -> str:
+    """Return a note on two sides in the words of a series."""
     return note.replace("the baseline", "the first").replace("the candidate", "this one")
 
 
@@ -248,7 +264,7 @@ COMBINED = "combined"
 
 
 def combined(paths: Sequence[str | Path], *, compared: tuple[str | None, str | None] | None = None) -> CombinedResult:
-    """Several bundles, or runs of the Arm kit, side by side, computed from their traces.
+    """Compute several bundles, or runs of the Arm kit, side by side from their traces.
 
     Args:
         paths: two or more directories.
@@ -263,10 +279,10 @@ def combined(paths: Sequence[str | Path], *, compared: tuple[str | None, str | N
     from opscope.analysis.quality.quality_machine import EMULATED, ON_THE_DEVICE
     from opscope.reports.combined.combined import BundlePart, combine
 
-    places = _checked([Path(path) for path in paths])
+    directories = _check_directories([Path(path) for path in paths])
     parts = [
         BundlePart(label, str(path), content(path, compared=compared))
-        for label, path in zip(labels(places), places, strict=True)
+        for label, path in zip(labels(directories), directories, strict=True)
     ]
     for part in parts:
         if part.content.manifest.target.emulated:
@@ -300,10 +316,10 @@ def combined_report(
     check_formats(formats)
     with tracebacks_kept(Path(out)):
         report = combined(paths, compared=compared)
-        return _written(msgspec.structs.replace(report, title=title or None), Path(out), formats)
+        return _write_combined(msgspec.structs.replace(report, title=title or None), Path(out), formats)
 
 
-def _written(report: CombinedResult, out: Path, formats: Sequence[str]) -> list[Path]:
+def _write_combined(report: CombinedResult, out: Path, formats: Sequence[str]) -> list[Path]:
     from opscope.reports.combined.combined import combined_html, combined_markdown
 
     files: dict[str, bytes] = {}
@@ -316,15 +332,15 @@ def _written(report: CombinedResult, out: Path, formats: Sequence[str]) -> list[
     return write_outputs({out / name: text for name, text in files.items()})
 
 
-def _checked(places: list[Path]) -> list[Path]:
-    if len(places) < 2:  # noqa: PLR2004 - one is not a combination
+def _check_directories(directories: list[Path]) -> list[Path]:
+    if len(directories) < 2:  # noqa: PLR2004 - one is not a combination
         raise UsageError("a combined report needs at least two bundles", hint="give several directories")
     seen: set[Path] = set()
-    for place in places:
-        if not place.is_dir():
-            problem = "not a directory" if place.exists() else "no such directory"
-            raise NotFoundError(problem, where=place, hint="give bundles, or run directories of the Arm kit")
-        if place.resolve() in seen:
-            raise UsageError("given twice", where=place, hint="give every bundle once")
-        seen.add(place.resolve())
-    return places
+    for directory in directories:
+        if not directory.is_dir():
+            problem = "not a directory" if directory.exists() else "no such directory"
+            raise NotFoundError(problem, where=directory, hint="give bundles, or run directories of the Arm kit")
+        if directory.resolve() in seen:
+            raise UsageError("given twice", where=directory, hint="give every bundle once")
+        seen.add(directory.resolve())
+    return directories

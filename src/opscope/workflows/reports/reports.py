@@ -50,7 +50,7 @@ def content(
     program: str | Path | None = None,
     compared: tuple[str | None, str | None] | None = None,
 ) -> ReportContent:
-    """Everything that a report of a bundle, or of a run directory of the Arm kit, shows, computed from its traces.
+    """Compute from its traces what a report of a bundle, or of a run directory of the Arm kit, shows.
 
     Args:
         path: of it.
@@ -66,7 +66,7 @@ def content(
     if is_kit(Path(path)):
         from opscope.kit.sides import kit_content
 
-        return _with_failures(lambda: kit_content(Path(path), compared, program_files(program, None)))
+        return _collect_failures(lambda: kit_content(Path(path), compared, program_files(program, None)))
     if program:
         raise UsageError("it applies to an Arm kit run; a bundle has its own", where="--program", hint="omit --program")
     bundle = Bundle.open(Path(path))
@@ -74,19 +74,19 @@ def content(
 
 
 def content_of(bundle: Bundle) -> ReportContent:
-    """What the reports of an open bundle show, and what of it a bug of ours leaves unknown."""
-    return _with_failures(lambda: _content_of(bundle))
+    """Return what the reports of an open bundle show, and what of it an opscope bug leaves unknown."""
+    return _collect_failures(lambda: _make_content(bundle))
 
 
-def _with_failures(shown: Callable[[], ReportContent]) -> ReportContent:
+def _collect_failures(make_content: Callable[[], ReportContent]) -> ReportContent:
     from opscope.analysis.findings.message import part_warning
 
     with failures_heard() as failures:
-        report_content = shown()
+        report_content = make_content()
     return msgspec.structs.replace(report_content, failed=list(map(part_warning, failures)))
 
 
-def _content_of(bundle: Bundle) -> ReportContent:
+def _make_content(bundle: Bundle) -> ReportContent:
     from opscope.analysis.compare.choice import corrected_for_choice
     from opscope.measurements.bundle_kernels import AnalysedVariants, bundle_kernels
     from opscope.measurements.bundle_work import kept_work
@@ -97,23 +97,25 @@ def _content_of(bundle: Bundle) -> ReportContent:
 
     bundle, sides = readable_sides(bundle)
     manifest = bundle.manifest
-    known = {name: analysis for name, side in sides.items() if (analysis := _analysis(name, side)) is not None}
-    analyses = {name: analysis_within(bundle, analysis) for name, analysis in known.items()}
+    readable = {name: analysis for name, side in sides.items() if (analysis := _analyze_side(name, side)) is not None}
+    analyses = {name: analysis_within(bundle, analysis) for name, analysis in readable.items()}
     sides = {name: sides[name] for name in analyses}
     pairs = [(sides[b], sides[c]) for b, c in compared_pairs(manifest) if b in sides and c in sides]
     emulated = manifest.target.emulated
     not_compared: list[str] = []
     compared = [] if emulated else comparisons_of(pairs, not_compared)
-    comparisons = [comparison_within(bundle, one) for one in compared]
+    comparisons = [comparison_within(bundle, comparison) for comparison in compared]
     if fastest := fastest_first(manifest):
         comparisons = corrected_for_choice(comparisons, len(fastest))
     controls = [(sides[b], sides[c]) for b, c in control_pairs(manifest) if b in sides and c in sides]
-    both = [*pairs, *controls] if emulated else []
-    agreements = [agreement for pair in both if (agreement := _agreement(*pair))]
-    switched = {} if manifest.programs else {one.candidate.label: one for one in comparisons}
-    shown = foreground([VariantResult(v, analyses.get(v.name)) for v in manifest.variants], fastest)
+    emulated_pairs = [*pairs, *controls] if emulated else []
+    agreements = [agreement for pair in emulated_pairs if (agreement := _compare_side_outputs(*pair))]
+    switched = {} if manifest.programs else {comparison.candidate.label: comparison for comparison in comparisons}
+    foreground_analysis = foreground([VariantResult(v, analyses.get(v.name)) for v in manifest.variants], fastest)
     # What stands out is told by times, and those of an emulated CPU say nothing.
-    findings, ruled_out = ([], []) if emulated else findings_of(manifest, sides, analyses, comparisons, shown)
+    findings, ruled_out = (
+        ([], []) if emulated else findings_of(manifest, sides, analyses, comparisons, foreground_analysis)
+    )
     analysed = AnalysedVariants(sides, analyses, switched)
     return ReportContent(
         manifest=manifest,
@@ -124,18 +126,22 @@ def _content_of(bundle: Bundle) -> ReportContent:
         quality=quality_of(manifest, analyses, comparisons, [agreement.outputs for agreement in agreements]),
         agreements=agreements,
         kernels=part("kernels", lambda: bundle_kernels(bundle, analysed), None),
-        controls=[] if emulated else [comparison_within(bundle, one) for one in comparisons_of(controls, not_compared)],
+        controls=[]
+        if emulated
+        else [comparison_within(bundle, comparison) for comparison in comparisons_of(controls, not_compared)],
         not_compared=not_compared,
         fastest=fastest,
-        work=None if shown is None else part("exact work", lambda: kept_work(bundle, shown.variant or ""), None),
+        work=None
+        if foreground_analysis is None
+        else part("exact work", lambda: kept_work(bundle, foreground_analysis.variant or ""), None),
     )
 
 
-def _analysis(name: str, side: Side) -> Analysis | None:
+def _analyze_side(name: str, side: Side) -> Analysis | None:
     return part(f"the analysis of {name}", lambda: analysis_of(side), None)
 
 
-def _agreement(baseline: Side, candidate: Side) -> Agreement | None:
+def _compare_side_outputs(baseline: Side, candidate: Side) -> Agreement | None:
     from opscope.reports.content.content import Agreement
 
     with contextlib.suppress(RunError):  # without a common round nothing tells whether they agree
@@ -175,22 +181,24 @@ def report(
         InternalError: a bug in opscope leaves nothing to report.
     """
     check_formats(formats)
-    place = Path(path)
-    one = Path(out) if out is not None and Path(out).suffix in ONE_FILE and not Path(out).is_dir() else None
-    if one and ONE_FILE[one.suffix] not in formats:
-        raise UsageError(f"{one.name} is not {' or '.join(formats)}", where="--format", hint="omit it for one file")
-    if compared and out is None and not is_kit(place):
+    source = Path(path)
+    single_file = Path(out) if out is not None and Path(out).suffix in ONE_FILE and not Path(out).is_dir() else None
+    if single_file and ONE_FILE[single_file.suffix] not in formats:
+        raise UsageError(
+            f"{single_file.name} is not {' or '.join(formats)}", where="--format", hint="omit it for one file"
+        )
+    if compared and out is None and not is_kit(source):
         hint = "write it elsewhere with --out DIR"
         raise UsageError("the reports in a bundle are those of its plan", where="--baseline", hint=hint)
-    directory = one.parent if one else Path(out) if out else report_directory(place)
+    directory = single_file.parent if single_file else Path(out) if out else report_directory(source)
     with tracebacks_kept(directory):
-        shown = msgspec.structs.replace(content(place, program=program, compared=compared), title=title or None)
-        if one:
-            (text,) = report_files(shown, [ONE_FILE[one.suffix]]).values()
-            files = write_outputs({one: text}, follow=True)
+        shown = msgspec.structs.replace(content(source, program=program, compared=compared), title=title or None)
+        if single_file:
+            (text,) = report_files(shown, [ONE_FILE[single_file.suffix]]).values()
+            files = write_outputs({single_file: text}, follow=True)
         else:
             files = write_reports(directory, shown, formats, follow=out is not None)
-        check_reported(shown, place, directory)
+        check_reported(shown, source, directory)
         return files
 
 
@@ -205,15 +213,15 @@ def bundles_in(path: str | Path) -> list[Path]:
     return sorted(child for child in directory.iterdir() if is_bundle(child)) or [directory]
 
 
-def report_directory(place: Path) -> Path:
-    """Where the reports of a bundle, or of a run directory of the kit, are unless they are to be elsewhere."""
-    return place / KIT_REPORTS if is_kit(place) else place
+def report_directory(directory: Path) -> Path:
+    """Return where the reports of a bundle, or of a run directory of the kit, are written by default."""
+    return directory / KIT_REPORTS if is_kit(directory) else directory
 
 
-def check_reported(shown: ReportContent, place: Path, directory: Path) -> None:
-    """Say by the exit code when bugs of ours left nothing to report."""
+def check_reported(shown: ReportContent, source: Path, directory: Path) -> None:
+    """Raise InternalError if opscope bugs left nothing to report."""
     if shown.shown is None and (bugs := shown.bugs):
-        raise nothing_known(bugs[0], place, directory)
+        raise nothing_known(bugs[0], source, directory)
 
 
 def check_formats(formats: Sequence[str]) -> None:
@@ -230,15 +238,15 @@ def write_reports(directory: Path, shown: ReportContent, formats: Sequence[str],
 
 
 def rewrite_reports(bundle: Bundle) -> None:
-    """Write those reports of a bundle anew that it has, after something was added to it."""
+    """Write the existing reports of a bundle again, after something was added to it."""
     files = {"html": HTML, "md": MARKDOWN, "json": ANALYSIS}
-    there = [name for name, file in files.items() if (bundle.path / file).exists()]
-    if there:
-        write_reports(bundle.path, content_of(bundle), there)
+    existing = [name for name, file in files.items() if (bundle.path / file).exists()]
+    if existing:
+        write_reports(bundle.path, content_of(bundle), existing)
 
 
 def report_files(shown: ReportContent, formats: Sequence[str] = REPORT_FORMATS) -> dict[str, bytes]:
-    """The content of every report of these formats, by its path from the directory of reports on."""
+    """Return the content of every report of these formats, by its path below the directory of reports."""
     from opscope.reports.report import html, markdown_report
 
     files: dict[str, bytes] = {}
@@ -252,39 +260,46 @@ def report_files(shown: ReportContent, formats: Sequence[str] = REPORT_FORMATS) 
 
 
 def _json_files(shown: ReportContent) -> dict[str, bytes]:
-    """The analysis of every variant, that of the accelerated one beside the report, and the comparisons."""
+    """Return the analysis of every variant and the comparisons as JSON, by their paths.
+
+    The analysis of the foreground variant stands beside the report.
+    """
     files = {ANALYSIS: to_json(shown.shown)} if shown.shown else {}
     front = foreground_variant(shown.manifest)
     for result in shown.variants:
         if result.analysis and result.variant.name != front:
             files[analysis_file(result.variant.name)] = to_json(result.analysis)
-    names = comparison_files([(one.baseline.label, one.candidate.label) for one in shown.comparisons])
-    return files | {name: to_json(one) for name, one in zip(names, shown.comparisons, strict=True)}
+    names = comparison_files(
+        [(comparison.baseline.label, comparison.candidate.label) for comparison in shown.comparisons]
+    )
+    return files | {name: to_json(comparison) for name, comparison in zip(names, shown.comparisons, strict=True)}
 
 
 def foreground_variant(manifest: Manifest) -> str | None:
-    """The variant whose analysis is the one beside the reports, so that it has none in its directory."""
+    """Return the variant whose analysis stands beside the reports; None if no variant has a result."""
     from opscope.measurements.sides import fastest_first
     from opscope.reports.content.content import FOREGROUND
 
     if fastest := fastest_first(manifest):
         return fastest[0]
-    done = [variant for variant in manifest.variants if manifest.completed(variant.name)]
-    wanted = [variant.name for role in FOREGROUND for variant in done if variant.role is role]
-    return next(iter(wanted or [variant.name for variant in done]), None)
+    completed = [variant for variant in manifest.variants if manifest.completed(variant.name)]
+    by_role = [variant.name for role in FOREGROUND for variant in completed if variant.role is role]
+    return next(iter(by_role or [variant.name for variant in completed]), None)
 
 
 def analysis_file(variant: str) -> str:
-    """Where the analysis of any other variant stands."""
+    """Return the path of the analysis of any other variant."""
     return f"{VARIANTS}/{file_name(variant)}/{ANALYSIS}"
 
 
 def comparison_files(pairs: Sequence[tuple[str, str]]) -> list[str]:
-    """Where the comparisons of these pairs of baseline and candidate stand; the first is the primary one."""
-    others = [f"{COMPARISONS}/{file_name(own)}-against-{file_name(baseline)}.json" for baseline, own in pairs[1:]]
-    return [COMPARISON, *others] if pairs else []
+    """Return the paths of the comparisons of pairs of baseline and candidate; the first pair is the primary one."""
+    secondary = [
+        f"{COMPARISONS}/{file_name(candidate)}-against-{file_name(baseline)}.json" for baseline, candidate in pairs[1:]
+    ]
+    return [COMPARISON, *secondary] if pairs else []
 
 
 def file_name(name: str) -> str:
-    """The name of a variant as part of a path; one that could lead elsewhere or is too long is replaced by its hash."""
+    """Return the name of a variant as part of a path; one that could lead elsewhere or is too long becomes a hash."""
     return name if _PLAIN_NAME.match(name) else f"variant-{hashlib.sha256(name.encode()).hexdigest()[:16]}"
