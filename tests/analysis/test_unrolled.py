@@ -6,7 +6,7 @@ from opscope.analysis.operators.modules import FEWEST_STEPS, module_times, unrol
 from opscope.analysis.operators.operators import Operator, sums
 from opscope.program.operators.kinds import Attribution
 from opscope.program.operators.taxonomy import classify
-from opscope.reports.content.content import OperatorRow, steps_together
+from opscope.reports.content.content import OperatorRow, merge_recurrences
 
 PRODUCT, SUM, SPLIT = "Fully Connected (NC, F32) GEMM", "Add (ND)", "native_call_split_with_sizes_copy.out"
 
@@ -87,7 +87,7 @@ def test_layers_of_equal_shape_are_no_recurrence() -> None:
 def test_a_recurrence_is_one_row_of_a_table_and_the_sum_is_as_before() -> None:
     """And the module says how many steps it has."""
     operators = ran(INPUTS, *steps(20), HEAD)
-    rows = steps_together([OperatorRow(operator, 0.0, None) for operator in operators])
+    rows = merge_recurrences([OperatorRow(operator, 0.0, None) for operator in operators])
     assert [(row.operator.module, row.steps, row.members) for row in rows] == [
         ("rnn", 20, 58),
         ("head", 0, 1),

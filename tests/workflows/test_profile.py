@@ -36,7 +36,7 @@ from opscope.experiment.config_rules import read_own
 from opscope.measurements.analyses import comparison_within
 from opscope.program.operators.kinds import Category
 from opscope.reports.content.content import SHORTEST_NS, headline
-from opscope.reports.report import html, markdown_report, summary
+from opscope.reports.report import html_report, markdown_report, summary
 from opscope.workflows.measure.experiments import Means
 from opscope.workflows.measure.profiling import planned_experiment
 from opscope.workflows.measure.running import run as run_file
@@ -344,7 +344,7 @@ def test_rows_of_two_methods_are_told_apart(tmp_path: Path) -> None:
     short = 2 * sum(one.shown_ns < SHORTEST_NS for one in own)
     assert len(names) == len(set(names)) == 1 + 2 * len(own) - short + bool(short) + closing
     assert "| decode: " in text
-    assert "decode: " in html(both)
+    assert "decode: " in html_report(both)
 
 
 def test_outputs_of_an_emulated_run_are_told_of_once(tmp_path: Path) -> None:

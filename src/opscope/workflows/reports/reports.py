@@ -239,7 +239,7 @@ def rewrite_reports(bundle: Bundle) -> None:
 
 def report_files(shown: ReportContent, formats: Sequence[str] = REPORT_FORMATS) -> dict[str, bytes]:
     """The content of every report of these formats, by its path from the directory of reports on."""
-    from opscope.reports.report import html, markdown_report
+    from opscope.reports.report import html_report, markdown_report
 
     files: dict[str, bytes] = {}
     if "json" in formats:
@@ -247,7 +247,7 @@ def report_files(shown: ReportContent, formats: Sequence[str] = REPORT_FORMATS) 
     if "md" in formats:
         files[MARKDOWN] = page(MARKDOWN, lambda: markdown_report(shown))
     if "html" in formats:
-        files[HTML] = page(HTML, lambda: html(shown))
+        files[HTML] = page(HTML, lambda: html_report(shown))
     return files
 
 
