@@ -8,7 +8,15 @@ import pytest
 
 from opscope.analysis.analysis import Analysis, TraceSource, analyse
 from opscope.analysis.findings import message as messages
-from opscope.analysis.findings.message import Message, MessageKind, Saving, Severity, ordered, passed, with_overlaps
+from opscope.analysis.findings.message import (
+    Message,
+    MessageKind,
+    Saving,
+    Severity,
+    order_findings,
+    passed,
+    with_overlaps,
+)
 from opscope.analysis.roofline import Bound, Interval, Placement, Roofline
 from opscope.analysis.rules.evidence import Evidence, display_name
 from opscope.analysis.rules.rules import examine, merged
@@ -150,7 +158,7 @@ def test_findings_come_by_severity_then_by_what_is_sure_to_be_saved() -> None:
         finding("severe", Severity.HIGH, 10.0, 5.0),
         finding("decisive", Severity.HIGH, None),
     ]
-    order = [one.rule for one in ordered(listed, ("decisive",))]
+    order = [one.rule for one in order_findings(listed, ("decisive",))]
     assert order == ["decisive", "severe", "certain", "vague", "nothing"]
 
 

@@ -123,7 +123,7 @@ def _comparison(
 ) -> Comparison:
     labels = ((small.baseline.label, small.baseline.path), (small.candidate.label, small.candidate.path))
     sides = tables[small.baseline.label], tables[small.candidate.label]
-    return compare(*sides, labels=labels, paired=True, beside=RelatedData((facts, facts)))
+    return compare(*sides, labels=labels, paired=True, related=RelatedData((facts, facts)))
 
 
 def _facts(blocks: int) -> Iterator[tuple[OperatorKey, OperatorFacts]]:

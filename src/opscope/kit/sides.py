@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import msgspec
 
-from opscope.analysis.kernels.kernel_sources import log_source, registered_source
+from opscope.analysis.kernels.kernel_sources import source_of_log, source_of_registrations
 from opscope.analysis.kernels.kernels import KernelFilter, KernelView, kernel_lines, kernel_pairs
 from opscope.analysis.kernels.ladder import LadderInputs, variant_ladder
 from opscope.bundle.manifest import (
@@ -376,10 +376,10 @@ def kit_sources(directory: Path, label: str | None) -> list[KernelSource]:
 def _of_experiment(experiment: KitExperiment, directory: Path) -> KernelSource | None:
     files = experiment.files
     if experiment.kernels is not None and files.kernel_log:
-        source = log_source(experiment.kernels, experiment.listed.experiment, str(directory / files.kernel_log))
+        source = source_of_log(experiment.kernels, experiment.listed.experiment, str(directory / files.kernel_log))
     elif experiment.kernel_rows and files.kernels:
         lines = [(row.kernel.whole, row.category, row.registrations) for row in experiment.kernel_rows]
-        source = registered_source(lines, experiment.listed.experiment, str(directory / files.kernels))
+        source = source_of_registrations(lines, experiment.listed.experiment, str(directory / files.kernels))
     else:
         return None
     return of_variant(source, _variant(experiment))

@@ -83,7 +83,7 @@ def _one_program(baseline: Side, candidate: Side) -> bool:
 
 def _of_samples(baseline: Side, candidate: Side, one: Bundle, other: Bundle) -> Accuracy | None:
     """Outputs of labelled inputs; None where not both sides ran some."""
-    from opscope.analysis.compare.outputs import compared_samples, not_compared
+    from opscope.analysis.compare.outputs import compare_samples, not_compared
 
     left_run, right_run = one.manifest.samples, other.manifest.samples
     if left_run is None or right_run is None:
@@ -99,7 +99,7 @@ def _of_samples(baseline: Side, candidate: Side, one: Bundle, other: Bundle) -> 
     (left, labels), (right, others) = (own for own in found if not isinstance(own, str))
     if labels.tolist() != others.tolist():
         return not_compared("the input labels differ", "profile both programs with the same --inputs")
-    return compared_samples(left, right, labels)
+    return compare_samples(left, right, labels)
 
 
 def _samples(side: Side) -> tuple[list[Array], Array] | str:
@@ -128,7 +128,7 @@ def _samples(side: Side) -> tuple[list[Array], Array] | str:
 
 def _of_timed(baseline: Side, candidate: Side) -> Accuracy:
     """Outputs of the one input that timed runs repeat."""
-    from opscope.analysis.compare.outputs import compared_outputs, not_compared
+    from opscope.analysis.compare.outputs import compare_single_input, not_compared
 
     inputs = _inputs(baseline), _inputs(candidate)
     for name, own in zip(("baseline", "candidate"), inputs, strict=True):
@@ -142,7 +142,9 @@ def _of_timed(baseline: Side, candidate: Side) -> Accuracy:
     if outputs[0] is None or outputs[1] is None:
         which = "baseline" if outputs[0] is None else "candidate"
         return not_compared(f"the bundle of the {which} has no outputs", "profile it again")
-    return compared_outputs(outputs[0], aligned(outputs[1], outputs[0]), _moved(left, right) or _rounded(left, right))
+    return compare_single_input(
+        outputs[0], aligned(outputs[1], outputs[0]), _moved(left, right) or _rounded(left, right)
+    )
 
 
 def same_inputs(baseline: Side, candidate: Side) -> bool:
@@ -366,7 +368,7 @@ def _comparison_of(baseline: Side, candidate: Side, *, across_machines: bool) ->
         labels=labels,
         paired=paired,
         outputs=outputs,
-        beside=RelatedData(
+        related=RelatedData(
             (facts[0], facts[1]),
             _untraced(baseline, candidate, paired=paired),
             _untraced_by_method(baseline, candidate, paired=paired),

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 
 from opscope.analysis.analysis import rule_evidence
-from opscope.analysis.kernels.kernel_sources import EvidenceKind, counted_source, log_source, named_source
+from opscope.analysis.kernels.kernel_sources import EvidenceKind, source_of_counter, source_of_log, source_of_trace
 from opscope.analysis.kernels.kernels import KernelFilter, KernelView, kernel_lines, kernel_pairs
 from opscope.analysis.kernels.ladder import LadderInputs, variant_ladder
 from opscope.bundle.kernel_evidence import evidence_directory, evidence_runs
@@ -56,7 +56,7 @@ def _counted(bundle: Bundle, runs: Mapping[str, EvidenceRun], name: str) -> Kern
     if run is None or not run.counts:
         return None
     path = evidence_directory(bundle, name) / run.counts
-    return counted_source(read_kernel_counts(path), name, str(path.relative_to(bundle.path)))
+    return source_of_counter(read_kernel_counts(path), name, str(path.relative_to(bundle.path)))
 
 
 def _named(bundle: Bundle, name: str, analyses: Mapping[str, Analysis] | None) -> KernelSource | None:
@@ -67,7 +67,7 @@ def _named(bundle: Bundle, name: str, analyses: Mapping[str, Analysis] | None) -
     if not traced or not runtime.names_kernels or (analyses is not None and name not in analyses):
         return None
     known = analyses[name] if analyses is not None else analysis_of(bundle_side(bundle, name, None))
-    return named_source(known.operators, name, str(traced[0]))
+    return source_of_trace(known.operators, name, str(traced[0]))
 
 
 def of_variant(source: KernelSource, variant: Variant) -> KernelSource:
@@ -214,4 +214,4 @@ def printed_log(bundle: Bundle, variant: str) -> KernelSource | None:
     places = (bundle.left_file(repetition, LOG) for repetition in bundle.manifest.completed(variant))
     path = next(filter(None, places), None)
     log = read_kernel_log(path) if path else None
-    return log_source(log, variant, str(path.relative_to(bundle.path))) if path and log and log.entries else None
+    return source_of_log(log, variant, str(path.relative_to(bundle.path))) if path and log and log.entries else None

@@ -71,7 +71,7 @@ def quality_of_sides(baseline: Side, candidate: Side, comparison: Comparison) ->
     """How far a comparison can be trusted: by the figures of both sides, and by the machine where a bundle tells."""
     from opscope.analysis.analysis import measured_latency
     from opscope.analysis.findings.message import judge
-    from opscope.analysis.latency.latency import untraced
+    from opscope.analysis.latency.latency import untraced_arm
     from opscope.analysis.latency.methods import method_times, timed_by_method
     from opscope.analysis.quality.quality import evidence_of, examine_measurement
     from opscope.analysis.quality.quality_machine import examine_machine
@@ -79,7 +79,7 @@ def quality_of_sides(baseline: Side, candidate: Side, comparison: Comparison) ->
     sides = {"the baseline": baseline, "the candidate": candidate}
     measured: dict[str, tuple[Latency, Untraced | None]] = {}
     for name, side in sides.items():
-        timing = untraced(side.calls) if side.calls else None
+        timing = untraced_arm(side.calls) if side.calls else None
         methods = method_times(side.table, [], side.calls, {})
         measured |= timed_by_method(name, measured_latency(side.table, side.path), timing, methods)
     outputs = comparison.outputs

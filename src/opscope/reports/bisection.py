@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opscope.analysis.bisection import StateLevel, elsewhere
+from opscope.analysis.bisection import StateLevel, find_other_changes
 from opscope.analysis.findings.message import note
 from opscope.core.stats.effect import Verdict
 from opscope.core.units import (
@@ -249,7 +249,7 @@ def _write_sections(bisection: Bisection) -> Iterator[Section]:
     if (
         bisection.last_good
         and bisection.first_bad
-        and (other_changes := elsewhere(bisection.states, bisection.last_good, bisection.first_bad))
+        and (other_changes := find_other_changes(bisection.states, bisection.last_good, bisection.first_bad))
     ):
         rows = table(
             other_changes,

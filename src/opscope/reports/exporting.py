@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opscope.analysis.operators.modules import FEWEST_STEPS
+from opscope.analysis.operators.modules import MIN_STEPS
 from opscope.core.units import counted_text, macs_text, share_text, size_text, time_text
 from opscope.reports.document.blocks import Block, Closing, Document, Format, Sentence, Tone, column, table
 from opscope.reports.document.text import plain
@@ -90,7 +90,7 @@ def _seconds_text(seconds: float) -> str:
 
 def _unrolled_sentences(export: MethodExport) -> list[str]:
     """Return why the export of a recurrent layer takes long, and what shortens it; empty without one."""
-    layers = [layer for layer in export.method.unrolled if layer.steps is None or layer.steps >= FEWEST_STEPS]
+    layers = [layer for layer in export.method.unrolled if layer.steps is None or layer.steps >= MIN_STEPS]
     if not layers:
         return []
     layers_text = ", ".join(

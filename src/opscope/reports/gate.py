@@ -8,7 +8,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from opscope.analysis.gate.decision import Outcome, Quantity, failing
+from opscope.analysis.gate.decision import Outcome, Quantity, failing_criteria
 from opscope.analysis.gate.gate import DESIGN
 from opscope.core.stats.effect import Verdict
 from opscope.core.units import counted_text, interval_text, milliseconds, share_text, signed_share_text, time_text
@@ -91,7 +91,7 @@ def gate_markdown(decision: Decision[Any], text: GateText) -> str:
 def gate_document(decision: Decision[Any], text: GateText, most: int) -> Document:
     """Return the verdict, every limit and the evidence; each table has at most ``most`` rows."""
     criteria = decision.criteria
-    deciding = failing(decision) or (criteria if len(criteria) == 1 else [])
+    deciding = failing_criteria(decision) or (criteria if len(criteria) == 1 else [])
     notes = gate_notes(decision, text)
     blocks: list[Block] = [
         *([text.sides] if text.sides else []),
@@ -128,7 +128,7 @@ def criteria_blocks(decision: Decision[Any], text: GateText, most: int) -> list[
     criteria = decision.criteria
     if len(criteria) == 1:
         return []
-    first = failing(decision)
+    first = failing_criteria(decision)
     listed = (
         criteria
         if len(criteria) <= most
@@ -191,7 +191,7 @@ def criterion_interval(quantity: Quantity, interval: tuple[float, float] | None)
 def slowdown_answer(decision: Decision[Any], name: str, budget: str = "") -> str:
     """Return whether a candidate is slower, in one line, to be read among many comments."""
     latency = latency_criteria(decision)
-    listed = [criterion for criterion in failing(decision) if criterion in latency] or latency
+    listed = [criterion for criterion in failing_criteria(decision) if criterion in latency] or latency
     verdicts = {criterion.verdict for criterion in listed}
     furthest = min if verdicts == {Verdict.FASTER} else max
     first = furthest(listed, key=lambda criterion: criterion.measured or 0.0)
@@ -212,7 +212,7 @@ def comparison_text(decision: Decision[ComparisonEvidence]) -> GateText:
     """Return the words for a decision on two sides, or on a run and its history."""
     evidence, latency = decision.evidence, latency_criteria(decision)
     name = evidence.model or "the candidate"
-    failed = failing(decision)
+    failed = failing_criteria(decision)
     budget = f"{counted_text(len(failed), 'limit')} of the budget" if failed and failed[0] not in latency else ""
     grade = decision.quality.grade.value if decision.quality else "not judged"
     return GateText(

@@ -13,12 +13,12 @@ import msgspec
 
 from opscope.analysis.kernels.kernel_sources import (
     EvidenceKind,
-    counted_source,
-    log_source,
-    registered_source,
+    source_of_counter,
+    source_of_log,
+    source_of_registrations,
 )
 from opscope.analysis.kernels.kernels import KernelFilter, kernel_lines, kernel_pairs
-from opscope.analysis.kernels.ladder import chosen
+from opscope.analysis.kernels.ladder import filter_ladder
 from opscope.bundle.bundle import Bundle
 from opscope.bundle.kernel_evidence import RECORD, EvidenceRun, KernelLibrary, evidence_directory, save_evidence
 from opscope.bundle.manifest import Failure, FailureKind
@@ -86,7 +86,7 @@ def kernels(
         columns=[source.column for source in sources],
         kernels=kernel_lines(sources, choice, every=every),
         pairs=kernel_pairs(sources, choice),
-        ladders=[chosen(ladder, choice.dtypes, choice.operators) for ladder in ladders],
+        ladders=[filter_ladder(ladder, choice.dtypes, choice.operators) for ladder in ladders],
         notes=notes,
     )
 
@@ -207,14 +207,16 @@ def file_source(path: Path, label: str | None) -> KernelSource:
 
     head, variant = _head(path), label or path.stem
     if head.startswith(MAGIC):
-        return counted_source(read_kernel_counts(path), variant, str(path))
+        return source_of_counter(read_kernel_counts(path), variant, str(path))
     if b"kernel_name" in head.partition(b"\n")[0]:
         from opscope.kit.readers.csv import kernel_rows
 
         rows = kernel_rows(path)
-        return registered_source([(r.kernel.whole, r.category, r.registrations) for r in rows], variant, str(path))
+        return source_of_registrations(
+            [(r.kernel.whole, r.category, r.registrations) for r in rows], variant, str(path)
+        )
     if is_kernel_log(head):
-        return log_source(read_kernel_log(path), variant, str(path))
+        return source_of_log(read_kernel_log(path), variant, str(path))
     hint = "give a bundle, an Arm kit run, a kernels.counts, or an XNNPACK log"
     raise TraceFormatError("it has no kernel data", where=path, hint=hint)
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from opscope.analysis.findings.message import Message, Severity, finding, ordered, sorted_out
+from opscope.analysis.findings.message import Message, Severity, finding, order_findings, split_ruled_out
 from opscope.analysis.findings.rule import PORTABLE as PORTABLE_RECIPES
 from opscope.analysis.findings.rule import declare_rule, recipe_of, rule_of
 from opscope.analysis.preflight.contents import Count, HashedFile, counted, tensors_of
@@ -258,7 +258,7 @@ def examine_plan(method: MethodPreflight, cpu: Cpu | None) -> list[Message]:
     """Return findings on one method, those that matter most first; those about SME only for a processor with SME."""
     rules = [rule for rule in RULES if cpu is None or cpu.has_sme or rule not in SME_RULES]
     messages = [message for rule in rules for message in _rule_messages(rule, method)]
-    return ordered(sorted_out(messages)[0])
+    return order_findings(split_ruled_out(messages)[0])
 
 
 def _rule_messages(rule: Callable[[MethodPreflight], list[Message]], method: MethodPreflight) -> list[Message]:

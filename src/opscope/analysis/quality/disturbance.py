@@ -14,7 +14,7 @@ import numpy as np
 
 from opscope.analysis.findings.message import Grade, Message, concern, not_checked, passed
 from opscope.analysis.findings.rule import asked, declare_rule
-from opscope.analysis.latency.latency import FEWEST_QUIET, OFF_CPU, is_crowded, preempted, undisturbed
+from opscope.analysis.latency.latency import FEWEST_QUIET, OFF_CPU, is_crowded, preempted_calls, undisturbed_calls
 from opscope.analysis.quality.quality import beyond
 from opscope.core.grouping import grouped
 from opscope.core.system.usage import stolen_share
@@ -46,7 +46,7 @@ class ProcessCalls(NamedTuple):
     @property
     def marked(self) -> int:
         """How many of its calls were preempted."""
-        return sum(preempted(self.wall_ns, self.off_cpu_ns))
+        return sum(preempted_calls(self.wall_ns, self.off_cpu_ns))
 
     @property
     def crowded(self) -> bool:
@@ -56,14 +56,14 @@ class ProcessCalls(NamedTuple):
     @property
     def interrupted(self) -> str | None:
         """The first method of which every call was preempted; None where there is none."""
-        marked = zip(self.methods, preempted(self.wall_ns, self.off_cpu_ns), strict=False)
+        marked = zip(self.methods, preempted_calls(self.wall_ns, self.off_cpu_ns), strict=False)
         each = grouped(marked, lambda pair: pair[0])
         return next((name for name, own in each.items() if all(hit for _, hit in own)), None)
 
     @property
     def lengthening(self) -> float:
         """How much longer its median is than it would have been with the time off the CPU taken out."""
-        kept = np.asarray(undisturbed(self.wall_ns, self.off_cpu_ns), bool)
+        kept = np.asarray(undisturbed_calls(self.wall_ns, self.off_cpu_ns), bool)
         wall = np.asarray(self.wall_ns, np.float64)[kept]
         alone = wall - np.minimum(np.asarray(self.off_cpu_ns, np.float64)[kept], _MOST * wall)
         return float(np.median(wall) / max(np.median(alone), 1.0))

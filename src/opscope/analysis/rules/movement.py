@@ -9,7 +9,7 @@ from opscope.analysis.compare.number_types import converts_weights
 from opscope.analysis.findings.message import Saving, Severity, finding, not_checked, passed
 from opscope.analysis.findings.rule import CHANNELS_LAST_INPUTS, DYNAMIC_INT8, PORTABLE, declare_rule, recipe_of
 from opscope.analysis.operators.delegates import is_delegated
-from opscope.analysis.operators.modules import unrolled
+from opscope.analysis.operators.modules import find_recurrences
 from opscope.analysis.operators.operators import GIVEN, PORTABLE_BACKEND
 from opscope.analysis.rules.advice import find_advice
 from opscope.analysis.rules.evidence import LEAST_SHARE, count, longest, places, time_of
@@ -178,7 +178,7 @@ def fragmentation(evidence: Evidence) -> Message:
     figures = f"{counted_text(len(calls), 'delegate call')}, {spent}"
     if len(calls) < MANY_CALLS or share <= LEAST_SHARE:
         return passed(rule, figures)
-    steps = {(o.method, o.instruction) for one in unrolled(evidence.operators) for o in one.operators}
+    steps = {(o.method, o.instruction) for one in find_recurrences(evidence.operators) for o in one.operators}
     if sum(own for place, own in borders.items() if place in steps) > _MOSTLY * cost:
         return passed(rule, f"{figures}, mostly of an unrolled recurrence (a separate finding)")
     title = f"The model is split into {len(calls)} delegate calls; crossing their boundaries takes {share_text(share)}"

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from opscope.analysis.compare.compare import largest_speedup
 from opscope.analysis.findings.message import Saving, Severity, finding, no_saving, not_checked, passed
 from opscope.analysis.findings.rule import RECURRENT_LAYERS, declare_rule
-from opscope.analysis.operators.modules import unrolled
+from opscope.analysis.operators.modules import find_recurrences
 from opscope.analysis.operators.operators import FRAMEWORK_BACKEND, PORTABLE_BACKEND
 from opscope.analysis.roofline import Bound
 from opscope.analysis.rules.acceleration import (
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 
     from opscope.analysis.compare.compare import CategoryChange, OperatorChange
     from opscope.analysis.findings.message import Message
-    from opscope.analysis.operators.modules import Unrolled
+    from opscope.analysis.operators.modules import Recurrence
     from opscope.analysis.operators.operators import Operator
     from opscope.analysis.rules.evidence import Evidence, PairEvidence
 
@@ -272,7 +272,7 @@ _REWRITTEN = "at most, if all steps ran in one call and the replacements of thei
 def unrolled_recurrence(evidence: Evidence) -> Message:
     """Recurrent steps that leave their delegate: portable operators and call boundaries, above 5 %."""
     rule = "unrolled_recurrence"
-    found = unrolled(evidence.operators)
+    found = find_recurrences(evidence.operators)
     if not found:
         return passed(rule, "no recurrence was unrolled")
     inside = {(operator.method, operator.instruction) for one in found for operator in one.operators}
@@ -308,18 +308,18 @@ def _between(evidence: Evidence, inside: set[tuple[str, int | None]]) -> float:
     return time_of(framework) * (len(inside) - 1) / len(every) if every else 0.0
 
 
-def _replaced(one: Unrolled) -> str | None:
+def _replaced(one: Recurrence) -> str | None:
     """Which of torch's own layers it is; None for a loop of the user's own."""
     types = {(operator.module_type or "").rpartition(".")[2] for operator in one.operators}
     return next((name for name in _STEP if name in types), None)
 
 
-def _added(one: Unrolled) -> int:
+def _added(one: Recurrence) -> int:
     """How many more delegated operators the recipe's layer has."""
     layer = _replaced(one)
     inside = sum(operator.backend != PORTABLE_BACKEND for operator in one.operators)
     return max(0, _STEP[layer] * one.steps - inside) if layer else 0
 
 
-def _named(found: Sequence[Unrolled]) -> str:
+def _named(found: Sequence[Recurrence]) -> str:
     return ", ".join(f"{one.module or 'the model'} ({counted_text(one.steps, 'step')})" for one in found)

@@ -19,9 +19,9 @@ from opscope.analysis.findings.message import (
     finding,
     no_saving,
     not_checked,
-    ordered,
+    order_findings,
     passed,
-    sorted_out,
+    split_ruled_out,
     with_overlaps,
 )
 from opscope.analysis.findings.rule import asked, declare_rule, rule_of
@@ -333,10 +333,10 @@ def merged(
         kept, repeated = with_overlaps(group, findings, times)
         findings += kept
         ruled_out += repeated
-    return ordered(findings, DECISIVE), ruled_out
+    return order_findings(findings, DECISIVE), ruled_out
 
 
 def examined(messages: Iterable[Message]) -> tuple[list[Message], list[Message]]:
     """What rules said: findings, most severe first, and what was ruled out."""
-    findings, ruled_out = sorted_out(messages)
-    return ordered(findings, DECISIVE), ruled_out
+    findings, ruled_out = split_ruled_out(messages)
+    return order_findings(findings, DECISIVE), ruled_out

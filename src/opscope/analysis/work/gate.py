@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from opscope.analysis.gate.decision import Criterion, Decision, Outcome, Quantity, decided
+from opscope.analysis.gate.decision import Criterion, Decision, Outcome, Quantity, make_decision
 from opscope.analysis.gate.gate import ComparisonEvidence
 from opscope.core.stats.effect import Verdict
 from opscope.core.units import counted_text, signed_share_text
@@ -99,7 +99,7 @@ class WorkAndTimeEvidence(msgspec.Struct, frozen=True, tag_field="kind", tag="wo
 
 def with_time(work: Decision[WorkEvidence], time: Decision[ComparisonEvidence]) -> Decision[WorkAndTimeEvidence]:
     """Both decisions as one: the candidate must pass by what it executes and by how long it takes."""
-    return decided(
+    return make_decision(
         [*work.criteria, *time.criteria],
         WorkAndTimeEvidence(work.evidence, time.evidence),
         advice=work.advice or time.advice,
@@ -147,7 +147,7 @@ def work_decision(baseline: Work, candidate: Work, limit: float = 0.0) -> Decisi
         verdict=verdict,
     )
     advice = "look at the operators that changed" if outcome is Outcome.REGRESSION else None
-    return decided([criterion], evidence, advice=advice)
+    return make_decision([criterion], evidence, advice=advice)
 
 
 def _side(work: Work) -> WorkSide:

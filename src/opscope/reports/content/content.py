@@ -12,7 +12,7 @@ from opscope.analysis.compare.compare import Comparison
 from opscope.analysis.compare.outputs import OutputAgreement
 from opscope.analysis.findings.message import Grade, Message, Quality, advice_of, limits_of, note, warning
 from opscope.analysis.kernels.kernels import KernelView
-from opscope.analysis.operators.modules import unrolled
+from opscope.analysis.operators.modules import find_recurrences
 from opscope.analysis.operators.operators import CategoryTime, longest_first, program_order, sums
 from opscope.analysis.preflight.contents import KernelSummary
 from opscope.analysis.work.work import Work
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from opscope.analysis.kernels.ladder import VariantLadder
     from opscope.analysis.latency.latency import Latency
     from opscope.analysis.operators.headline import HeadlineSplit
-    from opscope.analysis.operators.modules import Unrolled
+    from opscope.analysis.operators.modules import Recurrence
     from opscope.analysis.operators.operators import Operator
     from opscope.program.phases import Phase
     from opscope.reports.document.blocks import Value
@@ -617,7 +617,7 @@ def operator_rows(content: ReportContent) -> list[OperatorRow]:
 
 def merge_recurrences(rows: Sequence[OperatorRow]) -> list[OperatorRow]:
     """Replace the steps of each unrolled recurrence by one row, longest first; times and shares still add up."""
-    recurrences = unrolled(sorted((row.operator for row in rows), key=program_order))
+    recurrences = find_recurrences(sorted((row.operator for row in rows), key=program_order))
     merged = {id(operator) for recurrence in recurrences for operator in recurrence.operators}
     remaining = [row for row in rows if id(row.operator) not in merged]
     counts = {id(row.operator): row.instructions for row in rows}
@@ -639,7 +639,7 @@ def instruction_count_sentence(work: Work | None) -> str:
     return f"Instructions are exact counts, not time: {work.counter}, {work.processor}." if work else ""
 
 
-def _sum_up_recurrence(recurrence: Unrolled, instructions: int | None) -> OperatorRow:
+def _sum_up_recurrence(recurrence: Recurrence, instructions: int | None) -> OperatorRow:
     """Return a recurrence as one operator, with the category and the backends that take most of its time."""
     longest = longest_first(recurrence.operators)
     backends = dict.fromkeys(operator.backend for operator in longest)

@@ -25,7 +25,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 from xml.etree import ElementTree as ET
 
-from opscope.analysis.gate.decision import Outcome, failing
+from opscope.analysis.gate.decision import Outcome, failing_criteria
 from opscope.analysis.gate.gate import ComparisonEvidence
 from opscope.analysis.work.gate import WorkAndTimeEvidence, WorkEvidence
 from opscope.core.units import count_text, signed_share_text, time_text
@@ -86,7 +86,7 @@ def gate_annotations(
     texts = [gate_sentence(decision, text)]
     texts += [
         f"{plain(criterion.name)}: {reason(criterion, text)}"
-        for criterion in failing(decision)[:3]
+        for criterion in failing_criteria(decision)[:3]
         if len(decision.criteria) > 1
     ]
     texts += [f"Next: {decision.advice}"] if decision.advice else []

@@ -6,7 +6,7 @@ import re
 from pathlib import PurePath
 from typing import TYPE_CHECKING
 
-from opscope.analysis.compare.outputs import identical
+from opscope.analysis.compare.outputs import are_identical
 from opscope.analysis.findings.message import MessageKind, grade_left, note, part_warning, warning
 from opscope.bundle.manifest import Mechanism, Role
 from opscope.bundle.settings import NOTHING_OFF, ExperimentSettings, words_of
@@ -340,7 +340,7 @@ def _emulated_control_texts(content: ReportContent, mechanism: Mechanism) -> Ite
     names = {variant.name for variant in content.manifest.with_role(Role.CONTROL)}
     for agreement in content.agreements:
         if agreement.baseline in names:
-            outputs = _OUTPUTS[identical(agreement.outputs)]
+            outputs = _OUTPUTS[are_identical(agreement.outputs)]
             yield f"{_control_label(mechanism)}: {outputs}; no times are compared on an emulated CPU"
 
 
@@ -361,7 +361,7 @@ def control_text(mechanism: Mechanism, control: Comparison) -> str:
         Verdict.FASTER: "a difference, so the mechanism itself changes the time",
         Verdict.SLOWER: "a difference, so the mechanism itself changes the time",
     }
-    text = f"{_OUTPUTS[identical(control.outputs)]}, {ratio}, {verdicts[end.verdict]}"
+    text = f"{_OUTPUTS[are_identical(control.outputs)]}, {ratio}, {verdicts[end.verdict]}"
     return f"{_control_label(mechanism)}: {text}"
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from opscope.analysis.gate.budgets import LIMITS, SELECTORS, Budgets, chosen, describe, known_words
+from opscope.analysis.gate.budgets import LIMITS, SELECTORS, Budgets, chosen_operators, describe, known_words
 from opscope.core.errors import MismatchError, UsageError, did_you_mean
 from opscope.core.printable import shell_command
 from opscope.experiment.config import decoded
@@ -62,7 +62,7 @@ def check_chosen(budgets: Budgets, file: Path, sides: Sides) -> None:
     _check_methods(budgets, file, sides.latency.keys() - {""})
     rows = sides.candidate.operators
     for number, budget in enumerate(budgets.budget):
-        if chosen(budget, rows):
+        if chosen_operators(budget, rows):
             continue
         place = f"budget[{number}]"
         for name in _given(budget, SELECTORS):
