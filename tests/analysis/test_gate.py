@@ -15,7 +15,7 @@ from opscope.analysis.findings.message import judge as judge_quality
 from opscope.analysis.gate.budgets import Budget, Budgets, EndToEndBudget, Sides, SplitTimes, judge_budgets, split_times
 from opscope.analysis.gate.decision import Criterion, Outcome, Quantity, let_inconclusive_pass, worst_outcome
 from opscope.analysis.gate.gate import Slowdown, Thresholds, end_to_end_slowdown, gate, judge, rounds_for
-from opscope.analysis.work.gate import with_time, work_decision
+from opscope.analysis.work.gate import join_with_time, work_decision
 from opscope.analysis.work.work import CountedOperator, RestWork, Work
 from opscope.core.stats.effect import Verdict, unpaired_effects
 from opscope.core.table import EventTable
@@ -348,10 +348,10 @@ def test_noise_hides_no_exact_regression_and_decides_no_limit_of_time() -> None:
     own = [CountedOperator(**words, **numbers, instructions=count, classes={"scalar": count}) for count in (100, 110)]
     rest = RestWork(0, 0, 0)
     counted = [Work("m.pte", "0" * 64, "ExecuTorch 1.5.1", "Arm", "QEMU", [], [], [one], rest) for one in own]
-    both = with_time(work_decision(*counted), time)
+    both = join_with_time(work_decision(*counted), time)
     assert both.outcome is Outcome.REGRESSION
     assert any("exact work" in note and "not trustworthy" in note for note in both.notes)
-    equal = with_time(work_decision(counted[0], counted[0]), time)
+    equal = join_with_time(work_decision(counted[0], counted[0]), time)
     assert (equal.outcome, equal.notes) == (Outcome.UNTRUSTED, time.notes)
 
 

@@ -19,7 +19,7 @@ from opscope.analysis.findings.message import (
 )
 from opscope.analysis.roofline import Bound, Interval, Placement, Roofline
 from opscope.analysis.rules.evidence import Evidence, display_name
-from opscope.analysis.rules.rules import examine, merged
+from opscope.analysis.rules.rules import examine, merge_findings
 from opscope.core.table import EventTable
 from opscope.core.table.places import OperatorKey
 from traces import table
@@ -193,7 +193,7 @@ def test_findings_of_other_sources_are_held_against_the_first() -> None:
     """A finding of the comparison about operators that the variant's own findings count says so, too."""
     group = ([finding("a", Severity.MEDIUM, 4e6, places=4)], [passed("b", "fine")])
     other = ([finding("c", Severity.HIGH, 1e6, places=1)], [passed("d", "fine")])
-    findings, ruled_out = merged([group, other], TIMES)
+    findings, ruled_out = merge_findings([group, other], TIMES)
     assert [one.rule for one in findings] == ["c", "a"]
     assert "also counts in a" in findings[0].evidence
     assert [item.rule for item in ruled_out] == ["b", "d"]

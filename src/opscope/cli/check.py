@@ -189,7 +189,7 @@ def command(
     elif time and not work:
         raise UsageError("time is judged unless --count is given", where="--time", hint="leave it out, or add --count")
     elif check_kinds(candidate, against):
-        from opscope.analysis.work.gate import with_time
+        from opscope.analysis.work.gate import join_with_time
 
         refuse({"--force": force or None}, "it is only for sides that are already measured", "leave it out")
         if warmup is not None:
@@ -209,7 +209,7 @@ def command(
             resume=resume,
             named=set(asked.words),
         )
-        report = with_time(counted, done.decision) if counted else done.decision
+        report = join_with_time(counted, done.decision) if counted else done.decision
         if not quiet:
             say(f"report: {done.profiled.path / 'report.html'}", err=True)
     else:

@@ -44,10 +44,10 @@ def _findings_of(
     shown: Analysis,
 ) -> tuple[list[Message], list[Message]]:
     from opscope.analysis.analysis import rule_evidence
-    from opscope.analysis.findings.rule import asked
+    from opscope.analysis.findings.rule import ask_rules
     from opscope.analysis.rules.acceleration import outputs_agree
     from opscope.analysis.rules.evidence import ExperimentEvidence, PairEvidence, place_times
-    from opscope.analysis.rules.rules import examine_comparison, examine_experiment, examined, merged
+    from opscope.analysis.rules.rules import examine_comparison, examine_experiment, merge_findings, sort_messages
     from opscope.measurements.quality import withheld_because
 
     evidence = {
@@ -63,7 +63,7 @@ def _findings_of(
         switched = switched or declared_features(comparison.baseline.label, comparison.candidate.label) or switched
         pair = PairEvidence(comparison, candidate, switched, _ceilings(analyses, comparison))
         if manifest.programs:  # the rest asks what acceleration does, and nothing was switched
-            groups.append(examined(asked([outputs_agree], pair)))
+            groups.append(sort_messages(ask_rules([outputs_agree], pair)))
         else:
             groups.append(examine_comparison(pair))
     name = shown.variant or ""
@@ -81,7 +81,7 @@ def _findings_of(
             )
         )
     )
-    return merged(groups, place_times(shown.operators))
+    return merge_findings(groups, place_times(shown.operators))
 
 
 def by_threads(variant: Variant | None, variants: Sequence[Variant], found: Mapping[str, _Found]) -> dict[int, _Found]:

@@ -233,20 +233,20 @@ def advice(
 
 
 def _more_data(first: Criterion, end_to_end: EndToEnd) -> str:
-    """How many rounds would decide a criterion, as far as that can be told."""
+    """Return advice on how many rounds would decide a criterion, as far as that can be computed."""
     fewest = min(end_to_end.baseline_processes, end_to_end.candidate_processes)
     if first.verdict is Verdict.UNDECIDABLE or end_to_end.verdict is Verdict.UNDECIDABLE:
         return "measure more rounds: a verdict needs 6 paired ones, or 4 unpaired processes per side"
-    wanted = rounds_for(first, fewest)
-    if wanted is None:
+    rounds = rounds_for(first, fewest)
+    if rounds is None:
         return f"measure more than {fewest} rounds, or on a quieter machine"
-    if wanted > MOST_ROUNDS:
+    if rounds > MOST_ROUNDS:
         return f"make the machine quieter or raise the limit: {share_text(first.limit)} is far below the noise"
-    return f"measure about {counted_text(wanted, 'round')} instead of {fewest}, or on a quieter machine"
+    return f"measure about {counted_text(rounds, 'round')} instead of {fewest}, or on a quieter machine"
 
 
 def rounds_for(criterion: Criterion, processes: int) -> int | None:
-    """How many processes would show a slowdown as large as the limit; None where that cannot be told.
+    """Return how many processes would show a slowdown as large as the limit; None if that is unknown.
 
     The smallest change that shows falls with the square root of their number.
     """
@@ -257,17 +257,17 @@ def rounds_for(criterion: Criterion, processes: int) -> int | None:
 
 
 def slowdown_criterion(
-    method: str, end_to_end: EndToEnd, shown: Slowdown | None, threshold: float, against: str = "the baseline"
+    method: str, end_to_end: EndToEnd, slowdown: Slowdown | None, threshold: float, against: str = "the baseline"
 ) -> Criterion:
-    """The threshold of a gate, and how the candidate stands to it; ``method``: that it is of, empty for all calls."""
-    outcome, reason = judge(shown, threshold) if shown else (Outcome.UNTRUSTED, end_to_end.reason or "withheld")
+    """Return the threshold of a gate as a criterion with its outcome; ``method`` is empty for all calls."""
+    outcome, reason = judge(slowdown, threshold) if slowdown else (Outcome.UNTRUSTED, end_to_end.reason or "withheld")
     return Criterion(
         name=f"{f'latency of {method}' if method else 'end-to-end latency'} against {against}",
         method=method or None,
         quantity=Quantity.SLOWDOWN,
         limit=threshold,
-        measured=shown.estimate if shown else None,
-        ci95=shown.interval if shown else None,
+        measured=slowdown.estimate if slowdown else None,
+        ci95=slowdown.interval if slowdown else None,
         outcome=outcome,
         reason=reason,
         candidate_ns=end_to_end.candidate_ns,

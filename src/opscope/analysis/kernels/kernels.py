@@ -117,33 +117,36 @@ def kernel_pairs(sources: Sequence[KernelSource], selection: KernelFilter) -> li
     """
     pairs = []
     for first, second in combinations(range(len(sources)), 2):
-        left, right = (first, second) if sources[first].column.role != _BASELINE else (second, first)
-        if _can_compare(sources, left, right):
-            pairs.append(_kernel_pair(sources, left, right, selection))
+        candidate, baseline = (first, second) if sources[first].column.role != _BASELINE else (second, first)
+        if _can_compare(sources, candidate, baseline):
+            pairs.append(_kernel_pair(sources, candidate, baseline, selection))
     return pairs
 
 
-def _can_compare(sources: Sequence[KernelSource], left: int, right: int) -> bool:
-    left_column, right_column = sources[left].column, sources[right].column
-    if (left_column.kind, left_column.threads) != (right_column.kind, right_column.threads):
+def _can_compare(sources: Sequence[KernelSource], candidate: int, baseline: int) -> bool:
+    candidate_column, baseline_column = sources[candidate].column, sources[baseline].column
+    if (candidate_column.kind, candidate_column.threads) != (baseline_column.kind, baseline_column.threads):
         return False
     columns = (column.column for column in sources)
     roles = {
-        column.role for column in columns if (column.kind, column.threads) == (left_column.kind, left_column.threads)
+        column.role
+        for column in columns
+        if (column.kind, column.threads) == (candidate_column.kind, candidate_column.threads)
     }
-    return _BASELINE not in roles or (right_column.role == _BASELINE and left_column.role != _BASELINE)
+    return _BASELINE not in roles or (baseline_column.role == _BASELINE and candidate_column.role != _BASELINE)
 
 
-def _kernel_pair(sources: Sequence[KernelSource], left: int, right: int, selection: KernelFilter) -> KernelPair:
-    left_names, right_names = (
-        {name for name in sources[number].amounts if selection.wants(parse_symbol(name))} for number in (left, right)
+def _kernel_pair(sources: Sequence[KernelSource], candidate: int, baseline: int, selection: KernelFilter) -> KernelPair:
+    candidate_names, baseline_names = (
+        {name for name in sources[number].amounts if selection.wants(parse_symbol(name))}
+        for number in (candidate, baseline)
     )
     return KernelPair(
-        left,
-        right,
-        sorted(left_names - right_names),
-        sorted(right_names - left_names),
-        sorted(left_names & right_names),
+        candidate,
+        baseline,
+        sorted(candidate_names - baseline_names),
+        sorted(baseline_names - candidate_names),
+        sorted(candidate_names & baseline_names),
     )
 
 

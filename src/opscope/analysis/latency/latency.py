@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 import msgspec
 import numpy as np
 
-from opscope.analysis.operators.headline import TracedCallers, counted
+from opscope.analysis.operators.headline import TracedCallers, representative_durations
 from opscope.core.stats.distributions import median_bounds, trimmed_mean
 from opscope.core.stats.effect import interval_of
 from opscope.core.stats.hierarchy import median_effect, median_interval
@@ -309,7 +309,7 @@ class CallTimes(NamedTuple):
 
     def _countable_durations(self, calls: Sequence[int], is_kept: Sequence[bool] = ()) -> Floats:
         names = self._methods_of_calls(calls)
-        return counted(calls[self.warmup :], [names.index(name) for name in names], is_kept)
+        return representative_durations(calls[self.warmup :], [names.index(name) for name in names], is_kept)
 
     def _methods_of_calls(self, calls: Sequence[int]) -> list[str | None]:
         """Return the method of every call after warm-up."""

@@ -1,4 +1,4 @@
-"""The record of an export: schema ``opscope.export/1``. What was made, what was delegated, and how well it agrees."""
+"""Record of an export: schema ``opscope.export/1``. What was made, what was delegated, and how well it agrees."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ GRAPH_TOLERANCE = 0.25
 
 
 class Delegation(msgspec.Struct, frozen=True):
-    """What of a method was handed to XNNPACK.
+    """Part of a method that was handed to XNNPACK.
 
     Attributes:
         calls: of delegates, in one inference.
@@ -70,7 +70,7 @@ class MethodExport(msgspec.Struct, frozen=True):
 
     @property
     def agrees(self) -> bool:
-        """Whether every comparison is within its tolerance."""
+        """Return whether every comparison is within its tolerance."""
         return self.eager.agree and (self.graph is None or self.graph.agree)
 
 
@@ -127,7 +127,7 @@ class ExportRecord(msgspec.Struct, frozen=True, tag_field="schema", tag="opscope
 
 
 def delegation(method: MethodPreflight) -> Delegation:
-    """What of a method was delegated, as its program tells before it runs."""
+    """Return what of a method was delegated, as its program shows before it runs."""
     delegated = sum(row.delegated.macs for row in method.work)
     macs = delegated + sum(row.portable.macs for row in method.work)
     return Delegation(
