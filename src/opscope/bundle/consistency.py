@@ -157,12 +157,12 @@ class RecordHash(NamedTuple):
 
     @property
     def changed(self) -> bool:
-        """Whether the record is not the written one, or has no hash to tell."""
+        """Return whether the record is not the one that was written, or has no hash to tell."""
         return self.stated != self.true
 
     @property
     def fault(self) -> str:
-        """What is wrong with a changed record, without its subject: ``was changed after ...``."""
+        """Fault of a changed record, without its subject: ``was changed after ...``."""
         if self.stated is None:
             return f"has no {FIELD}: it cannot be told whether it was changed after it was measured"
         return f"was changed after it was measured: its SHA-256 is {self.true:.12}…, {FIELD} states {self.stated:.12}…"

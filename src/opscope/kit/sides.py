@@ -34,8 +34,8 @@ from opscope.core.version import __version__
 from opscope.kit.readers.directory import read_kit, record_beside
 from opscope.measurements.analyses import analysis_of, comparisons_of
 from opscope.measurements.attribution import with_program
-from opscope.measurements.bundle_kernels import of_variant
-from opscope.measurements.trace_sides import marked
+from opscope.measurements.bundle_kernels import with_variant
+from opscope.measurements.trace_sides import mark_warmup
 from opscope.runtimes.registry import read_model
 from opscope.runtimes.side import Side, Warmup
 
@@ -104,7 +104,7 @@ def experiment_side(
     path = Path(run.directory) / file
     trace = read_trace(path)
     warnings = [*run.warnings, *experiment.warnings, *_first_run_only(experiment), *_checked(run, experiment, trace)]
-    table = marked(trace.table, "auto" if warmup is None else warmup).with_warnings(*warnings)
+    table = mark_warmup(trace.table, "auto" if warmup is None else warmup).with_warnings(*warnings)
     hashes = [(str(path), trace.sha256)]
     side = Side(table, str(path), trace.format, hashes, experiment.key, None, _variant(experiment))
     if files is None:
@@ -382,7 +382,7 @@ def _of_experiment(experiment: KitExperiment, directory: Path) -> KernelSource |
         source = source_of_registrations(lines, experiment.listed.experiment, str(directory / files.kernels))
     else:
         return None
-    return of_variant(source, _variant(experiment))
+    return with_variant(source, _variant(experiment))
 
 
 def kit_kernels(run: KitRun, analyses: Mapping[str, Analysis], comparisons: Sequence[Comparison]) -> KernelView:

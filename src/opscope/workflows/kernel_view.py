@@ -30,7 +30,7 @@ from opscope.core.writing import discard_files
 from opscope.experiment.engine import planned_job
 from opscope.experiment.protocol import LOG, OUTPUTS, TRACE
 from opscope.hosts.target_kinds import AUTO
-from opscope.measurements.bundle_kernels import bundle_ladders, bundle_sources, of_variant
+from opscope.measurements.bundle_kernels import bundle_ladders, bundle_sources, with_variant
 from opscope.measurements.results import KernelsResult
 from opscope.program.kernels.symbols import IsaClass, parse_symbol
 from opscope.readers.kernels import MAGIC, read_kernel_counts
@@ -121,7 +121,7 @@ def _labelled(source: KernelSource, bundles: Sequence[tuple[Bundle, str | None]]
     """A source with role and threads of the variant that it is named after, where a bundle among the paths has one."""
     variants = (bundle.manifest.variant(source.column.variant) for bundle, _ in bundles)
     found = next((variant for variant in variants if variant), None)
-    return of_variant(source, found) if found and source.column.role is None else source
+    return with_variant(source, found) if found and source.column.role is None else source
 
 
 def kernel_filter(isa: Sequence[str], dtypes: Sequence[str], operators: Sequence[str]) -> KernelFilter:

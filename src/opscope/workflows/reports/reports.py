@@ -92,7 +92,7 @@ def _content_of(bundle: Bundle) -> ReportContent:
     from opscope.measurements.bundle_work import kept_work
     from opscope.measurements.findings import findings_of
     from opscope.measurements.quality import quality_of
-    from opscope.measurements.sides import fastest_first
+    from opscope.measurements.sides import rank_variants
     from opscope.reports.content.content import ReportContent, VariantResult, foreground
 
     bundle, sides = readable_sides(bundle)
@@ -105,7 +105,7 @@ def _content_of(bundle: Bundle) -> ReportContent:
     not_compared: list[str] = []
     compared = [] if emulated else comparisons_of(pairs, not_compared)
     comparisons = [comparison_within(bundle, one) for one in compared]
-    if fastest := fastest_first(manifest):
+    if fastest := rank_variants(manifest):
         comparisons = corrected_for_choice(comparisons, len(fastest))
     controls = [(sides[b], sides[c]) for b, c in control_pairs(manifest) if b in sides and c in sides]
     both = [*pairs, *controls] if emulated else []
@@ -264,10 +264,10 @@ def _json_files(shown: ReportContent) -> dict[str, bytes]:
 
 def foreground_variant(manifest: Manifest) -> str | None:
     """The variant whose analysis is the one beside the reports, so that it has none in its directory."""
-    from opscope.measurements.sides import fastest_first
+    from opscope.measurements.sides import rank_variants
     from opscope.reports.content.content import FOREGROUND
 
-    if fastest := fastest_first(manifest):
+    if fastest := rank_variants(manifest):
         return fastest[0]
     done = [variant for variant in manifest.variants if manifest.completed(variant.name)]
     wanted = [variant.name for role in FOREGROUND for variant in done if variant.role is role]
