@@ -234,14 +234,14 @@ def _counted(candidate: str, against: str, share: float | None) -> Decision[Work
 
 def _settings(config: Path | None, settings: GivenSettings) -> Settings:
     """How two programs are measured: as a file says, but for what the command line does."""
-    from opscope.experiment.config_errors import typed_options
+    from opscope.experiment.config_errors import convert_options
     from opscope.experiment.config_rules import read_settings
     from opscope.experiment.planned import Settings
 
     # A gate asks for a difference: ceilings tell nothing of it, and take seconds.
     base = Settings(ceilings=False) if config is None else read_settings(config)
     ceilings = base.ceilings or False
-    return typed_options(msgspec.structs.asdict(base) | {"ceilings": ceilings} | settings.given, Settings)
+    return convert_options(msgspec.structs.asdict(base) | {"ceilings": ceilings} | settings.given, Settings)
 
 
 def _bundle_directory(candidate: str, out: Path | None, *, resume: bool) -> Path:

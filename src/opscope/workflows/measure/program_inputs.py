@@ -22,8 +22,8 @@ from opscope.core.files import sha256_of, storage_errors
 from opscope.core.system.stages import enter
 from opscope.core.units import counted_text
 from opscope.core.writing import write_atomically
-from opscope.experiment.guesses import USUAL_INPUTS, guessed, input_words, with_dimensions
-from opscope.experiment.inputs import AskedInput, described, made_inputs, parse_input, placed, read_input_file
+from opscope.experiment.guesses import USUAL_INPUTS, guess_inputs, input_words, with_dimensions
+from opscope.experiment.inputs import AskedInput, declared_text, make_inputs, order_inputs, parse_input, read_input_file
 from opscope.experiment.tensors import random_inputs
 from opscope.program.structure.dtypes import axes_between
 from opscope.program.structure.exported import Tensor
@@ -118,7 +118,7 @@ def with_inputs(
         declared = runtime_of(program).inputs(program, plan.calls)
         given = [value for name, own in declared.items() for value in bundled.get(name) or [None] * len(own)]
         asked = [None if value is None else AskedInput(BUNDLED, value) for value in given]
-    made = made_inputs(declared_inputs(program, plan.calls), asked, plan.seed or 0)
+    made = make_inputs(declared_inputs(program, plan.calls), asked, plan.seed or 0)
     if not made.arrays:
         return msgspec.structs.replace(plan, inputs=made.planned)
     save_inputs(work / INPUTS, made.arrays)
@@ -143,7 +143,7 @@ def called_methods(experiment: Experiment, program: Path) -> list[str]:
 def asked_calls(experiment: Experiment, program: Path) -> AskedCalls:
     """What an experiment calls of a program that is one already, with the sizes of its inputs."""
     calls = called_methods(experiment, program)
-    made = made_inputs(declared_inputs(program, calls), wished_inputs(experiment, program, calls), experiment.seed or 0)
+    made = make_inputs(declared_inputs(program, calls), wished_inputs(experiment, program, calls), experiment.seed or 0)
     return AskedCalls(calls, made.planned)
 
 
@@ -160,7 +160,7 @@ def check_inputs(experiment: Experiment, programs: Sequence[Path]) -> None:
         wished = wished_inputs(experiment, program, calls)
         taken = declared_inputs(program, calls)
         if experiment.against is not None or _unlike_values(declared, taken, first.name) is not None:
-            made_inputs(taken, wished, experiment.seed or 0)
+            make_inputs(taken, wished, experiment.seed or 0)
 
 
 def check_same_inputs(plan: Plan, experiment: Experiment, programs: tuple[Path, Path], calls: Sequence[str]) -> None:
@@ -175,7 +175,7 @@ def check_same_inputs(plan: Plan, experiment: Experiment, programs: tuple[Path, 
     if len(sides[0]) != len(sides[1]):
         raise _unlike(programs, f"it takes {counted_text(len(sides[0]), 'input')}, there are {len(sides[1])}", hint)
     texts = [
-        _input_texts(own, made_inputs(own, wished_inputs(experiment, program, plan.calls), plan.seed or 0))
+        _input_texts(own, make_inputs(own, wished_inputs(experiment, program, plan.calls), plan.seed or 0))
         for own, program in zip(sides, programs, strict=True)
     ]
     for number, (one, other) in enumerate(zip(*texts, strict=True)):
@@ -187,7 +187,7 @@ def _input_texts(declared: Sequence[Value], made: MadeInputs) -> list[str]:
     """What each input is given, in words: as asked for, else all that the program declares."""
     if made.arrays:
         return [one.dtype + str(one.shape if one.value is None else one.value) for one in made.planned]
-    return [described(value).removeprefix("up to ") for value in declared]
+    return [declared_text(value).removeprefix("up to ") for value in declared]
 
 
 def _unlike(programs: tuple[Path, Path], problem: str, hint: str) -> MismatchError:
@@ -213,12 +213,12 @@ def wished_inputs(
     """
     inputs, sizes = _inputs(program, calls), experiment.dim
     asked = _filled(
-        placed(asked_inputs(experiment), input_names(program, calls)), runtime_of(program).fills(program, calls)
+        order_inputs(asked_inputs(experiment), input_names(program, calls)), runtime_of(program).fills(program, calls)
     )
     if sizes:
         asked = with_dimensions(inputs, asked, sizes)
     if experiment.guess_inputs:
-        return guessed(inputs, asked, sizes, runtime_of(program).index_limits(program), usual)
+        return guess_inputs(inputs, asked, sizes, runtime_of(program).index_limits(program), usual)
     _check_sizes(program, inputs, asked, sizes)
     return asked
 
@@ -258,7 +258,7 @@ def drawn_integers(program: Path, plan: Plan) -> list[str]:
     inputs = _inputs(program, plan.calls)
     asked = [planned_input.source for planned_input in plan.inputs] or [""] * len(inputs)
     return [
-        f"{name or number}, {described(value)}"
+        f"{name or number}, {declared_text(value)}"
         for number, ((name, value), source) in enumerate(zip(inputs, asked, strict=False))
         if isinstance(value, PlannedTensor) and value.dtype.name.startswith(_INTEGERS) and not source
     ]
@@ -287,12 +287,12 @@ def _line(
     program: Path, inputs: Sequence[NamedValue], asked: Sequence[AskedInput | None], sizes: Mapping[str, int]
 ) -> str:
     """Options that give all inputs: as they were asked for, else as guessed."""
-    whole = guessed(inputs, asked, sizes, runtime_of(program).index_limits(program))
+    whole = guess_inputs(inputs, asked, sizes, runtime_of(program).index_limits(program))
     return " ".join(f"--input {shlex.quote(word)}" for word in input_words(inputs, whole))
 
 
 def _declared(inputs: Sequence[NamedValue]) -> str:
-    return ", ".join(f"{name} {described(value)}".strip() for name, value in inputs) or "none"
+    return ", ".join(f"{name} {declared_text(value)}".strip() for name, value in inputs) or "none"
 
 
 def inputs_in_words(program: Path, plan: Plan) -> tuple[str, str | None]:
@@ -340,7 +340,7 @@ def shared_inputs(
     sides = declared_inputs(first, plan.calls), declared_inputs(place.program, calls)
     unlike = _unlike_values(*sides, first.name)
     if unlike is not None:
-        made = made_inputs(sides[1], asked, plan.seed or 0)
+        made = make_inputs(sides[1], asked, plan.seed or 0)
         return _kept(VariantInputs(made.planned, calls=calls, unlike=unlike), made.arrays, place)
     if all(_sizes(one) == _sizes(other) for one, other in zip(*sides, strict=True)):
         return VariantInputs(plan.inputs, plan.values, plan.values_sha256, calls), []
@@ -353,11 +353,11 @@ def _unlike_values(first: Sequence[Value], other: Sequence[Value], name: str) ->
     if len(first) != len(other):
         return f"it takes {counted_text(len(other), 'input')}, {name} takes {len(first)}"
     for number, (one, own) in enumerate(zip(first, other, strict=True)):
-        alike = described(one) == described(own)
+        alike = declared_text(one) == declared_text(own)
         if isinstance(one, PlannedTensor) and isinstance(own, PlannedTensor):
             alike = one.dtype.name == own.dtype.name and axes_between(one.sizes, own.sizes) is not None
         if not alike:
-            return f"its input {number} is {described(own)}, that of {name} {described(one)}"
+            return f"its input {number} is {declared_text(own)}, that of {name} {declared_text(one)}"
     return None
 
 
@@ -384,7 +384,7 @@ def _moved(
     planned, arrays = [], {}
     for number, (one, own) in enumerate(zip(first, other, strict=True)):
         if not (isinstance(one, PlannedTensor) and isinstance(own, PlannedTensor)):
-            planned += made_inputs([own], [], 0).planned
+            planned += make_inputs([own], [], 0).planned
             continue
         axes = axes_between(one.sizes, own.sizes) or ()
         text = ",".join(map(str, axes))

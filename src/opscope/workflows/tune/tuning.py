@@ -43,7 +43,7 @@ from opscope.core.errors import RunError, UsageError
 from opscope.core.json import to_json
 from opscope.core.outputs import marked_markdown, write_outputs
 from opscope.core.system.stages import enter
-from opscope.experiment.engine import planned_job, run_experiment, silent
+from opscope.experiment.engine import ignore_progress, planned_job, run_experiment
 from opscope.experiment.planned import Experiment, PlannedVariant, Settings
 from opscope.experiment.protocol import OUTPUTS
 from opscope.machine.clock import SystemClock
@@ -113,7 +113,7 @@ def tune(  # noqa: PLR0913 - all but the model are by name
     settings: Settings | None = None,
     out: str | Path | None = None,
     target: RunTarget | None = None,
-    progress: Progress = silent,
+    progress: Progress = ignore_progress,
     notify: Callable[[str], None] | None = None,
     clock: TimeSource | None = None,
 ) -> TuningResult:
