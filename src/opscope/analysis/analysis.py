@@ -107,7 +107,7 @@ class TraceInfo(msgspec.Struct, frozen=True):
     Attributes:
         path: the file, or the directory of several files; in derived files of a bundle from its directory on.
         format: name of the reader.
-        sha256: of the file; null when there are several, see ``files``.
+        sha256: SHA-256 of the file; null when there are several, see ``files``.
         clock: unit of the trace's times.
         inferences: inferences in all files, warm-up included.
         warmup: how many of them are warm-up.
@@ -131,10 +131,10 @@ class ProgramInfo(msgspec.Struct, frozen=True):
     """Program that operators were attributed with.
 
     Attributes:
-        path: of the .pte; in derived files of a bundle from its directory on, and so is that of the record.
-        sha256: of it.
+        path: path of the .pte; in derived files of a bundle from its directory on, like ``etrecord``.
+        sha256: SHA-256 of the .pte.
         etrecord: path of the ETRecord; null without one, so that modules and source lines are not known.
-        etrecord_sha256: of it.
+        etrecord_sha256: SHA-256 of the ETRecord.
         verified: whether the bundle says that this very file was run; else that it fits the trace.
         etrecord_problem: why an ETRecord that is there was not used; null when it was, or when there is none.
     """

@@ -45,17 +45,17 @@ class BisectedState(msgspec.Struct, frozen=True):
     """Release, number of options, or build.
 
     Attributes:
-        name: of the state.
-        level: to which end it is nearer.
+        name: name of the state.
+        level: end that it is nearer to.
         ratio: latency over that of the good end in the same rounds; null where it is withheld, or was not measured.
         ci95: 95 % interval of ``ratio``.
         operators: how many ran, of the traced runs; null where none are known.
-        instructions: of one inference, counted; null where they were not.
+        instructions: instructions of one inference, counted; null where they were not.
         outputs_agree: whether it computes what the good end computes; null where that was not compared.
         problem: why it could not be measured, as one sentence; null where nothing failed.
         wheel: name of the file that it was installed from; null for states that are no release.
-        sha256: of that file.
-        python: version of Python that ran it; likewise.
+        sha256: SHA-256 of that file.
+        python: version of Python that ran it; null for states that are no release.
         bundle: directory of the measurement within that of the bisection; null where it was not measured.
     """
 
@@ -91,14 +91,14 @@ class Bisection(msgspec.Struct, frozen=True, tag_field="schema", tag=BISECTION_S
     """Result of a bisection.
 
     Attributes:
-        model: as it was named.
-        sha256: of the program.
-        runtime: that ran it, as people call it.
+        model: model as it was named.
+        sha256: SHA-256 of the program.
+        runtime: runtime that ran it, as people call it.
         machine: processor and system that it ran on.
-        command: that repeats it.
+        command: command that repeats it.
         kind: what the states are: `release`, `option` or `build`.
         by: how the step was looked for: ``time``, or ``work`` where exact counts led to it.
-        states: from the good end to the bad one.
+        states: states from the good end to the bad one.
         ends: the verdict on the bad end against the good one.
         last_good: the last state at the level of the good end, next to those that are not; null where none was found.
         first_bad: the first state at the level of the bad end.

@@ -94,42 +94,42 @@ class Interval(msgspec.Struct, frozen=True):
 class OperatorWork(RecordedOperator, frozen=True, kw_only=True):
     """Work of an operator in one inference. All counts are sums over its calls."""
 
-    dtype: str | None = None  # number type, as in `opscope.program.ceilings`; null when not known
+    dtype: str | None = None  # number type, as in `opscope.program.ceilings`; null if unknown
     kernel: KernelClass | None = None  # class of its kernels; null without multiply-accumulates, or when not known
-    function: str | None = None  # XNNPACK's operator, or the type of a node; null when not known
-    macs: int | None = None  # multiply-accumulates; null when not known
-    flops: int | None = None  # all operations; null likewise
-    elements: int | None = None  # of its input, or of its output when that is larger; null likewise
-    activation_bytes: int | None = None  # read and written besides weights; null likewise
-    weight_bytes: int | None = None  # of constants; null likewise
+    function: str | None = None  # XNNPACK's operator, or the type of a node; null if unknown
+    macs: int | None = None  # multiply-accumulates; null if unknown
+    flops: int | None = None  # all operations; null if unknown
+    elements: int | None = None  # elements of its input, or of its output when that is larger; null if unknown
+    activation_bytes: int | None = None  # bytes read and written besides weights; null if unknown
+    weight_bytes: int | None = None  # bytes of constants; null if unknown
     calls: float = 1.0  # events
     time_ns: float  # self time on the scale of the headline, where other work disturbed least; cut off
     uncertainty_ns: float = 0.0  # the true time lies in [time_ns, time_ns + uncertainty_ns)
     portable: bool = False  # whether a portable kernel ran it
-    channels: int | None = None  # of its output, the last size; null when not known
+    channels: int | None = None  # channels of its output, the last size; null if unknown
 
 
 class Placement(msgspec.Struct, frozen=True, kw_only=True):
     """Operator under its ceilings, for one inference.
 
     Attributes:
-        method: with instruction and position, which operator it is.
-        instruction: likewise.
-        position: likewise.
+        method: method of the operator.
+        instruction: instruction of the operator; null for framework time.
+        position: position of the operator in its call; null for framework time.
         bound: what limits it; null when a ceiling or its work is not known.
         ceiling: the ceiling that applies, by name; null when none is known.
-        compute_ns: arithmetic at its ceiling; null when not known.
-        memory_ns: moving each byte once; null when not known.
+        compute_ns: arithmetic at its ceiling; null if unknown.
+        memory_ns: moving each byte once; null if unknown.
         ceiling_ns: the longer of both, or the one that is known: less than that was never seen.
-        overhead_ns: fixed cost of its calls; null when not measured.
+        overhead_ns: fixed cost of its calls; null if not measured.
         macs_per_s: reached; null without multiply-accumulates.
-        bytes_per_s: reached, counting each byte once; null when not known.
-        fraction: of the ceiling that is reached; null unless both times are known.
-        headroom_ns: what reaching the ceiling would save, never negative; likewise, since one time alone would promise
-            too much.
+        bytes_per_s: reached, counting each byte once; null if unknown.
+        fraction: fraction of the ceiling that is reached; null unless both times are known.
+        headroom_ns: what reaching the ceiling would save, never negative; null unless both times are known, since one
+            alone would promise too much.
         above_ceiling: it was faster than its ceiling, which is thus too low for it.
         note: why something is null.
-        rate: of the ceiling that applies; null when none is known.
+        rate: rate of the ceiling that applies; null when none is known.
         reason: why it is below both ceilings, as far as that is likely; null with another bound.
     """
 
@@ -339,14 +339,14 @@ class Roofline(msgspec.Struct, frozen=True):
     """Operators under the ceilings of their variant, for one inference.
 
     Attributes:
-        operators: in the order they were given.
+        operators: operators in the order they were given.
         bounds: time by what limits it, longest first.
-        time_ns: of all operators.
-        placed_ns: of those whose ceilings are all known.
+        time_ns: time of all operators.
+        placed_ns: time of those whose ceilings are all known.
         ceiling_ns: what these would take at their ceilings.
         headroom_ns: what that would save, operators above their ceiling counted as 0.
         footprint_bytes: distinct bytes that an inference passes over: all weights and the largest activations.
-        weights_per_s: bandwidth at that footprint, with which weights are read; null when not measured.
+        weights_per_s: bandwidth at that footprint, with which weights are read; null if not measured.
         explained: share of the time from which on a ceiling explains it.
         unsteady: share of the ceilings whose runs scattered; near 0 on a quiet machine.
     """

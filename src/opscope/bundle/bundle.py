@@ -339,7 +339,7 @@ def is_bundle(path: Path) -> bool:
 
 
 _DAMAGE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
-"""What decoding raises on damaged JSON, found by fuzzing."""
+"""Errors that decoding raises on damaged JSON, found by fuzzing."""
 
 
 class _Head(msgspec.Struct):
@@ -383,7 +383,7 @@ def _decode_manifest(content: bytes, file: Path) -> Manifest:
 
 
 def _check_schema(content: bytes, kind: type[msgspec.Struct], file: Path) -> None:
-    """Tell a document that another opscope wrote from a damaged one."""
+    """Raise BundleError if another version of opscope wrote a document that cannot be decoded."""
     schema, known = "", str(kind.__struct_config__.tag)
     with contextlib.suppress(*_DAMAGE):
         schema = from_json(content, _Head).schema

@@ -51,7 +51,7 @@ class EvidenceRun(msgspec.Struct, frozen=True, tag_field="schema", tag="opscope.
         library: whose kernels were counted.
         counts: name of the file of counts; null when the run failed.
         counts_sha256: its hash.
-        trace: name of the trace of the same process; likewise.
+        trace: name of the trace of the same process; null when the run failed.
         trace_sha256: its hash.
         output_sha256: hash of all output values.
         failure: why it failed; null when it did not.

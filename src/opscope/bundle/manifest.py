@@ -86,17 +86,17 @@ class Model(msgspec.Struct, frozen=True):
         program: path of the .pte within the bundle.
         etrecord: path of the .etrecord within the bundle, which is kept without weights; null without.
         sha256: hash of the .pte; never null in a bundle.
-        size: of the .pte in bytes; likewise.
-        methods: methods of the program; likewise.
+        size: size of the .pte in bytes; never null in a bundle.
+        methods: methods of the program; never null in a bundle.
         backends: delegates that the program calls.
-        planned_bytes: memory that the program plans for its tensors, all methods together; null when not known.
+        planned_bytes: memory that the program plans for its tensors, all methods together; null if unknown.
         delegate_bytes: payloads of its delegates, without weights that the file keeps in separate segments;
-            likewise.
+            null if unknown.
         phases: what calls of methods do for a language model, by method, where the program or its record tells.
         etrecord_sha256: hash of the .etrecord as it lies in the bundle; null without one, and in older bundles.
         data: path within the bundle of the .ptd with weights that the program keeps apart; null without.
-        data_sha256: its hash; likewise.
-        data_size: of it in bytes; likewise.
+        data_sha256: hash of the .ptd; null without.
+        data_size: size of the .ptd in bytes; null without.
     """
 
     name: str
@@ -129,16 +129,17 @@ class Variant(msgspec.Struct, frozen=True):
     Attributes:
         name: unique in the bundle; also its directory.
         role: what it is in the experiment; null only in reports of other tools' directories, where none is known.
-        ablated: feature groups that were switched off; null likewise, and of a build of the user's.
+        ablated: feature groups that were switched off; null for a user's build, and where no role is known.
         cleared: fields of ``cpuinfo_isa`` that were cleared for it.
         threads: size of the thread pool, 0 for the runtime's own choice; null only in reports of other tools'
             directories.
         affinity: CPUs that its processes stay on; empty for all.
         switch: mechanism that its processes run with; null: ``cpuinfo`` where some variant has features cleared, else
             none, and none for a variant of the role ``control``.
-        runtime: that ran it, by its name, where one was asked for; null: that of the program's format.
-        delegate: of LiteRT: ``xnnpack``, or ``none`` for its own kernels; null for runtimes whose programs state it.
-        options: of its runtime, by name; null for none, and for runtimes that have none.
+        runtime: runtime that ran it, by its name, where one was asked for; null: that of the program's format.
+        delegate: delegate of LiteRT: ``xnnpack``, or ``none`` for its own kernels; null for runtimes whose programs
+            state it.
+        options: options of its runtime, by name; null for none, and for runtimes that have none.
     """
 
     name: str
@@ -162,9 +163,9 @@ class PlannedInput(msgspec.Struct, frozen=True):
     """Input of the calls.
 
     Attributes:
-        shape: of a tensor; null for what is none.
+        shape: shape of a tensor; null for what is none.
         dtype: number type of a tensor; ``int``, ``float``, ``bool`` or ``none`` for what is none.
-        value: of a number or a truth value; null otherwise.
+        value: value of a number or a truth value; null otherwise.
         source: what was asked for; empty: as the program declares it.
     """
 
@@ -178,10 +179,10 @@ class VariantInputs(msgspec.Struct, frozen=True):
     """Inputs and calls of a variant whose program differs from that of the plan.
 
     Attributes:
-        inputs: of the calls: those of the plan, laid out as its own program wants them.
+        inputs: inputs of the calls: those of the plan, laid out as its own program wants them.
         values: path within the bundle of the .npz with the tensors; null where they are drawn from the seed.
-        values_sha256: its hash; likewise.
-        calls: as of the plan; null: those of the plan.
+        values_sha256: hash of the .npz; null without one.
+        calls: calls as of the plan; null: those of the plan.
         unlike: why its inputs are not those of the plan, as one sentence; null where they have the same values.
     """
 
@@ -199,17 +200,17 @@ class Plan(msgspec.Struct, frozen=True):
         rounds: repetitions of every variant, each in its own process.
         runs: measured inferences of each process, calls of all methods together.
         warmup: inferences before them that are set aside.
-        seed: of the order and of the inputs.
+        seed: seed of the order and of the inputs.
         order: for every round the variants in the order in which they run traced.
         timeout_seconds: limit for one process.
         timed_order: for every round the variants in the order in which they run without tracing, before the traced
             ones; empty when nothing was timed without tracing.
         calls: the methods that a process calls, over and over in this order; empty for a program with one method.
-        inputs: of the calls, of several methods one after the other, in the order of their first calls; empty where
-            all are random tensors of the sizes that the program declares.
+        inputs: inputs of the calls, of several methods one after the other, in the order of their first calls; empty
+            where all are random tensors of the sizes that the program declares.
         values: path within the bundle of the .npz with the tensors among ``inputs``, ``arr_`` and the number of each;
             null where they are drawn from the seed.
-        values_sha256: its hash; likewise.
+        values_sha256: hash of the .npz; null without one.
         inputs_of: by variant, the inputs and calls of those whose programs want others, such as the same values in
             another order of dimensions.
         guesses: the inputs that were guessed, in the words of ``--input``; empty where all were given or follow from
@@ -267,7 +268,7 @@ class ExperimentRequest(ExperimentSettings, frozen=True, kw_only=True):
     """Request as the user made it, enough to repeat it. The plan has more rounds if some were added.
 
     Attributes:
-        target: as it was named, for example ``auto``.
+        target: target as it was named, for example ``auto``.
         models: the user's directory of models; null for the usual one.
         config: the file that asked for it; null for `opscope profile`.
     """
@@ -282,7 +283,7 @@ class Target(msgspec.Struct, frozen=True):
 
     Attributes:
         kind: for example ``native`` or ``ssh``.
-        address: of the device or of the runner; empty for this machine itself.
+        address: address of the device or of the runner; empty for this machine itself.
         emulated: whether the CPU was an emulated one: what was computed counts, how long it took does not.
     """
 
@@ -300,8 +301,8 @@ class Phone(msgspec.Struct, frozen=True):
     """Properties of an Android device; null where it does not state them.
 
     Attributes:
-        manufacturer: of the device.
-        model: likewise.
+        manufacturer: manufacturer of the device.
+        model: model of the device.
         soc: maker and name of its system on a chip.
         android: release of the system.
         build: the system's own name for itself.
@@ -327,7 +328,7 @@ class PhoneState(msgspec.Struct, frozen=True):
         battery_percent: how full it is.
         battery_celsius: its temperature.
         plugged: whether it is fed from outside.
-        frequencies_mhz: of each CPU now, in their order.
+        frequencies_mhz: clock frequencies of each CPU now, in their order.
         limits_mhz: the highest that each CPU may have now.
     """
 
@@ -391,11 +392,11 @@ class Conditions(msgspec.Struct, frozen=True):
     """State of the machine at one moment; null where it cannot be read.
 
     Attributes:
-        load_average: of the last minute.
-        frequency_mhz: of the fastest CPU.
-        temperature_celsius: of the hottest sensor.
+        load_average: load average of the last minute.
+        frequency_mhz: clock frequency of the fastest CPU.
+        temperature_celsius: temperature of the hottest sensor.
         usable_cpus: how many the process may use.
-        phone: of an Android device.
+        phone: state of an Android device; null for other machines.
         speed_limit: macOS: of the CPUs for heat, as a share of their speed from 0 to 1.
         low_power: macOS: whether the low power mode is on.
     """
@@ -433,8 +434,8 @@ class MaskProof(msgspec.Struct, frozen=True):
         sites_executed: ``trap``: of them, those that were executed; null else.
         sites_outside: ``trap``: places where the bytes of the instruction stand in no function that the libraries name;
             they were left as they are; null else.
-        executions: questions that the libraries asked; likewise.
-        masked: of them, those that were answered with fewer features; likewise.
+        executions: questions that the libraries asked; null for ``cpuinfo``.
+        masked: questions that were answered with fewer features; null for ``cpuinfo``.
     """
 
     cleared: list[str]
@@ -454,19 +455,19 @@ class Measurement(ThreadCount, msgspec.Struct, frozen=True):
 
     Attributes:
         mask: proof that its features were off; null where nothing was cleared and nothing could prove it.
-        inputs: of the inference; of several methods one after the other, in the order of their first calls.
-        outputs: likewise, of the last call of each.
+        inputs: inputs of the inference; of several methods one after the other, in the order of their first calls.
+        outputs: outputs of the last call of each method, in the order of ``inputs``.
         output_sha256: hash of all output values.
         wall_ns: duration of every call of a method, warm-up included, as the caller saw it.
-        start_ns: from the start of the process to the loaded runtime.
+        start_ns: time from the start of the process to the loaded runtime.
         load_ns: loading the program.
         peak_rss_bytes: largest resident memory of the process.
-        versions: of the packages in the process.
+        versions: versions of the packages in the process.
         write_ns: writing the trace and the outputs; null where it was not timed.
-        off_cpu_ns: of every call in ``wall_ns``, how much of it the process was kept off the CPU: with one thread the
-            call less the CPU time of the calling thread, with more the longest that one of its threads was ready and
-            waited for a CPU; null where it was not recorded, and in older bundles.
-        usage: of the system, over the measured calls; likewise.
+        off_cpu_ns: time of every call in ``wall_ns`` that the process was kept off the CPU: with
+            one thread the call less the CPU time of the calling thread, with more the longest that one of its threads
+            was ready and waited for a CPU; null where it was not recorded, and in older bundles.
+        usage: use of the system over the measured calls; null where it was not recorded, and in older bundles.
     """
 
     mask: MaskProof | None
@@ -499,8 +500,8 @@ class Repetition(msgspec.Struct, frozen=True):
         round: from 0.
         attempt: from 1; more when an earlier attempt failed and the run was resumed.
         started: UTC, ISO 8601; null only in reports of other tools' directories.
-        seconds: wall time of the process; likewise.
-        directory: of its files, within the bundle.
+        seconds: wall time of the process; null only in reports of other tools' directories.
+        directory: directory of its files, within the bundle.
         trace: path of the trace within the bundle, which is kept compressed (``.zst``); null when there is none.
         trace_sha256: hash of the trace as the process wrote it, so of the inflated file.
         inferences: complete inferences in the trace, or timed calls.
@@ -622,9 +623,9 @@ class Manifest(msgspec.Struct, frozen=True, tag_field="schema", tag="opscope.bun
         status: how far it is.
         model: the program that the variants ran, but for those in ``programs``.
         plan: what was to be run.
-        variants: in the order of reports.
+        variants: variants in the order of reports.
         target: where it ran.
-        environment: of the machine there.
+        environment: environment of the machine there.
         repetitions: every attempt, in the order in which they ran.
         left_out: what it did without.
         programs: the program of each variant that ran another one than ``model``, by the variant's name.

@@ -111,7 +111,7 @@ class Option(NamedTuple):
         return f"{text} [default: {self.usual}]" if self.usual else text
 
     def named(self, field: str) -> str:
-        """The word of the command line for a field."""
+        """Return the word of the command line for a field."""
         return self.word or f"--{field.replace('_', '-')}"
 
 
@@ -122,7 +122,7 @@ def option(meaning: str, **how: Any) -> msgspec.Meta:  # noqa: ANN401 - fields o
 
 
 class ExperimentSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """How a model is measured; each field says itself what it means."""
+    """Settings of a measurement; each field has its own meaning."""
 
     ablate: Annotated[
         Many,

@@ -53,11 +53,12 @@ class VariantConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             ``opscope.experiment.config_rules``.
         affinity: CPUs to stay on; null for those of the experiment.
         runner: executor_runner of this variant, for the target ``runner``; relative to the file.
-        model: that this variant runs, as ``model`` of the file: one network in several runtimes; null for that of the
+        model: model that this variant runs, as ``model`` of the file: one network in several runtimes; null for that of
+            the file.
+        runtime: runtime that runs it, by its name, where several can; null for that of the file.
+        delegate: delegate of a LiteRT model: ``xnnpack``, or ``none`` for LiteRT's own kernels; null for that of the
             file.
-        runtime: that runs it, by its name, where several can; null for that of the file.
-        delegate: of a LiteRT model: ``xnnpack``, or ``none`` for LiteRT's own kernels; null for that of the file.
-        session_options: of ONNX Runtime or OpenVINO, by name; null for those of the experiment.
+        session_options: session options of ONNX Runtime or OpenVINO, by name; null for those of the experiment.
     """
 
     name: Name
@@ -96,7 +97,7 @@ class Config(ExperimentSettings, frozen=True, kw_only=True, forbid_unknown_field
     relative to the file.
 
     Attributes:
-        schema: of this file.
+        schema: schema of this file.
         model: a registered model, or the path of a program relative to the file.
         models: several of them, instead of ``model``.
         target: where to run; null: ``local``. With ``runner`` alone, each variant names its build.

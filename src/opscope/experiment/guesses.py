@@ -23,11 +23,11 @@ if TYPE_CHECKING:
 class UsualInputs(NamedTuple):
     """Sizes and values to try for what a model leaves open."""
 
-    height: int  # of a picture, in pixels
+    height: int  # height of a picture, in pixels
     width: int
-    samples: int  # of a waveform
-    frames: int  # of features over time
-    length: int  # of a row of numbers of which nothing else is known
+    samples: int  # samples of a waveform
+    frames: int  # frames of features over time
+    length: int  # length of a row of numbers of which nothing else is known
     mask: str = "ones"  # fills a mask: in some models a one keeps an element, in others it hides it
 
     def with_opposite_masks(self) -> UsualInputs:

@@ -65,7 +65,7 @@ class TensorRecipe(NamedTuple):
     fill: str | float  # `zeros`, `ones`, `range` (0, 1, 2, ...), `random`, or the number that fills it
     # of random values, the lower one included, the upper one not; None: as without a wish
     bounds: tuple[float, float] | None = None
-    first: int = 0  # of a range
+    first: int = 0  # first number of a range
 
 
 Wish: TypeAlias = "TensorRecipe | Array | bool | int | float | None"
@@ -387,7 +387,7 @@ class LabelledInputs(NamedTuple):
     """Inputs with the class of each."""
 
     labels: np.ndarray[tuple[int, ...], np.dtype[np.int64]]  # int64, shape (n,); -1 where the class is not known
-    arrays: dict[str, Array]  # by name, each with n along its first axis
+    arrays: dict[str, Array]  # arrays by name, each with n along its first axis
 
     def sample(self, number: int) -> dict[str, Array]:
         """Return the arrays of one input, with a batch of one."""

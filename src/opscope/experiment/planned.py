@@ -30,7 +30,7 @@ class PlannedModel(NamedTuple):
     """Model and the runtime that runs it: one model in two runtimes counts as two."""
 
     model: str  # a registered name, or the path of a program
-    runtime: str | None = None  # by its name; None: that of the program's format
+    runtime: str | None = None  # runtime by its name; None: that of the program's format
 
 
 class PlannedComparison(msgspec.Struct, frozen=True):
@@ -49,7 +49,7 @@ class Experiment(ExperimentSettings, frozen=True, kw_only=True):
 
     name: str  # unique in the file; the directory of its bundle within `Plan.out`
     model: str  # a registered model, or the path of a .pte
-    target: str  # as in the file, the path of a runner complete
+    target: str  # as in the file, with the complete path of a runner
     variants: tuple[PlannedVariant, ...] = ()  # what is compared; empty: as the settings say
     evidence: bool = False  # run once to learn from the runner's log which kernels are there; nothing of it is timed
     device: str | None = None  # name that the file gives the machine; null where it gives none
@@ -92,7 +92,7 @@ class Experiments(msgspec.Struct, frozen=True):
 
     file: Path  # the configuration
     out: Path  # directory of the bundles
-    experiments: tuple[Experiment, ...]  # in the order of the file
+    experiments: tuple[Experiment, ...]  # experiments in the order of the file
     comparisons: tuple[PlannedComparison, ...] = ()  # asked for beyond those with the baseline of each thread count
     notes: tuple[str, ...] = ()  # what in the file has no effect, one sentence each
 

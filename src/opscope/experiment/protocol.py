@@ -22,8 +22,8 @@ class ProbeAnswer(msgspec.Struct, frozen=True):
 
     arch: str  # architecture, as in `opscope.machine.isa`
     fields: list[str]  # set fields of `cpuinfo_isa`
-    struct_size: int | None  # of `cpuinfo_isa`; null where the library's symbol table states none
-    layout_size: int  # of the layout that was proved
+    struct_size: int | None  # size of `cpuinfo_isa`; null where the library's symbol table states none
+    layout_size: int  # size of the layout that was proved
     offsets: dict[str, int]  # field -> byte offset in it, of all fields whose place is certain
     # fields that libraries set because they know the cores: the mechanism `hwcap` cannot switch them off
     fixed: list[str] = []
@@ -52,7 +52,7 @@ class Job(msgspec.Struct, frozen=True):
     # used, and nothing is proved about it
     variant: Variant
     inferences: int  # calls of methods, warm-up included
-    seed: int  # of the inputs
+    seed: int  # seed of the inputs
     timeout_seconds: float  # after this the process and all it started are ended
     traced: bool = True  # with event tracing; without it no trace is left, and the calls are timed all the same
     # library on this machine that counts calls of kernels, to preload into the process; the counts are left
@@ -66,7 +66,7 @@ class Job(msgspec.Struct, frozen=True):
     # from the seed
     values: str | None = None
     data: str | None = None  # .ptd on this machine with weights that the program keeps apart; None for none
-    warmup: int = 0  # of the inferences, the first ones, over which the use of the system is not counted
+    warmup: int = 0  # first inferences, over which the use of the system is not counted
     process: ProcessSettings = ProcessSettings()
 
     @property
@@ -98,10 +98,10 @@ SETTINGS_OF_A_JOB = {
 class ProgramSides(msgspec.Struct, frozen=True):
     """Inputs and outputs of a program, as the process that requests a run knows them."""
 
-    method: str  # that is called
+    method: str  # method that is called
     tensors: list[Tensor]  # its inputs as the program declares them
     inputs: list[str] | None  # names of tensors, in this order; null: in the order of the runtime
-    outputs: list[str] | None  # likewise
+    outputs: list[str] | None  # names of its outputs, in this order; null: in the order of the runtime
 
 
 class RunRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -123,7 +123,7 @@ class CeilingsRequest(msgspec.Struct, frozen=True):
     """Request for the ceilings of a machine without some features."""
 
     cleared: list[str]  # fields of `cpuinfo_isa` whose instructions do not count
-    threads: int  # that measure at once
+    threads: int  # threads that measure at once
     seconds: float  # how long measuring should take
     answer: str  # where to write the CeilingsAnswer
     again: Ceilings | None = None  # ceilings to measure again, and no others; null for all

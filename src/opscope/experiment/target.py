@@ -82,7 +82,7 @@ class RunTarget(ABC):
 
     Attributes:
         honours: fields of a job and its variant, of those in ``SETTINGS_OF_A_JOB``, that it does not drop.
-        mechanisms: that its features can be switched with.
+        mechanisms: mechanisms that its features can be switched with.
     """
 
     honours: frozenset[str]

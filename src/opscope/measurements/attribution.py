@@ -174,7 +174,7 @@ def _impossible_rates(side: Side, attributions: Attributions) -> list[TraceWarni
 
 
 def _read_ceilings(side: Side) -> tuple[Ceilings | None, list[TraceWarning]]:
-    """The ceilings of a variant, or why there are none though somebody tried to measure them."""
+    """Return the ceilings of a variant, or a warning why there are none although somebody tried to measure them."""
     if side.bundle is None or side.variant is None:
         return None, []
     try:

@@ -84,8 +84,8 @@ def with_variant(source: KernelSource, variant: Variant) -> KernelSource:
 class AnalysedVariants(NamedTuple):
     """Variants of a bundle that have a result, and how they compare."""
 
-    sides: Mapping[str, Side]  # by name
-    analyses: Mapping[str, Analysis]  # of each, by name
+    sides: Mapping[str, Side]  # sides by name
+    analyses: Mapping[str, Analysis]  # analyses of each, by name
     comparisons: Mapping[str, Comparison]  # with the baseline of the same number of threads, by the candidate's name
 
 

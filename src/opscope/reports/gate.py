@@ -54,7 +54,7 @@ _CHANGES = {Verdict.SLOWER: "slower", Verdict.FASTER: "faster"}
 class GateText(NamedTuple):
     """Words of one kind of evidence for its decision, for every writer."""
 
-    answer: str  # in the heading, behind the outcome
+    answer: str  # answer in the heading, behind the outcome
     sentence: str  # all figures in one sentence, behind the outcome
     subject: str  # what was judged
     sections: Callable[[int], Sequence[Section]]  # the evidence, so many rows of each table at most

@@ -185,7 +185,7 @@ class EndToEnd(msgspec.Struct, frozen=True):
         ci95: 95 % interval of the speedup, null with fewer than two processes a side, and where it is withheld.
         verdict: whether the candidate is faster.
         minimum_detectable: smallest relative change of latency that such data would show in 80 of 100 experiments.
-        p_value: of the permutation test.
+        p_value: p-value of the permutation test.
         design: ``paired`` when both sides were measured in the same rounds, else ``unpaired``.
         baseline_processes: number of processes of the baseline.
         candidate_processes: number of processes of the candidate.

@@ -59,7 +59,7 @@ class MatchedBy(str, enum.Enum):
 class Match(NamedTuple):
     """Operators of two sides that are the same, or an operator without a partner."""
 
-    pair: OperatorPair  # of the baseline and of the candidate; a side that has no such operator is None
+    pair: OperatorPair  # pair of the baseline and of the candidate; a side that has no such operator is None
     by: MatchedBy | None = None  # how it is known that they are the same; None where one stands alone
 
 

@@ -56,8 +56,8 @@ class NumberTypeCause(msgspec.Struct, frozen=True):
     Attributes:
         kind: what it is.
         operators: how many do it.
-        share: of the candidate's calls that they take.
-        names: of the longest of them.
+        share: share of the candidate's calls that they take.
+        names: names of the longest of them.
         ratio: time of the candidate's convolutions and products by that of the baseline's; null for other kinds.
     """
 

@@ -136,7 +136,7 @@ class OutputDifference(msgspec.Struct, frozen=True):
         max_abs: largest absolute difference.
         max_rel: ``max_abs`` relative to the largest magnitude of the baseline; null where the baseline is all zero and
             the candidate is not.
-        rms_rel: root mean square of the difference relative to that of the baseline; null likewise.
+        rms_rel: root mean square of the difference relative to that of the baseline; null where the latter is 0.
         cosine: cosine similarity; null where one side is all zero.
         baseline_nonfinite: number of NaN and infinite values of the baseline.
         candidate_nonfinite: number of those of the candidate.
@@ -193,7 +193,7 @@ class Accuracy(msgspec.Struct, frozen=True):
         outputs: one for each output; empty when they were not compared.
         top1: agreement of the predicted classes; null for a single unlabelled input, and where there are no classes.
         reason: why outputs, or predicted classes, were not compared; null when there is nothing to say.
-        hint: how to have them compared; null likewise.
+        hint: how to have them compared; null when there is nothing to say.
         note: what else is to be known of the inputs; null for nothing.
     """
 

@@ -68,7 +68,7 @@ class Message(msgspec.Struct, frozen=True, omit_defaults=True):
         place: where in the trace of an NPU: tile and, where there is one, call and cycle; null elsewhere.
         subject: which of several things that the rule knows it is about, such as an event of a unit; empty where the
             rule has one alone. Reports show findings of one rule and subject on several tiles once.
-        lines: of the model's code that it is about, as ``file:line``; empty where none is known.
+        lines: lines of the model's code that it is about, as ``file:line``; empty where none is known.
         saving_cycles: most cycles of an NPU's trace that acting on it would save; null where that cannot be said.
     """
 

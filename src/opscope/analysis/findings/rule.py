@@ -47,7 +47,7 @@ class Rule(NamedTuple):
     """Declaration of a rule."""
 
     name: str  # stable identifier, which its messages bear
-    looks_for: str  # in words
+    looks_for: str  # what the rule looks for, in words
     # that its findings can have, the highest first; empty for a check of a measurement, which limits the grade
     severities: tuple[Severity, ...] = ()
     # constants that decide, by name; a pair is a limit for each grade

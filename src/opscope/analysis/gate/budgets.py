@@ -65,12 +65,12 @@ class Budget(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     Attributes:
         module: path of a module; those below it are chosen with it.
         operator: name of an operator, as recorded or as ATen calls it.
-        instruction: of the program.
+        instruction: instruction of the program.
         position: order of the operator within its instruction's call, from 0.
         category: upper level of the taxonomy.
         kind: lower level.
         backend: a delegate's name, ``portable`` or ``framework``.
-        method: of the program.
+        method: method of the program.
         max_ms: the longest they may take per inference, in milliseconds.
         max_share: their largest share of an inference, as a fraction.
         max_slower: the largest slowdown against the baseline, as a fraction.
@@ -100,7 +100,7 @@ class Budgets(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class SplitTimes(NamedTuple):
     """Time of one side by operator and process."""
 
-    operators: Sequence[Operator]  # in program order
+    operators: Sequence[Operator]  # operators in program order
     times: Floats  # mean self time per inference; shape (processes, operators)
     unresolved: Floats  # how much longer each operator may have taken, where durations are cut off; shape (operators)
 

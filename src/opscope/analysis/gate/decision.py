@@ -72,15 +72,15 @@ class Criterion(msgspec.Struct, frozen=True):
         outcome: whether it is kept.
         reason: why, as one sentence without a full stop.
         candidate_ns: time per inference of what it is about, on the candidate; null where that is no time.
-        verdict: of a slowdown: whether the candidate is slower than the baseline at all, corrected for the number of
-            limits of the budget file; null for other quantities.
-        minimum_detectable: of a slowdown: the smallest one that such data would show in 80 of 100 experiments; else
-            null.
+        verdict: verdict of a slowdown: whether the candidate is slower than the baseline at all, corrected for the
+            number of limits of the budget file; null for other quantities.
+        minimum_detectable: minimum detectable change of a slowdown: the smallest one that such data would show in 80 of
+            100 experiments; else null.
         entry: number of the entry in the budget file, from 0; null where it is of none.
         operators: how many operators of the candidate it is about; null where it is about none.
-        baseline_ns: as ``candidate_ns``, on the baseline; null where the baseline was not asked, or has nothing like
-            it.
-        method: that its latency is of, where the sides call several; else null.
+        baseline_ns: time as ``candidate_ns``, on the baseline; null where the baseline was not asked, or has nothing
+            like it.
+        method: method that its latency is of, where the sides call several; else null.
     """
 
     name: str

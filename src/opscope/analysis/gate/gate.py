@@ -37,7 +37,7 @@ class ComparisonEvidence(msgspec.Struct, frozen=True, tag_field="kind", tag="com
     """Evidence of a decision on two sides, or on a run and its history.
 
     Attributes:
-        model: name of the candidate's model; null where it is not known.
+        model: name of the candidate's model; null if unknown.
         baseline: the side that the candidate is measured by.
         candidate: the side that is judged.
         end_to_end: the verdict of the comparison on all calls together.
@@ -66,7 +66,7 @@ class Thresholds(NamedTuple):
     """Largest slowdowns that pass, as fractions."""
 
     usual: float = DEFAULT_THRESHOLD  # of latency
-    methods: Mapping[str, float] = {}  # of single methods, in its place
+    methods: Mapping[str, float] = {}  # of single methods, in place of the usual one
 
     def of(self, method: str) -> float:
         """Return the threshold of a method, or of all calls for the empty name."""
@@ -79,7 +79,7 @@ class Slowdown(NamedTuple):
     estimate: float  # candidate / baseline - 1
     interval: tuple[float, float] | None  # its 95 % interval; None with too few processes
     verdict: Verdict  # whether the candidate is slower
-    minimum_detectable: float | None  # the smallest change that would have shown; None likewise
+    minimum_detectable: float | None  # smallest change that would have shown; None with too few processes
     decidable: bool  # whether there are enough processes for any verdict
 
 

@@ -65,7 +65,7 @@ class KernelColumn(ThreadedVariant, msgspec.Struct, frozen=True):
 
     Attributes:
         kind: how it knows.
-        path: of the file or directory.
+        path: path of the file or directory.
         role: ``accelerated``, ``baseline`` or another; null where none is known.
         kernels: how many it names.
         note: what limits it, one sentence; null when nothing does.

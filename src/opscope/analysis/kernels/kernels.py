@@ -28,11 +28,11 @@ class KernelLine(msgspec.Struct, frozen=True):
     """Kernel with the statements of all sources.
 
     Attributes:
-        name: of the kernel.
-        library: that it is from; null when the name follows no known grammar.
-        operator: that it computes, by its name; likewise, and likewise below.
+        name: name of the kernel.
+        library: library that it is from; null when the name follows no known grammar.
+        operator: operator that it computes, by its name; null when the name follows no known grammar.
         types: number types, as the name writes them.
-        tile: that one call computes.
+        tile: tile that one call computes.
         isa: instruction set that it needs.
         cells: one for each column.
     """
@@ -157,7 +157,7 @@ class KernelView(msgspec.Struct, frozen=True, tag_field="schema", tag="opscope.k
         columns: one for each source.
         kernels: those that were wanted, the strongest instruction set first.
         pairs: columns that can be held against each other.
-        ladders: of the variants of bundles.
+        ladders: ladders of the variants of bundles.
         notes: what could not be shown, and why; one sentence each.
     """
 

@@ -62,12 +62,12 @@ class LevelAnswer(msgspec.Struct, frozen=True):
 
     Attributes:
         rung: the question.
-        answer: to it.
+        answer: answer to the question.
         detail: what the answer rests on, or why there is none.
         source: where that is from; null without a source.
         isa: the strongest instruction set of kernels that ran; null where none is known to have run.
-        calls: of the kernels that computed, where calls were counted, in all runs together.
-        runs: of the operator, in which these calls were; null where none were counted.
+        calls: calls of the kernels that computed, where calls were counted, in all runs together.
+        runs: runs of the operator, in which these calls were; null where none were counted.
     """
 
     rung: EvidenceLevel
@@ -82,10 +82,10 @@ class LevelAnswer(msgspec.Struct, frozen=True):
 class LadderInputs(NamedTuple):
     """Knowledge of one variant."""
 
-    operators: Sequence[Operator]  # of its analysis
+    operators: Sequence[Operator]  # operators of its analysis
     sme: Mapping[OperatorKey, Eligibility]  # whether SME can run an operator, where the program tells
-    machine: str | None = None  # architecture as the operating system names it; None where it is not known
-    features: frozenset[str] | None = None  # feature groups that the CPU has and that are on; likewise
+    machine: str | None = None  # architecture as the operating system names it; None if unknown
+    features: frozenset[str] | None = None  # feature groups that are on; None if unknown
     emulated: bool = False  # whether an emulator ran it, so that times mean nothing
     switched: tuple[str, ...] = ()  # groups that the experiment switches off elsewhere; empty when none is
     exported: frozenset[str] | None = None  # kernels that the library exports; None where nobody looked
@@ -95,7 +95,7 @@ class LadderInputs(NamedTuple):
     counted: KernelSource | None = None  # everything that was counted in the process
     named: bool = False  # whether the runtime names the kernel of each operator that ran
     registered: KernelSource | None = None  # what the library listed in it
-    comparison: Comparison | None = None  # with the baseline, where this variant is the candidate
+    comparison: Comparison | None = None  # comparison with the baseline, where this variant is the candidate
 
     @property
     def arm(self) -> bool:
@@ -293,12 +293,12 @@ _FAMILIES = dict.fromkeys(("qint8", "quint8", "qdint8", "qduint8", "qcint8", "qp
 
 
 class OperatorLadder(RecordedOperator, frozen=True):
-    """All levels of one operator in one variant.
+    """Levels of one operator in one variant.
 
     Attributes:
-        module: the layer, null where it is not known.
-        dtype: number type of its first input, likewise.
-        share: of end-to-end latency.
+        module: the layer, null if unknown.
+        dtype: number type of its first input, null if unknown.
+        share: share of end-to-end latency.
         steps: one for each rung, in their order.
     """
 
@@ -382,7 +382,7 @@ class EvidenceLevelCount(NamedTuple):
     yes: int  # operators with this answer
     no: int
     unknown: int
-    share: str  # of latency, of those with a yes, in words; empty where times mean nothing
+    share: str  # share of latency, of those with a yes, in words; empty where times mean nothing
 
 
 def evidence_level_counts(ladder: VariantLadder) -> list[EvidenceLevelCount]:

@@ -250,7 +250,7 @@ class CallTimes(NamedTuple):
     """Durations of a method's calls as the caller saw them, by round."""
 
     untraced: Mapping[int, Sequence[int]]  # without event tracing, warm-up included
-    traced: Mapping[int, Sequence[int]]  # with it
+    traced: Mapping[int, Sequence[int]]  # with event tracing, warm-up included
     warmup: int  # calls of each process to set aside
     load_ns: Mapping[int, int]  # loading the program in the untraced processes
     # the methods that a process called, over and over in this order; empty for a single one
@@ -259,7 +259,7 @@ class CallTimes(NamedTuple):
     rounds: tuple[int, ...] = ()
     # of each untraced call how much of it was off the CPU; without the rounds where that was not recorded
     off_cpu: Mapping[int, Sequence[int]] = {}
-    traced_off_cpu: Mapping[int, Sequence[int]] = {}  # of each traced call, likewise
+    traced_off_cpu: Mapping[int, Sequence[int]] = {}  # time off the CPU of each traced call
 
     def traced_callers(self) -> TracedCallers | None:
         """Return what is known of the calls of the traced processes; None unless durations are known of all of them."""
@@ -338,7 +338,7 @@ class TracingCost(msgspec.Struct, frozen=True):
 class Untraced(msgspec.Struct, frozen=True):
     """Measurements without event tracing, as the caller of the method saw them."""
 
-    latency: Latency  # of the calls; ``process`` counts the untraced processes
+    latency: Latency  # latency of the calls; ``process`` counts the untraced processes
     tracing: TracingCost | None  # what tracing costs; null when nothing was traced
 
 

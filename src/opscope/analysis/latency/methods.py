@@ -28,12 +28,12 @@ class MethodTime(msgspec.Struct, frozen=True):
     Attributes:
         method: its name.
         calls: measured calls in all traced processes.
-        share: of the time of all measured calls.
-        latency: of its calls without event tracing where there are any, else of the traced ones.
+        share: share of the time of all measured calls.
+        latency: latency of its calls without event tracing where there are any, else of the traced ones.
         traced: Method::execute of its traced calls, where ``latency`` is not of these; else null.
         categories: self time per call of this method, and share of it.
         phase: what a call does for a language model, with its tokens; null where it stands for no phase.
-        tokens_per_second: tokens by the median of ``latency``; null where they are not known.
+        tokens_per_second: tokens by the median of ``latency``; null if unknown.
         tokens_ci95: 95 % interval of it; null where the median has none.
     """
 

@@ -129,7 +129,7 @@ class GraphView:
 
     Args:
         graph: its payload.
-        method: with the origins of its nodes.
+        method: method with the origins of its nodes.
         listed: debug handles of the instruction.
         dims: real shapes by value; None where those of the file hold.
         outside: who is on the other side of the delegate's inputs and outputs.
@@ -303,7 +303,7 @@ class GivenInputs(NamedTuple):
     """Shapes and values of the tensors among the inputs of a call, in their order."""
 
     shapes: Sequence[Shape]
-    numbers: Sequence[int | None] = ()  # the only elements of those that have one; None where they are not known
+    numbers: Sequence[int | None] = ()  # the only elements of those that have one; None if unknown
 
 
 def attribute(table: EventTable, model: ProgramModel, inputs: Mapping[str, GivenInputs] | None = None) -> Attributions:

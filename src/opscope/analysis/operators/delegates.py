@@ -54,11 +54,11 @@ class DelegateCall(msgspec.Struct, frozen=True):
 
     Attributes:
         method: the program's method.
-        instruction: of its chain.
+        instruction: instruction of its chain.
         delegate: number among the delegates of the method; null without the program.
         backend: the delegate's name.
         events: operators that it reports.
-        nodes: of its payload; null when it cannot be read.
+        nodes: nodes of its payload; null when it cannot be read.
         profile: the instruction set whose replay foretold its events; null when none did.
         problem: why the attribution is not exact; null when it is.
     """
@@ -77,10 +77,10 @@ class DelegateTime(DelegateCall, frozen=True):
     """Call of a delegate, in time per inference.
 
     Attributes:
-        operators_ns: of its operators together.
-        boundary_ns: of the call without its operators: entering, leaving, and writing the trace.
+        operators_ns: time of its operators together.
+        boundary_ns: time of the call without its operators: entering, leaving, and writing the trace.
         time_ns: both; null where only the share is known.
-        share: of the headline.
+        share: share of the headline.
     """
 
     operators_ns: float | None
@@ -106,9 +106,9 @@ class LayoutTime(RecordedOperator, frozen=True):
         before: the layers whose output is changed, or what the delegate is given.
         after: the layers that want it changed, or who gets it from the delegate.
         time_ns: per inference; null where only the share is known.
-        share: of the headline.
+        share: share of the headline.
         uncertainty_ns: so much of a traced inference may have been cut off its duration.
-        bytes: least bytes moved per inference, null when not known.
+        bytes: least bytes moved per inference, null if unknown.
     """
 
     cause: str
@@ -125,11 +125,11 @@ class PortableTime(TimeShare, frozen=True):
 
     Attributes:
         method: the program's method.
-        instruction: of its chain.
-        name: as recorded.
-        module: that it belongs to; null when not known.
+        instruction: instruction of its chain.
+        name: name as recorded.
+        module: module that it belongs to; null if unknown.
         cause: sort of the reason; null when that cannot be known.
-        reason: why it was not delegated, in words; null likewise.
+        reason: why it was not delegated, in words; null if unknown.
         evidence: what the program shows; null where the name is all it takes.
         rule: the file of ExecuTorch that the rule is from; null when the reason is not known.
     """
@@ -148,11 +148,11 @@ class DelegateFigure(msgspec.Struct, frozen=True):
     """Value that a delegate reports in a unit or on a clock of its own: no part of the latency's split.
 
     Attributes:
-        instruction: of the call in its chain; null where the trace gives none.
-        name: as recorded.
+        instruction: instruction of the call in its chain; null where the trace gives none.
+        name: name as recorded.
         unit: ``us``, ``cycles``, ``count`` or ``bytes``; ``ns`` for times of another clock.
         reported: how often it was reported, warm-up included.
-        mean: of all reported values, in the unit.
+        mean: mean of all reported values, in the unit.
     """
 
     instruction: int | None

@@ -54,7 +54,7 @@ class TimeShare(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         time_ns: per inference, on the scale of the headline; null where only shares are known.
-        share: of the headline; of the traced call where times are not known.
+        share: share of the headline; of the traced call where times are not known.
     """
 
     time_ns: float | None
@@ -66,8 +66,8 @@ class OutsideTime(TimeShare, frozen=True):
 
     Attributes:
         name: what it is.
-        category: that it counts as; null where it is none of the model's work.
-        traced_ns: as the traced calls took it; null for what no trace shows.
+        category: category that it counts as; null where it is none of the model's work.
+        traced_ns: time as the traced calls took it; null for what no trace shows.
         ci95_ns: the 95 % interval of ``traced_ns`` over processes; null with fewer than two.
         basis: how it is known.
     """
@@ -88,7 +88,8 @@ class HeadlineSplit(msgspec.Struct, frozen=True):
             or ``mean``, of a trace alone.
         factor: how many headlines a traced call takes.
         timed: whether times are known; else rows have shares of the traced call, and no times.
-        preempted_share: of the measured traced inferences, from 0 to 1; null if off-CPU time was not recorded.
+        preempted_share: preempted share of the measured traced inferences, from 0 to 1; null if off-CPU time was not
+            recorded.
         framework_scale: what times of the framework were multiplied by: tracing spends its time there.
         scale: what all other times were multiplied by.
         outside: rows beside the operators.
@@ -154,7 +155,7 @@ class HeadlineScale(NamedTuple):
     # 10th and 90th percentile of the inferences that `times` are of, on the same scale; a place is missing that ran in
     # fewer than ten, or whose mean a few of them dominate
     spreads: Mapping[SelfTimeKey, tuple[float, float]]
-    copies: Sequence[float]  # of inputs and outputs, in the same inferences; 0 where that is not known
+    copies: Sequence[float]  # copies of inputs and outputs, in the same inferences; 0 if unknown
 
     def of(self, key: SelfTimeKey) -> float:
         """Return the factor that times of a place were multiplied by."""

@@ -35,7 +35,7 @@ class Recurrence(NamedTuple):
     method: str
     module: str  # innermost module that contains all its operators; empty for the model itself
     steps: int
-    operators: tuple[Operator, ...]  # in program order
+    operators: tuple[Operator, ...]  # operators in program order
 
 
 def find_recurrences(rows: Sequence[Operator]) -> list[Recurrence]:
@@ -143,11 +143,11 @@ class ModuleTime(msgspec.Struct, frozen=True, omit_defaults=True):
         type: qualified name of its class; null for a container that is never called.
         depth: number of modules above it.
         self_ns: time per inference of its operators; null where only shares are known.
-        total_ns: with those of the modules below it.
+        total_ns: time with those of the modules below it.
         share: ``total_ns`` of the headline.
         self_share: ``self_ns`` of it.
         operators: number of its own operators.
-        macs: of it and everything below; null when one of its operators' is not known.
+        macs: multiply-accumulates of it and everything below; null when one of its operators' is not known.
         steps: how many steps of it the exporter unrolled; left out where nothing repeats.
     """
 

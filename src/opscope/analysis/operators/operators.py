@@ -53,20 +53,20 @@ class KnownOperator(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         attribution: how it is known what the operator is; category and kind follow it.
         handles: debug handles of the nodes it computed; empty when the trace alone was read.
-        aten: the aten operator that caused it, null when not known.
-        module: path of the nn.Module it belongs to, likewise.
-        module_type: class of the module, likewise.
-        source: the line of Python that caused it, as ``file:line``, likewise.
-        code: text of the source line, likewise.
+        aten: the aten operator that caused it, null if unknown.
+        module: path of the nn.Module it belongs to, null if unknown.
+        module_type: class of the module, null if unknown.
+        source: the line of Python that caused it, as ``file:line``, null if unknown.
+        code: text of the source line, null if unknown.
         computes: kinds of the delegate's nodes that it computed, in their order.
         fused: aten operators that no node carries, fused into it by the exporter.
         candidates: layers that it may be, when there are several.
         dtype: number type of its first input.
         weights: number type of its weights.
-        shape: of its output.
+        shape: shape of its output.
         change: why data are moved or converted, for what the model does not ask for.
         activation: it is only the activation of the operator before it, which runs by itself.
-        kernel: the microkernel, null when not known.
+        kernel: the microkernel, null if unknown.
     """
 
     attribution: Attribution = Attribution.NAME
@@ -91,8 +91,8 @@ class OperatorFacts(KnownOperator, frozen=True, kw_only=True):
     """Facts of one operator by a program or a runtime."""
 
     operator_class: OperatorClass | None = None  # category and kind by the program; None where only the name tells
-    cost: Cost | None = None  # of one call; None when not known, and likewise below
-    elements: int | None = None  # of its first input, or of its output when that is larger; of one call
+    cost: Cost | None = None  # cost of one call; None if unknown
+    elements: int | None = None  # elements of its first input, or of its output when that is larger; of one call
     sme: Eligibility | None = None  # whether XNNPACK can run it with SME; None when it is not a product, or not known
     # what it does for an attention as a kernel outside of delegates; None for all others
     attention: AttentionPart | None = None
@@ -124,24 +124,24 @@ class Operator(KnownOperator, frozen=True):
         method: the program's method.
         instruction: instruction of its chain; null for the framework's own time.
         position: order among the events within the instruction's call; null for framework time.
-        name: as recorded.
+        name: name as recorded.
         category: upper level of the taxonomy.
         kind: lower level.
         backend: the delegate's name, ``portable``, or ``framework``.
         calls: events per inference; more than one in loops.
         time_ns: self time per inference on the scale of the headline; null where only its share is known.
-        share: of the headline; of the traced call where times are not known.
+        share: share of the headline; of the traced call where times are not known.
         traced_ns: mean self time of the traced inferences.
-        macs: multiply-accumulates per inference, null when not known.
-        bytes: least bytes moved per inference, null when not known.
+        macs: multiply-accumulates per inference, null if unknown.
+        bytes: least bytes moved per inference, null if unknown.
         uncertainty_ns: the true time lies in [traced_ns, traced_ns + uncertainty_ns): durations may be cut off.
         flops: operations on single numbers per inference, two for a multiply-accumulate.
         weight_bytes: the part of ``bytes`` that is weights.
         gmacs: multiply-accumulates per traced ns, as [least, most] of the times that are possible; null without either.
-        gbytes: bytes per traced ns, likewise.
+        gbytes: bytes per traced ns, as [least, most] of the times that are possible; null without either.
         p10_ns: a tenth of the inferences that ``time_ns`` is of took less, on its scale; null without times, with fewer
             than ten inferences in which it ran, and where a few inferences dominate the mean of a trace alone.
-        p90_ns: a tenth took more, likewise.
+        p90_ns: a tenth of the inferences took more; null in the cases of ``p10_ns``.
     """
 
     method: str

@@ -23,8 +23,8 @@ class HashedFile(msgspec.Struct, frozen=True):
     """File that was read.
 
     Attributes:
-        path: of it; in derived files of a bundle from its directory on.
-        sha256: of its content.
+        path: path of the file; in derived files of a bundle from its directory on.
+        sha256: SHA-256 of its content.
     """
 
     path: str
@@ -50,13 +50,13 @@ class MethodSummary(msgspec.Struct, frozen=True):
     """Method of a program.
 
     Attributes:
-        name: of the method.
+        name: name of the method.
         inputs: tensors that the caller sets.
         outputs: tensors that the caller gets.
         instructions: number of instructions.
         portable: operators outside of delegates with the number of calls.
-        delegates: in the order of the program.
-        planned_bytes: of memory planned ahead.
+        delegates: delegates in the order of the program.
+        planned_bytes: bytes of memory planned ahead.
     """
 
     name: str

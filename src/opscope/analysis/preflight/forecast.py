@@ -54,8 +54,8 @@ class PartTime(msgspec.Struct, frozen=True):
 
     Attributes:
         part: which.
-        share: of the nominal time with the ablated features off.
-        share_accelerated: of the nominal time with all features of the processor.
+        share: share of the nominal time with the ablated features off.
+        share_accelerated: share of the nominal time with all features of the processor.
     """
 
     part: Part

@@ -37,7 +37,7 @@ class PlannedOperator(NamedTuple):
     calls: int  # how often in one inference without loops; a delegate may be called by several instructions
     category: Category  # what it is
     cost: Cost | None  # None when its kind, a number type or a shape is not known
-    bits: int | None  # width of its data; None when not known
+    bits: int | None  # width of its data; None if unknown
     eligibility: Eligibility | None = None  # for delegated operators that multiply and accumulate
     added: bool = False  # a layout change that the partitioner added
     converts: bool = False  # it converts number types
@@ -45,7 +45,7 @@ class PlannedOperator(NamedTuple):
     reason: PortableReason | None = None  # why it is portable; None when it is delegated
     kernels: KernelChoice | None = None  # that the CPU gets for it; None where no rule tells, and for other operators
     line: str | None = None  # `file:line` of the model's code that caused it; None without an export record
-    rows: int | None = None  # of a product of a delegate; None for others, and where they are not known
+    rows: int | None = None  # rows of a product of a delegate; None for others, and where they are not known
 
     @property
     def delegated(self) -> bool:

@@ -27,7 +27,7 @@ class GroupWork(msgspec.Struct, frozen=True):
     """Work of a group of operators in one inference.
 
     Attributes:
-        operators: that run.
+        operators: operators that run.
         macs: multiply-accumulates of those whose work is known.
         bytes: least bytes that they move.
         unknown: operators whose work is not known, which the other figures leave out.
@@ -51,15 +51,15 @@ class MatrixGroup(Eligibility, msgspec.Struct, frozen=True, kw_only=True):
     """Operators that multiply and accumulate and share a rule.
 
     Attributes:
-        operators: that run.
-        macs: of those whose work is known.
-        share: of all multiply-accumulates.
+        operators: operators that run.
+        macs: multiply-accumulates of those whose work is known.
+        share: share of all multiply-accumulates.
         kernel: instructions that multiply in the kernel that the CPU gets; null where no rule tells.
-        kernel_without: the same with the features off that `opscope profile` switches off; null likewise.
+        kernel_without: kernel with the features off that `opscope profile` switches off; null if no rule tells.
         better_kernel: the stronger kernel that other number types of this width would get; null if there is none.
-        better_advice: how to get it; null likewise.
-        lines: of the model's code that caused them, as ``file:line``; empty without an export record.
-        single_row_macs: of those whose product has one row.
+        better_advice: how to get the stronger kernel; null if there is none.
+        lines: lines of the model's code that caused them, as ``file:line``; empty without an export record.
+        single_row_macs: multiply-accumulates of products with one row.
     """
 
     operators: int
@@ -77,10 +77,10 @@ class MatrixWork(msgspec.Struct, frozen=True):
     """Multiply-accumulates by whether SME and SME2 can run them; portable operators cannot use SME.
 
     Attributes:
-        macs: of all operators whose work is known.
-        eligible: of those that can.
-        share: of them; null when there are no multiply-accumulates.
-        highest_share: when everything of which it is not known could; null likewise.
+        macs: multiply-accumulates of all operators whose work is known.
+        eligible: multiply-accumulates that SME or SME2 can run.
+        share: ``eligible`` as a share of ``macs``; null when there are no multiply-accumulates.
+        highest_share: share if SME could also run everything unknown; null when there are no multiply-accumulates.
         unknown: operators that multiply and accumulate and whose work is not known.
         groups: most work first.
     """
@@ -97,11 +97,11 @@ class LayoutWork(msgspec.Struct, frozen=True):
     """Moves of data that no line of the model asks for, and conversions of number types.
 
     Attributes:
-        transposes: that the partitioner added.
-        at_border: of these, those at the border of a delegate.
+        transposes: transposes that the partitioner added.
+        at_border: transposes at the border of a delegate.
         conversions: operators that convert number types, also those that the model asks for.
         bytes: least bytes that all of these move.
-        share: of the bytes of all operators; null when nothing is known of them.
+        share: share of the bytes of all operators; null when nothing is known of them.
     """
 
     transposes: int
@@ -115,11 +115,11 @@ class DelegateBoundaries(msgspec.Struct, frozen=True):
     """Data that passes between delegates and the rest of a method.
 
     Attributes:
-        calls: of delegates, of every backend.
-        tensors: that are given to them or got from them, over all calls.
-        bytes: of these.
-        inner_tensors: of these, those that are neither an input nor an output of the method.
-        inner_bytes: of these.
+        calls: calls of delegates, of every backend.
+        tensors: tensors that are given to them or got from them, over all calls.
+        bytes: bytes of these tensors.
+        inner_tensors: tensors that are neither an input nor an output of the method.
+        inner_bytes: bytes of the inner tensors.
     """
 
     calls: int
@@ -135,10 +135,10 @@ class PortableGroup(msgspec.Struct, frozen=True):
     Attributes:
         operator: its name in the program.
         category: what it is.
-        work: of all of them.
-        share: of the bytes of all operators; null when nothing is known of them.
+        work: work of all of them.
+        share: share of the bytes of all operators; null when nothing is known of them.
         reason: why, with the evidence of the first of them.
-        lines: of the model's code that caused them, as ``file:line``; empty without an export record.
+        lines: lines of the model's code that caused them, as ``file:line``; empty without an export record.
     """
 
     operator: str

@@ -55,9 +55,10 @@ class Partition(msgspec.Struct, frozen=True):
     """Operators that go to XNNPACK and that stay.
 
     Attributes:
-        delegates: of XNNPACK.
+        delegates: delegates of XNNPACK.
         calls: instructions that call them.
-        delegated_operators: that XNNPACK will run, over all calls; of a runtime without delegates all that run.
+        delegated_operators: operators that XNNPACK will run, over all calls; of a runtime without delegates
+            all that run.
         portable_operators: instructions that call a portable kernel on tensors.
         size_operators: instructions that only compute sizes.
         unread: delegates of XNNPACK whose graph the program does not hold: their work is not known.
@@ -77,13 +78,13 @@ class MethodPreflight(msgspec.Struct, frozen=True):
     """Preflight of one method of a program.
 
     Attributes:
-        name: of the method.
+        name: name of the method.
         inputs: tensors that the caller sets.
         outputs: tensors that the caller gets.
         dynamic: shapes can differ between calls; the figures are for the largest.
         branches: it has branches or loops; unless ``loop_runs`` is known, the figures count every instruction once.
         partition: what is delegated.
-        work: by category.
+        work: work by category.
         matrix: multiply-accumulates by whether SME and SME2 can run them.
         layout: layout changes and conversions.
         borders: what passes between delegates and the rest.
@@ -132,10 +133,10 @@ class Preflight(HashedFile, frozen=True, tag_field="schema", tag="opscope.prefli
     """Result of a preflight.
 
     Attributes:
-        cpu: that kernels are chosen for; null where its features cannot be read.
+        cpu: processor that kernels are chosen for; null where its features cannot be read.
         acceleration_rules: the release that the tables of kernels are of.
         partition_rules: the release that the rules of the partitioner are of; empty where nothing is delegated.
-        methods: in the order of the program; those without instructions are left out.
+        methods: methods in the order of the program; those without instructions are left out.
         ran: what was run to learn of it; empty: nothing.
     """
 
@@ -152,7 +153,7 @@ def describe_cpu(cpu: Cpu | None) -> PreflightCpu | None:
 
 
 def preflight(model: ProgramModel, path: str, sha256: str, cpu: Cpu | None) -> Preflight:
-    """Tell of a model's program what a processor will accelerate, and what holds it back."""
+    """Return what a processor will accelerate of a model's program, and what holds it back."""
     rules = RULES_OF if model.outside is None else model.outside.rules
     plans = model.executable.running or model.executable.plans
     names = [plan.name for plan in model.executable.plans]

@@ -40,8 +40,8 @@ class ProcessCalls(NamedTuple):
 
     wall_ns: Sequence[int]  # duration of each
     off_cpu_ns: Sequence[int]  # how much of each was off the CPU; as many
-    usage: ProcessUsage | None = None  # what the system counted meanwhile; None where that is not known
-    methods: Sequence[str] = ()  # of each call; empty where all are of one
+    usage: ProcessUsage | None = None  # what the system counted meanwhile; None if unknown
+    methods: Sequence[str] = ()  # method of each call; empty where all are of one
 
     @property
     def marked(self) -> int:
@@ -75,7 +75,7 @@ class ProcessCalls(NamedTuple):
 class VariantCalls(NamedTuple):
     """Measured calls of one variant."""
 
-    name: str  # of the variant
+    name: str  # name of the variant
     processes: Sequence[ProcessCalls]  # those whose time off the CPU was recorded
     unrecorded: int = 0  # how many have no such record
 

@@ -38,8 +38,8 @@ TRACING = 0.10
 class TimedVariant(NamedTuple):
     """Inferences of one variant."""
 
-    name: str  # of the variant, or of the trace
-    latency: Latency  # of its measured inferences
+    name: str  # name of the variant, or of the trace
+    latency: Latency  # latency of its measured inferences
     series: list[Steadiness]  # what each process's inferences say about themselves, warm-up included
 
     @property
@@ -52,10 +52,10 @@ class QualityEvidence(NamedTuple):
     """Evidence that the quality of a measurement is judged by."""
 
     variants: list[TimedVariant]  # what was timed; at least one
-    verdicts: Mapping[str, EndToEnd] = {}  # of the comparison, by method; empty where there is none
+    verdicts: Mapping[str, EndToEnd] = {}  # verdicts of the comparison, by method; empty where there is none
     # why outputs of variants disagree; empty when they agree, None when they were not compared
     outputs: str | None = None
-    tracing: float | None = None  # largest ratio of a traced to an untraced call; None when that is not known
+    tracing: float | None = None  # largest ratio of a traced to an untraced call; None if unknown
     same_program: bool = True  # whether all variants ran one program, so that their outputs have to agree
     is_one_variant: bool = False  # whether the figures are of several methods of one variant, which nobody compares
     inputs_at_fault: bool = False  # whether all outputs hold the same values that are not finite

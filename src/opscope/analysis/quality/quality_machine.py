@@ -32,9 +32,9 @@ class Circumstances(NamedTuple):
     load: float | None  # highest load average
     clock_mhz: tuple[float, float] | None  # lowest and highest clock frequency
     temperature: float | None  # highest, in degrees Celsius
-    governor: str | None  # of the clock frequency
+    governor: str | None  # governor of the clock frequency
     virtual: bool | None  # whether it is a virtual machine
-    largest_pool: int | None  # of all variants, in threads
+    largest_pool: int | None  # largest thread pool of all variants
     planned: int  # repetitions that were planned
     failed: int  # how many failed for good
     missing: int  # how many were not run

@@ -51,7 +51,7 @@ class KernelGain(NamedTuple):
 
     dtype: str  # number type
     baseline_per_s: float  # best rate without what was switched, in multiply-accumulates
-    candidate_per_s: float  # with it
+    candidate_per_s: float  # best rate with what was switched, in multiply-accumulates
     time_ns: float  # what the candidate's operators of it take in an inference
 
     @property

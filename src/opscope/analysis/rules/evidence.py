@@ -59,11 +59,11 @@ class Evidence(NamedTuple):
     roofline: Roofline | None = None  # operators under the ceilings of the machine; None where none were measured
     attributed: float = 0.0  # share of delegate time whose nodes are known
     untraced: Latency | None = None  # latency without event tracing; None where only traced runs were made
-    tracing: TracingCost | None = None  # what tracing costs; likewise
+    tracing: TracingCost | None = None  # what tracing costs; None where only traced runs were made
     # of each operator in each process, on the scale of the headline; shape (processes, operators); None where
     # that is not known
     times: Floats | None = None
-    copies: Floats | None = None  # likewise of copying inputs and outputs; shape (processes, 1)
+    copies: Floats | None = None  # times of copying inputs and outputs; shape (processes, 1); None if unknown
     split: bool = True  # whether the latency is split into operators; without it there is one, the whole call
     # whether SME can run an operator, for those that multiply and accumulate and whose nodes are known
     sme: Mapping[OperatorKey, Eligibility] = {}
@@ -185,8 +185,8 @@ class Evidence(NamedTuple):
 class PairEvidence(NamedTuple):
     """Evidence on a pair of variants."""
 
-    comparison: Comparison  # of the two
-    evidence: Evidence | None = None  # of the candidate; None where only the comparison is known
+    comparison: Comparison  # comparison of the two
+    evidence: Evidence | None = None  # evidence of the candidate; None where only the comparison is known
     # feature groups that are off on the baseline only; empty when the sides differ in something else, None where
     # that is not known
     switched: tuple[str, ...] | None = None
@@ -197,15 +197,15 @@ class PairEvidence(NamedTuple):
 class ExperimentEvidence(NamedTuple):
     """Evidence on a whole experiment."""
 
-    shown: Evidence | None  # of the variant that the report is about; None when no variant has a result
-    name: str  # of that variant
+    shown: Evidence | None  # evidence of the variant that the report is about; None when no variant has a result
+    name: str  # name of that variant
     # of what differs from it in threads alone, by the size of the thread pool, itself first; empty where that is not
     # known
     by_threads: Mapping[int, Evidence]
     switched: AbstractSet[str]  # feature groups that were off in some variant
     disturbed: str | None  # why the times of a variant say nothing; None where those of all do
     backends: Sequence[str]  # delegates that the program calls
-    features: Sequence[str] | None  # of the CPU; None where they are not known
+    features: Sequence[str] | None  # features of the CPU; None if unknown
     # whether the runtime is known to be an optimised build: opscope compiled it, or a package has it
     known_runtime: bool
 

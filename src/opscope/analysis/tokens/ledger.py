@@ -58,7 +58,7 @@ class ByteCount(msgspec.Struct, frozen=True):
 
     Attributes:
         use: what they are for.
-        dtype: number type; null where it is not known.
+        dtype: number type; null if unknown.
         bytes: how many.
     """
 
@@ -96,12 +96,12 @@ class PartCost(msgspec.Struct, frozen=True):
     """Cost of a part of a model in a call.
 
     Attributes:
-        part: of the model.
+        part: part of the model.
         operators: how many.
-        time_ns: of the call; rows add up to it. Null where only shares are known.
-        share: of the call.
-        bytes: that are moved at least; null where that is not known of one of them.
-        macs: multiply-accumulates; likewise.
+        time_ns: time of the call; rows add up to it. Null where only shares are known.
+        share: share of the call.
+        bytes: bytes that are moved at least; null if unknown for one of them.
+        macs: multiply-accumulates; null if unknown for one of them.
     """
 
     part: TokenPart
@@ -134,16 +134,16 @@ class TokenLedger(msgspec.Struct, frozen=True):
     """Cost of a call of a phase.
 
     Attributes:
-        method: that is called.
+        method: method that is called.
         phase: what it does.
         time_ns: what is typical of the medians of processes, as in a headline; of untraced calls where there are any.
         factor: how many of these a traced call takes, of which the split is.
         timed: whether rows have times, or only shares of the traced call.
-        rows: by layer and part, in the order of the layers; the runtime's own time last.
-        bytes: that a call moves at least, by use and number type, most first.
+        rows: rows by layer and part, in the order of the layers; the runtime's own time last.
+        bytes: bytes that a call moves at least, by use and number type, most first.
         macs: multiply-accumulates of the operators of which they are known.
         limits: what explains the time, longest first; empty where no ceilings were measured, or no times are known.
-        bound: what explains most of it; null likewise, and where that is less than half.
+        bound: limit that explains most of the time; null if ``limits`` is empty, or the limit explains less than half.
         weights_per_s: bandwidth that was measured for a working set of this size, in bytes; null without ceilings.
         unknown: operators whose work is not known.
     """
@@ -166,8 +166,8 @@ class _CallEntry(NamedTuple):
     """Operator of the call, or framework time; all counts and times are of one call."""
 
     place: Place
-    spent_ns: float  # on the scale of the call; of the traced call where times are not known
-    work: OperatorWork | None  # with its time; None where it is not known
+    spent_ns: float  # time on the scale of the call; of the traced call where times are not known
+    work: OperatorWork | None  # work with its time; None if unknown
     bytes: tuple[ByteCount, ...] = ()
 
 

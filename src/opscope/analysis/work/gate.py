@@ -26,8 +26,8 @@ class WorkSide(msgspec.Struct, frozen=True):
 
     Attributes:
         model: path of the program.
-        sha256: of the program.
-        instructions: that its operators execute in one inference.
+        sha256: SHA-256 of the program.
+        instructions: instructions that its operators execute in one inference.
         operators: how many there are.
     """
 
@@ -41,11 +41,11 @@ class WorkChange(msgspec.Struct, frozen=True):
     """Operator that executes a different number of instructions, or that only one side has.
 
     Attributes:
-        layer: that it belongs to; null when not known.
-        name: as the runtime calls it.
+        layer: layer that it belongs to; null if unknown.
+        name: name as the runtime calls it.
         kind: lower level of the taxonomy.
         baseline: instructions; null where the baseline has no such operator.
-        candidate: likewise.
+        candidate: instructions; null where the candidate has no such operator.
     """
 
     layer: str | None
@@ -72,7 +72,7 @@ class WorkEvidence(msgspec.Struct, frozen=True, tag_field="kind", tag="work"):
         baseline: what the candidate is measured by.
         candidate: what is judged.
         counter: what counted, with its version.
-        processor: that the counter shows programs.
+        processor: processor that the counter shows programs.
         equal: operators that execute the same.
         changed: the others, the largest change first.
     """
@@ -89,8 +89,8 @@ class WorkAndTimeEvidence(msgspec.Struct, frozen=True, tag_field="kind", tag="wo
     """Evidence of a decision on work and time: two verdicts, neither of which replaces the other.
 
     Attributes:
-        work: of the first criterion.
-        time: of the others.
+        work: evidence of the first criterion.
+        time: evidence of the other criteria.
     """
 
     work: WorkEvidence

@@ -25,9 +25,9 @@ class CountRequest(msgspec.Struct, frozen=True, kw_only=True):
     """Request of a count.
 
     Attributes:
-        inputs: as of ``--input``.
-        dims: as of ``--dim``.
-        methods: as of ``--methods``.
+        inputs: inputs as of ``--input``.
+        dims: sizes as of ``--dim``.
+        methods: methods as of ``--methods``.
         ablate: feature groups of the second run.
         ladder: whether groups went off one after the other.
         target: ``native`` or ``qemu-aarch64``.

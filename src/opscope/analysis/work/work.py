@@ -50,8 +50,8 @@ class PaddedSize(msgspec.Struct, frozen=True):
 
     Attributes:
         name: what it counts: `output channels`, `rows`, `input channels`.
-        needed: by the model.
-        executed: by the kernel.
+        needed: size that the model needs.
+        executed: size that the kernel executes.
     """
 
     name: str
@@ -63,10 +63,10 @@ def padded_sizes(macs: int, capacity: int, shape: Sequence[int], axis: int, tile
     """Return sizes of a product or convolution that were rounded up; empty if no explanation is exact.
 
     Args:
-        macs: that the model needs.
+        macs: multiply-accumulates that the model needs.
         capacity: products that the executed instructions hold.
-        shape: of the output.
-        axis: of its channels.
+        shape: shape of the output.
+        axis: axis of the output's channels.
         tile_bits: length of a row of a tile.
     """
     numbers = prod(shape)
@@ -107,21 +107,21 @@ class CountedOperator(RecordedOperator, msgspec.Struct, frozen=True):
     """Work of an operator in one inference.
 
     Attributes:
-        layer: that it belongs to; null when not known.
+        layer: layer that it belongs to; null if unknown.
         category: upper level of the taxonomy.
         kind: lower level.
-        instructions: that were executed.
-        classes: of these by class; they add up.
-        bytes_loaded: by all of them.
-        bytes_stored: by all of them.
-        outer_products: on tiles of a matrix unit.
+        instructions: instructions that were executed.
+        classes: instructions by class; they add up to ``instructions``.
+        bytes_loaded: bytes loaded by all instructions.
+        bytes_stored: bytes stored by all instructions.
+        outer_products: outer products on tiles of a matrix unit.
         mac_capacity: multiply-accumulates that its multiply-add, dot product and outer product instructions hold.
-        tile_capacity: of these, those that are summed up on tiles: of outer products, and of SME2's other products.
+        tile_capacity: part of ``mac_capacity`` that is summed up on tiles: outer products, and SME2's other products.
         streaming_starts: how often the processor enters the mode of its matrix unit.
         padded: sizes that were rounded up to whole tiles, where that explains ``tile_capacity`` exactly.
-        macs: that the model needs; null when not known.
-        padding_macs: of these, with zeros around the input of a convolution, which kernels may leave out; 0 where they
-            are not counted apart.
+        macs: multiply-accumulates that the model needs; null if unknown.
+        padding_macs: part of ``macs`` with zeros around the input of a convolution, which kernels may leave out; 0
+            where it is not counted separately.
     """
 
     instruction: int
@@ -174,14 +174,14 @@ class Work(msgspec.Struct, frozen=True, tag_field="schema", tag="opscope.work/1"
 
     Attributes:
         model: path of the program.
-        sha256: of the program.
-        runtime: that ran it, with its version.
-        processor: that the counter shows programs.
+        sha256: SHA-256 of the program.
+        runtime: runtime that ran it, with its version.
+        processor: processor that the counter shows programs.
         counter: what counted, with its version.
-        inputs: that were asked for or guessed; empty where all are as the program declares them.
+        inputs: inputs that were asked for or guessed; empty where all are as the program declares them.
         off: feature groups that were switched off.
         others: the same model with feature groups off, in the order asked for.
-        operators: in the order in which they run.
+        operators: operators in the order in which they run.
         rest: what is no operator's.
         files: SHA-256 of the files of which instructions ran, by their names: libraries of the runtime and of the
             system, and the runner that was built here.
@@ -226,9 +226,9 @@ def operators_of(
     """Return the operators of an analysis with their counts.
 
     Args:
-        analysis: of the table of instructions, whose one measured inference, of each method, is counted.
-        tables: of each count, by its name: those above, and the classes of instructions.
-        classes: of instructions, in the order in which they are told.
+        analysis: analysis of the table of instructions; one measured inference of each method is counted.
+        tables: table of each count, by its name: the names above, and the classes of instructions.
+        classes: classes of instructions, in the order of the result.
         padding: multiply-accumulates with zeros around an input, of one call of an operator.
         tile_bits: length of a row of a tile; None without a matrix unit.
         channels_last: whether the last size of a convolution's output is that of its channels, else the second.

@@ -35,7 +35,7 @@ class SharedOperator(msgspec.Struct, frozen=True):
         position: within the instruction's call, on the first platform that has it.
         layer: layer that it belongs to; empty if unknown.
         category: category on the first platform that has it.
-        names: as recorded on each platform.
+        names: names as recorded on each platform.
         times_ns: self time per inference on the scale of each platform's headline.
         shares: share of each platform's headline.
         speedups: baseline over accelerated time on each platform.
@@ -310,7 +310,7 @@ class CombinedReport(msgspec.Struct, frozen=True, tag_field="schema", tag="opsco
     """Several bundles side by side.
 
     Attributes:
-        bundles: in the order in which they were given.
+        bundles: bundles in the order in which they were given.
         programs: programs that several bundles ran, with their operators side by side.
         series: bundles that are versions of each other, in order of time.
         notes: what differs between the bundles and limits what their figures say together, one sentence each.

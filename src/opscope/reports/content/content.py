@@ -96,13 +96,13 @@ class ReportContent(msgspec.Struct, frozen=True, tag_field="schema", tag="opscop
         manifest: what ran, on what.
         variants: results in the order of the plan.
         comparisons: the primary one first.
-        findings: of the accelerated variant and of the primary comparison, most severe first.
+        findings: findings of the accelerated variant and of the primary comparison, most severe first.
         ruled_out: what was checked and found in order.
         quality: how far the measurement can be trusted; null when nothing was measured.
         config: path of the file that asked for the run; null where none is known.
         kernel_logs: microkernels that XNNPACK's logs name, where runs left such logs.
-        title: of the report, in place of the usual one; null for the usual one.
-        agreements: of the outputs of variants that ran on an emulated CPU, whose times are not compared.
+        title: title of the report, in place of the usual one; null for the usual one.
+        agreements: agreements of the outputs of variants that ran on an emulated CPU, whose times are not compared.
         kernels: what is known of the kernels that ran; null where nobody looked.
         controls: variants with the mechanism that switches features, and all of these on, against those without it.
         failed: what is not known because of a bug in opscope.
@@ -591,9 +591,9 @@ class OperatorRow(NamedTuple):
     operator: Operator
     cumulative: float
     change: OperatorChange | None
-    instructions: int | None = None  # that it executes, exactly; None where they were not counted
+    instructions: int | None = None  # instructions that it executes, exactly; None where they were not counted
     members: int = 1  # operators of the program that it stands for
-    steps: int = 0  # of a recurrence that was unrolled, whose operators it sums up
+    steps: int = 0  # steps of a recurrence that was unrolled, whose operators it sums up
 
 
 def operator_rows(content: ReportContent) -> list[OperatorRow]:

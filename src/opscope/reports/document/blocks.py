@@ -80,7 +80,7 @@ class TableCell(NamedTuple):
 
     value: Value
     note: str = ""  # in small letters after the value
-    category: Category | None = None  # that gives the cell its colour
+    category: Category | None = None  # category that gives the cell its colour
     depth: int | None = None  # depth of the row in a tree
     tone: Tone = Tone.PLAIN
 
@@ -129,7 +129,7 @@ NOTEBOOK_ROWS = 10
 
 
 class Block:
-    """A part of a document."""
+    """Part of a document."""
 
 
 @dataclass(frozen=True)
@@ -362,7 +362,7 @@ class MapCell(NamedTuple):
     """Cell of a heat map."""
 
     text: str
-    shade: int = 0  # from -5, much worse, to 5, much better; 0 without a colour
+    shade: int = 0  # shade from -5, much worse, to 5, much better; 0 without a colour
     notes: tuple[str, ...] = ()  # below it, in a line each
 
 
@@ -437,7 +437,7 @@ class Document(NamedTuple):
 
     title: str
     answer: str
-    blocks: Sequence[Block]  # of the first screen
+    blocks: Sequence[Block]  # blocks of the first screen
     sections: Sequence[Section]
     heading: str = ""  # what it is of, above the answer; empty where the title says it
     grade: str = ""  # of a measurement that must not be acted on, before the answer

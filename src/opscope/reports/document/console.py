@@ -85,9 +85,9 @@ class TextConsole(rich.console.Console):
     Styles are for terminals; see :func:`should_style` for the variables that ask for them or forbid them.
 
     Args:
-        file: to print to; None: standard output.
+        file: file to print to; None: standard output.
         stderr: whether it is standard error instead.
-        width: in columns; None: that of the terminal.
+        width: width in columns; None: that of the terminal.
     """
 
     def __init__(self, file: IO[str] | None = None, *, stderr: bool = False, width: int | None = None) -> None:

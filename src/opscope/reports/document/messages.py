@@ -124,7 +124,7 @@ def quality_sentence(quality: Quality | None, subjects: GradedSubjects, *, reaso
 
 
 def unchecked_sentence(findings: Sequence[Message], ruled_out: Sequence[Message]) -> str:
-    """Say how many rules could not be checked and the most frequent reason; empty if all were checked.
+    """Return how many rules could not be checked and the most frequent reason; empty if all were checked.
 
     A rule that needs what nobody measured, such as ceilings, counts, too: no findings is a statement of all rules.
     """

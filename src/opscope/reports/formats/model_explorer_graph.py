@@ -71,8 +71,8 @@ class ExplorerNode(msgspec.Struct, frozen=True, rename="camel"):
 class NodeLocation(NamedTuple):
     """Node before it gets a namespace."""
 
-    node: ExplorerNode  # with an empty namespace
-    modules: tuple[str, ...] | None  # names of the modules around it, from the outermost; None where that is not known
+    node: ExplorerNode  # node with an empty namespace
+    modules: tuple[str, ...] | None  # names of the modules around it, from the outermost; None if unknown
     delegate: str | None  # name of the call it is inside of; None for what runs outside of delegates
 
 
@@ -213,7 +213,7 @@ class _MethodWalk:
         read: Sequence[int] = (),
         made: Sequence[int] = (),
     ) -> ExplorerNode:
-        """A node that reads and makes values of the plan."""
+        """Return a node that reads and produces values of the plan."""
         values = (map(self._shape_attributes, side) for side in (read, made))
         return _build_node(name, label, attrs, _build_edges(read, self._producers), values)
 

@@ -41,8 +41,8 @@ class IcicleBox(NamedTuple):
     label: str  # text in the box
     detail: str  # further text of its tooltip
     time_ns: float  # per inference, on the scale of the headline; not less than that of its children together
-    category: Category | None = None  # of an operator; None for what holds operators
-    children: tuple[IcicleBox, ...] = ()  # from left to right
+    category: Category | None = None  # category of an operator; None for what holds operators
+    children: tuple[IcicleBox, ...] = ()  # children from left to right
 
 
 def build_program_boxes(analysis: Analysis) -> IcicleBox:

@@ -29,7 +29,7 @@ def operator_bars(analysis: Analysis, most: int) -> alt.Chart:
     The framework's own time has no bar.
 
     Args:
-        analysis: of one variant or trace.
+        analysis: analysis of one variant or trace.
         most: bars at most; the title says what they leave out.
     """
     operators = [row for row in longest_first(analysis.operators) if row.kind != "framework"]

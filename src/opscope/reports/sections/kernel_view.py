@@ -38,14 +38,14 @@ class KernelRow(TimeShare, frozen=True):
     operator: str  # name in the backend's words
     category: Category  # upper level of the taxonomy
     kind: str  # lower level
-    backend: str  # that ran the operators
-    algorithm: str | None  # as the operator's name states it; null if it states none
+    backend: str  # backend that ran the operators
+    algorithm: str | None  # algorithm as the operator's name states it; null if it states none
     types: str | None  # number types of inputs and weights, by the name or else by the program; null when neither tells
     evidence: str | None  # what the name or a record shows of the kernels; null when nothing
-    kernel: str | None  # the microkernel; null when not known
-    count: int  # of operators
-    rate: str  # multiply-accumulates per ns, in words, for the times that are possible; empty where they are not known
-    baseline_ns: float | None  # on the baseline; null where one of them is not there
+    kernel: str | None  # the microkernel; null if unknown
+    count: int  # number of operators
+    rate: str  # multiply-accumulates per ns, in words, for the times that are possible; empty if unknown
+    baseline_ns: float | None  # time on the baseline; null where one of them is not there
     withheld: bool = False  # whether other processes disturbed the sides so much that no ratio is told
 
     @property

@@ -70,7 +70,7 @@ class KernelSection(NamedTuple):
     answers: list[str]  # one sentence for each variant
     not_accelerated: list[str]  # sentences on what ran without SME
     uncounted: list[str]  # how to count calls; empty if they were counted
-    operators: list[OperatorKernels]  # of these variants; empty if no kernel is known
+    operators: list[OperatorKernels]  # operators of these variants; empty if no kernel is known
     levels: list[tuple[str, list[tuple[int, int, int]]]]  # level, and yes, no, unknown of each variant
     sources: list[str]  # sources of kernel names, in words
     kernels: list[KernelLine]  # the first ones, strongest instruction set first
