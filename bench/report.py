@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from chromium import COMMAND, Chromium
 from large_content import large_content
-from opscope.reports.report import html
+from opscope.reports.report import html_report
 
 if TYPE_CHECKING:
     from opscope.reports.content.content import ReportContent
@@ -70,7 +70,7 @@ def run(*, full: bool) -> bool:
 def time_writing(path: Path, content: ReportContent) -> float:
     """Write the page and return the seconds that it took."""
     start = time.perf_counter()
-    path.write_text(html(content), encoding="utf-8")
+    path.write_text(html_report(content), encoding="utf-8")
     return time.perf_counter() - start
 
 

@@ -9,8 +9,8 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from opscope.experiment.guesses import USUAL_INPUTS, guessed
-from opscope.experiment.inputs import made_inputs
+from opscope.experiment.guesses import USUAL_INPUTS, guess_inputs
+from opscope.experiment.inputs import make_inputs
 from opscope.experiment.tensors import random_inputs
 from opscope.program.structure.exported import Tensor
 from opscope.program.structure.plan import PlannedTensor
@@ -47,8 +47,8 @@ def _inputs(path: Path) -> Iterator[dict[str, Any]]:
     runtime = runtime_of(path)
     named = [one for own in runtime.inputs(path, []).values() for one in own]
     for usual in USUAL_INPUTS:
-        asked = guessed(named, [], {}, runtime.index_limits(path), usual)
-        made = made_inputs([value for _, value in named], asked, 0)
+        asked = guess_inputs(named, [], {}, runtime.index_limits(path), usual)
+        made = make_inputs([value for _, value in named], asked, 0)
         tensors = {
             number: Tensor(list(value.sizes), value.dtype.name)
             for number, (_, value) in enumerate(named)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from opscope.analysis.compare.outputs import compared_outputs, compared_samples, output_differences
+from opscope.analysis.compare.outputs import compare_samples, compare_single_input, output_differences
 from opscope.core.stats.distributions import binomial_interval
 
 NAN, INF = math.nan, math.inf
@@ -74,28 +74,28 @@ def test_large_values_do_not_overflow() -> None:
 
 def test_an_empty_output() -> None:
     """It has no values and nothing that differs."""
-    found = compared_outputs([np.zeros((0, 3))], [np.zeros((0, 3))])
+    found = compare_single_input([np.zeros((0, 3))], [np.zeros((0, 3))])
     assert (found.outputs[0].values, found.outputs[0].max_abs, found.equal) == (0, None, True)
 
 
 def test_other_shapes_are_not_compared() -> None:
     """One output of two is refused by itself; where no output fits, nothing is compared."""
-    one = compared_outputs([np.ones(2), np.ones(3)], [np.ones(2), np.ones(4)])
+    one = compare_single_input([np.ones(2), np.ones(3)], [np.ones(2), np.ones(4)])
     assert one.inputs == 1
     assert one.outputs[1].problem == "its shape is [3] in the baseline and [4] in the candidate"
-    none = compared_outputs([np.ones((1, 3))], [np.ones((1, 4))])
+    none = compare_single_input([np.ones((1, 3))], [np.ones((1, 4))])
     assert (none.inputs, none.outputs) == (0, [])
     assert none.reason == "output 0: its shape is [1, 3] in the baseline and [1, 4] in the candidate"
-    count = compared_outputs([np.ones(2)], [np.ones(2), np.ones(2)])
+    count = compare_single_input([np.ones(2)], [np.ones(2), np.ones(2)])
     assert count.reason == "the baseline has 1 output, the candidate 2"
-    assert compared_outputs([], []).reason == "the programs return no tensors"
+    assert compare_single_input([], []).reason == "the programs return no tensors"
 
 
 def test_top1_agreement_and_accuracy() -> None:
     """Four inputs, three classes: the sides agree on two; and each is right on three."""
     baseline = np.array([[9, 0, 0], [0, 9, 0], [0, 0, 9], [9, 0, 0]], np.float32)
     candidate = np.array([[8, 0, 0], [0, 0, 7], [0, 0, 7], [0, 8, 0]], np.float32)
-    found = compared_samples([baseline], [candidate], np.array([0, 1, 2, 1]))
+    found = compare_samples([baseline], [candidate], np.array([0, 1, 2, 1]))
     assert found.inputs == 4
     assert found.top1 is not None
     assert found.top1.classes == 3
@@ -108,8 +108,8 @@ def test_top1_agreement_and_accuracy() -> None:
 def test_unlabelled_inputs_count_for_agreement_alone() -> None:
     """A label of -1 says that the class is not known."""
     outputs = np.eye(3)
-    some = compared_samples([outputs], [outputs], np.array([0, -1, 1])).top1
-    none = compared_samples([outputs], [outputs], np.array([-1, -1, -1])).top1
+    some = compare_samples([outputs], [outputs], np.array([0, -1, 1])).top1
+    none = compare_samples([outputs], [outputs], np.array([-1, -1, -1])).top1
     assert some is not None
     assert none is not None
     assert some.baseline is not None
@@ -120,7 +120,7 @@ def test_unlabelled_inputs_count_for_agreement_alone() -> None:
 def test_a_side_with_nan_predicts_no_class() -> None:
     """Two sides of NaN do not agree on a class either."""
     outputs = np.array([[1.0, NAN], [0.0, 1.0]])
-    found = compared_samples([outputs], [outputs], np.array([1, 1])).top1
+    found = compare_samples([outputs], [outputs], np.array([1, 1])).top1
     assert found is not None
     assert found.baseline is not None
     assert (found.agreement.count, found.baseline.count) == (1, 1)
@@ -128,7 +128,7 @@ def test_a_side_with_nan_predicts_no_class() -> None:
 
 def test_an_output_that_is_the_class() -> None:
     """Where a program ends with argmax."""
-    found = compared_samples([np.array([[3], [5]])], [np.array([[3], [4]])], np.array([3, 5])).top1
+    found = compare_samples([np.array([[3], [5]])], [np.array([[3], [4]])], np.array([3, 5])).top1
     assert found is not None
     assert found.candidate is not None
     assert (found.classes, found.agreement.count, found.candidate.count) == (None, 1, 1)
@@ -144,7 +144,7 @@ def test_an_output_that_is_the_class() -> None:
 )
 def test_outputs_without_classes(shape: tuple[int, ...], labels: list[int], said: str) -> None:
     """The difference is told all the same."""
-    found = compared_samples([np.ones(shape)], [np.ones(shape)], np.array(labels))
+    found = compare_samples([np.ones(shape)], [np.ones(shape)], np.array(labels))
     assert found.top1 is None
     assert found.outputs[0].equal
     assert found.reason is not None

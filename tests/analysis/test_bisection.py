@@ -10,11 +10,11 @@ from opscope.analysis.bisection import (
     BisectedState,
     GraphChange,
     StateLevel,
-    elsewhere,
+    find_other_changes,
     graph_changes,
     level_of,
     level_of_work,
-    part_of,
+    part_of_change,
 )
 from opscope.analysis.compare.compare import EndToEnd
 from opscope.analysis.operators.operators import Operator
@@ -97,13 +97,13 @@ def test_further_changes_are_told_and_the_step_is_not() -> None:
     states = [
         BisectedState(name, ratio=ratio, ci95=ratio and (ratio * 0.99, ratio * 1.01)) for name, ratio in ratios.items()
     ]
-    assert elsewhere(states, "d", "e") == [("b", "c", pytest.approx(1.3))]
-    assert elsewhere(states, "b", "c") == [("c", "e", pytest.approx(2.0 / 1.3))]
-    assert elsewhere([states[0], states[3], states[5]], "a", "d") == []
+    assert find_other_changes(states, "d", "e") == [("b", "c", pytest.approx(1.3))]
+    assert find_other_changes(states, "b", "c") == [("c", "e", pytest.approx(2.0 / 1.3))]
+    assert find_other_changes([states[0], states[3], states[5]], "a", "d") == []
 
 
 def test_the_part_of_a_step_adds_up() -> None:
     """Two steps that make the whole change make the whole of it."""
-    parts = [part_of(end(0.5), end(0.25)), part_of(end(0.5), end(0.25))]
+    parts = [part_of_change(end(0.5), end(0.25)), part_of_change(end(0.5), end(0.25))]
     assert parts == [pytest.approx(0.5), pytest.approx(0.5)]
-    assert part_of(end(None), end(0.25)) is part_of(end(0.5), end(1.0)) is None
+    assert part_of_change(end(None), end(0.25)) is part_of_change(end(0.5), end(1.0)) is None

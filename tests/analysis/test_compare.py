@@ -257,7 +257,7 @@ def chain(*times: int) -> EventTable:
 def across(baseline: EventTable, candidate: EventTable, facts: tuple[Facts, Facts]) -> Comparison:
     """Compare two programs that are known to be different."""
     related = RelatedData(facts, same_program=False)
-    return compare(baseline, candidate, labels=LABELS, paired=True, beside=related)
+    return compare(baseline, candidate, labels=LABELS, paired=True, related=related)
 
 
 def by_layer(found: Comparison) -> dict[str | None, OperatorChange]:
@@ -334,7 +334,7 @@ def test_no_speedup_is_told_more_closely_than_it_repeats() -> None:
     for faster, verdict in ((1.003, Verdict.NO_DIFFERENCE), (1.01, Verdict.FASTER)):
         measured = (walls, [own / faster for own in walls])
         sides = [EventTable.concat([process(200_000)] * 8) for _ in measured]
-        found = compare(*sides, labels=LABELS, paired=True, beside=RelatedData(untraced=measured))
+        found = compare(*sides, labels=LABELS, paired=True, related=RelatedData(untraced=measured))
         low, high = found.end_to_end.ci95 or (0.0, 0.0)
         assert (low, high) == pytest.approx((faster * math.exp(-RESOLUTION), faster * math.exp(RESOLUTION)))
         assert found.end_to_end.verdict is verdict

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from opscope.analysis.findings.message import Grade, Message, MessageKind, grade_left, judge
-from opscope.analysis.latency.latency import CallTimes, preempted
+from opscope.analysis.latency.latency import CallTimes, preempted_calls
 from opscope.analysis.quality.disturbance import ProcessCalls, VariantCalls, examine_disturbance, withheld_reason
 from opscope.core.system.usage import ProcessUsage
 
@@ -46,7 +46,7 @@ def limits(*variants: VariantCalls) -> dict[str, Grade]:
 
 def test_a_call_is_preempted_when_it_was_off_the_cpu_for_more_than_a_twentieth() -> None:
     """The definition, at its edge."""
-    assert preempted([1_000, 1_000, 1_000, 1_000], [0, 50, 51, 1_000]) == [False, False, True, True]
+    assert preempted_calls([1_000, 1_000, 1_000, 1_000], [0, 50, 51, 1_000]) == [False, False, True, True]
 
 
 def test_quiet_rounds_pass_and_the_count_is_told() -> None:

@@ -13,9 +13,9 @@ from opscope.analysis.compare.compare import Comparison, RelatedData, compare
 from opscope.analysis.findings.message import Grade, concern
 from opscope.analysis.findings.message import judge as judge_quality
 from opscope.analysis.gate.budgets import Budget, Budgets, EndToEndBudget, Sides, SplitTimes, judge_budgets, split_times
-from opscope.analysis.gate.decision import Criterion, Outcome, Quantity, lenient, overall
+from opscope.analysis.gate.decision import Criterion, Outcome, Quantity, let_inconclusive_pass, worst_outcome
 from opscope.analysis.gate.gate import Slowdown, Thresholds, end_to_end_slowdown, gate, judge, rounds_for
-from opscope.analysis.work.gate import with_time, work_decision
+from opscope.analysis.work.gate import join_with_time, work_decision
 from opscope.analysis.work.work import CountedOperator, RestWork, Work
 from opscope.core.stats.effect import Verdict, unpaired_effects
 from opscope.core.table import EventTable
@@ -100,7 +100,7 @@ def side(convolution: int, add: int, processes: int = 8) -> EventTable:
 
 def compared(old: EventTable, new: EventTable) -> Comparison:
     """The comparison of two independent groups."""
-    return compare(old, new, labels=LABELS, paired=False, beside=RelatedData())
+    return compare(old, new, labels=LABELS, paired=False, related=RelatedData())
 
 
 def sides(old: EventTable, new: EventTable, *, paired: bool = False) -> Sides:
@@ -145,14 +145,14 @@ def test_a_gate_on_a_comparison(new: EventTable, outcome: Outcome) -> None:
 def test_a_disturbed_comparison_is_not_trusted() -> None:
     """It was measured, each side has its figure, and there is no ratio to judge; that may not pass."""
     beside = RelatedData(disturbed="other processes took 60 % of the CPU time of old")
-    comparison = compare(OLD, side(500_000, 100_000), labels=LABELS, paired=False, beside=beside)
+    comparison = compare(OLD, side(500_000, 100_000), labels=LABELS, paired=False, related=beside)
     found = comparison.end_to_end
     assert (found.speedup, found.ci95, found.verdict, found.reason) == (None, None, Verdict.WITHHELD, beside.disturbed)
     assert found.candidate_ns > found.baseline_ns > 0
     changes = [*comparison.categories, *comparison.kinds, *comparison.operators]
     told = {(c.speedup, c.ci95_saved_ns, c.verdict) for c in changes}
     assert told == {(None, None, Verdict.WITHHELD)}
-    report = lenient(gate(comparison, thresholds=Thresholds(0.03)))
+    report = let_inconclusive_pass(gate(comparison, thresholds=Thresholds(0.03)))
     assert (report.outcome, report.let_through, report.criteria[0].measured) == (Outcome.UNTRUSTED, False, None)
     assert report.criteria[0].reason == beside.disturbed
     assert "quiet machine" in str(report.advice)
@@ -191,11 +191,11 @@ def test_operators_of_one_side_are_listed_by_their_time() -> None:
 
 def test_inconclusive_may_be_let_through_but_regressions_never() -> None:
     """A note says it."""
-    doubtful = lenient(gate(compared(OLD, side(400_000, 100_000, processes=1))))
+    doubtful = let_inconclusive_pass(gate(compared(OLD, side(400_000, 100_000, processes=1))))
     assert (doubtful.outcome, doubtful.let_through) == (INCONCLUSIVE, True)
     assert "pass, as requested" in doubtful.notes[0]
     slow = gate(compared(OLD, side(500_000, 100_000)))
-    assert lenient(slow) == slow
+    assert let_inconclusive_pass(slow) == slow
 
 
 def test_no_interval_of_a_single_process() -> None:
@@ -215,7 +215,7 @@ def criterion(outcome: Outcome, **changes: object) -> Criterion:
 def test_the_worst_outcome_counts() -> None:
     """A regression before what is inconclusive, that before a pass."""
     outcomes = [PASSED, INCONCLUSIVE, REGRESSION]
-    worst = [overall([criterion(outcome) for outcome in outcomes[: count + 1]]) for count in range(3)]
+    worst = [worst_outcome([criterion(outcome) for outcome in outcomes[: count + 1]]) for count in range(3)]
     assert worst == outcomes
 
 
@@ -348,10 +348,10 @@ def test_noise_hides_no_exact_regression_and_decides_no_limit_of_time() -> None:
     own = [CountedOperator(**words, **numbers, instructions=count, classes={"scalar": count}) for count in (100, 110)]
     rest = RestWork(0, 0, 0)
     counted = [Work("m.pte", "0" * 64, "ExecuTorch 1.5.1", "Arm", "QEMU", [], [], [one], rest) for one in own]
-    both = with_time(work_decision(*counted), time)
+    both = join_with_time(work_decision(*counted), time)
     assert both.outcome is Outcome.REGRESSION
     assert any("exact work" in note and "not trustworthy" in note for note in both.notes)
-    equal = with_time(work_decision(counted[0], counted[0]), time)
+    equal = join_with_time(work_decision(counted[0], counted[0]), time)
     assert (equal.outcome, equal.notes) == (Outcome.UNTRUSTED, time.notes)
 
 

@@ -207,7 +207,7 @@ def test_latencies_of_several_methods_are_those_of_the_verdict() -> None:
     ]
     timed = tuple(side.durations(range(6)) for side in sides)
     beside = RelatedData(untraced=(timed[0], timed[1]))
-    found = compare(tables, tables, labels=(("off", "a"), ("on", "b")), paired=True, beside=beside)
+    found = compare(tables, tables, labels=(("off", "a"), ("on", "b")), paired=True, related=beside)
     ends = found.end_to_end
     assert (found.baseline.headline_ns, found.candidate.headline_ns) == (ends.baseline_ns, ends.candidate_ns)
     assert ends.baseline_ns == pytest.approx(82_000 / 3, rel=1e-3)
@@ -244,7 +244,7 @@ def compared(
     walls = [np.split(events.inference_times().duration + copied, 10) for events, copied in both]
     seen = [[own.tolist() for own in side] for side in walls]
     beside = RelatedData(untraced=(timed[0], timed[1]), callers=(TracedCallers(seen[0]), TracedCallers(seen[1])))
-    return compare(*tables, labels=(("off", "a"), ("on", "b")), paired=True, beside=beside)
+    return compare(*tables, labels=(("off", "a"), ("on", "b")), paired=True, related=beside)
 
 
 def test_the_split_of_a_change_adds_up_to_the_change_of_the_headline() -> None:
@@ -297,7 +297,7 @@ def test_the_interval_of_an_operator_holds_what_stands_beside_it() -> None:
     timed = [np.full(4, 111_000.0)] * 10, [np.full(4, 41_000.0)] * 10
     walls = [[own.tolist() for own in np.split(events.inference_times().duration + 500, 10)] for events in tables]
     beside = RelatedData(untraced=timed, callers=(TracedCallers(walls[0]), TracedCallers(walls[1])))
-    found = compare(*tables, labels=(("off", "a"), ("on", "b")), paired=True, beside=beside)
+    found = compare(*tables, labels=(("off", "a"), ("on", "b")), paired=True, related=beside)
     change = next(one for one in found.operators if one.kind == "convolution")
     assert change.ci95_saved_ns
     assert change.baseline_ns is not None
@@ -313,7 +313,7 @@ def test_few_rounds_decide_what_is_clear(rounds: int, verdict: str) -> None:
     tables = [EventTable.concat([process(*[(60_000, 30_000)] * 4) for _ in range(rounds)]) for _ in range(2)]
     timed = [[drawn.normal(level, 200, 4) for _ in range(rounds)] for level in (177_000, 100_000)]
     beside = RelatedData(untraced=(timed[0], timed[1]))
-    end = compare(*tables, labels=(("off", "a"), ("on", "b")), paired=True, beside=beside).end_to_end
+    end = compare(*tables, labels=(("off", "a"), ("on", "b")), paired=True, related=beside).end_to_end
     assert end.verdict.value == verdict
     assert end.speedup == pytest.approx(1.77, rel=0.01)
     assert (end.ci95 is None) is (rounds == 2)
@@ -365,7 +365,7 @@ def test_a_comparison_with_a_side_without_times_is_not_split() -> None:
     slow, quick = ([np.full(8, duration, np.float64)] * 3 for duration in (52_000, 5_200))
     walls = [[52_000] * 8] * 3
     beside = RelatedData(({}, {}), (slow, quick), {}, (TracedCallers(walls), TracedCallers(walls)))
-    found = compare(events, events, labels=(("a", "a"), ("b", "b")), paired=False, outputs=None, beside=beside)
+    found = compare(events, events, labels=(("a", "a"), ("b", "b")), paired=False, outputs=None, related=beside)
     assert found.no_split
     assert not found.has_split
     assert (found.operators, found.categories) == ([], [])

@@ -14,8 +14,8 @@ from opscope.analysis.kernels.kernel_sources import (
     KernelColumn,
     KernelSource,
     KernelState,
-    counted_source,
-    registered_source,
+    source_of_counter,
+    source_of_registrations,
 )
 from opscope.analysis.kernels.kernels import KernelFilter, kernel_lines, kernel_pairs
 from opscope.analysis.kernels.ladder import (
@@ -24,8 +24,8 @@ from opscope.analysis.kernels.ladder import (
     LadderInputs,
     LevelAnswer,
     VariantLadder,
-    chosen,
     evidence_level_counts,
+    filter_ladder,
     variant_ladder,
 )
 from opscope.core.table import EventTable
@@ -80,8 +80,8 @@ def source(variant: str, kind: EvidenceKind, *names: str, role: str | None = Non
 
 def test_a_counter_knows_nought_and_a_log_knows_no_calls() -> None:
     """No call is a fact; a kernel that was not counted is not known."""
-    counted = counted_source(CALLS, "on", "on.counts")
-    logged = registered_source([(NEON, "gemm", 2), (NEON, "igemm", 1)], "on", "log.txt")
+    counted = source_of_counter(CALLS, "on", "on.counts")
+    logged = source_of_registrations([(NEON, "gemm", 2), (NEON, "igemm", 1)], "on", "log.txt")
     lines = {line.name: line.cells for line in kernel_lines([counted, logged], ALL, every=True)}
     told = {name: [(cell.state, cell.amount) for cell in cells] for name, cells in lines.items()}
     unknown = (KernelState.UNKNOWN, None)
@@ -92,7 +92,7 @@ def test_a_counter_knows_nought_and_a_log_knows_no_calls() -> None:
 
 def test_kernels_that_nobody_has_are_shown_only_when_asked_for() -> None:
     """They were looked for: the counter has a list."""
-    counted = counted_source(CALLS, "on", "on.counts")
+    counted = source_of_counter(CALLS, "on", "on.counts")
     assert [line.name for line in kernel_lines([counted], ALL)] == [MOPA2, PACK]
     assert {line.name for line in kernel_lines([counted], ALL, every=True)} == {MOPA2, MOPA, DOT, PACK}
 
@@ -234,7 +234,7 @@ def counted(seen: KernelCalls = CALLS) -> dict[str, object]:
     return {
         "calls": {} if isinstance(joined, str) else joined,
         "problem": joined if isinstance(joined, str) else None,
-        "counted": counted_source(seen, "on", "evidence/on/kernels.counts"),
+        "counted": source_of_counter(seen, "on", "evidence/on/kernels.counts"),
         "exported": frozenset(seen.kernels),
     }
 
@@ -266,7 +266,7 @@ def test_without_evidence_nothing_is_claimed_to_have_run() -> None:
 
 def test_a_log_of_registered_kernels_is_no_execution() -> None:
     """Whatever it lists."""
-    logged = registered_source([(MOPA2, "gemm", 1)], "on", "log.txt")
+    logged = source_of_registrations([(MOPA2, "gemm", 1)], "on", "log.txt")
     found = step(variant_ladder("on", 1, known(registered=logged)), EvidenceLevel.EXECUTED)
     assert (found.answer, found.source) == (Answer.UNKNOWN, None)
     assert "registered kernels, not those that ran" in found.detail
@@ -382,6 +382,8 @@ def test_five_lines_tell_how_far_the_evidence_goes() -> None:
 def test_operators_are_chosen_by_name_and_types() -> None:
     """Both must fit."""
     ladder = variant_ladder("on", 1, known())
-    assert [own.name for own in chosen(ladder, (), ("fully",)).operators] == ["Fully Connected (NC, PF32) GEMM #1"]
-    assert len(chosen(ladder, ("pf32",), ()).operators) == 2
-    assert not chosen(ladder, ("int8",), ()).operators
+    assert [own.name for own in filter_ladder(ladder, (), ("fully",)).operators] == [
+        "Fully Connected (NC, PF32) GEMM #1"
+    ]
+    assert len(filter_ladder(ladder, ("pf32",), ()).operators) == 2
+    assert not filter_ladder(ladder, ("int8",), ()).operators

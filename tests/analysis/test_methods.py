@@ -139,7 +139,7 @@ def test_a_slower_prefill_is_no_pass_because_decode_is_the_more_frequent_call(tm
     untraced = {name: tuple([own.astype(float) for own in side[name]] for side in split) for name in split[0]}
     together = tuple([np.concatenate(own).astype(float) for own in zip(*side.values(), strict=True)] for side in split)
     beside = RelatedData(untraced=together, methods=untraced)
-    compared = compare(old, new, labels=(("b", "b"), ("c", "c")), paired=True, beside=beside)
+    compared = compare(old, new, labels=(("b", "b"), ("c", "c")), paired=True, related=beside)
     assert compared.end_to_end.speedup == pytest.approx(1, abs=0.01)
     decision = gate(compared)
     first, second = decision.criteria

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from opscope.analysis.compare.compare import EndToEnd
 from opscope.analysis.findings.message import Grade, Message, MessageKind, Quality, grade_left, judge
 from opscope.analysis.latency.latency import latency_of
-from opscope.analysis.quality.quality import DRIFT, DRIFT_P, QualityEvidence, examine_measurement, timed
+from opscope.analysis.quality.quality import DRIFT, DRIFT_P, QualityEvidence, describe_timing, examine_measurement
 from opscope.analysis.quality.quality_machine import Circumstances, examine_machine
 from opscope.core.stats.effect import Verdict
 
@@ -44,7 +44,7 @@ def of(samples: list[list[int]], warmup: int = 0, **more: Any) -> QualityEvidenc
     found = latency_of(
         "traced", [own[warmup:] for own in samples], [own[:warmup] for own in samples], [None] * len(samples)
     )
-    return QualityEvidence([timed("accelerated", found)], **more)
+    return QualityEvidence([describe_timing("accelerated", found)], **more)
 
 
 def judged(evidence: QualityEvidence) -> Quality:

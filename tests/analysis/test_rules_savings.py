@@ -8,10 +8,18 @@ import pytest
 
 from opscope.analysis.analysis import Analysis, TraceSource, analyse
 from opscope.analysis.findings import message as messages
-from opscope.analysis.findings.message import Message, MessageKind, Saving, Severity, ordered, passed, with_overlaps
+from opscope.analysis.findings.message import (
+    Message,
+    MessageKind,
+    Saving,
+    Severity,
+    order_findings,
+    passed,
+    with_overlaps,
+)
 from opscope.analysis.roofline import Bound, Interval, Placement, Roofline
 from opscope.analysis.rules.evidence import Evidence, display_name
-from opscope.analysis.rules.rules import examine, merged
+from opscope.analysis.rules.rules import examine, merge_findings
 from opscope.core.table import EventTable
 from opscope.core.table.places import OperatorKey
 from traces import table
@@ -150,7 +158,7 @@ def test_findings_come_by_severity_then_by_what_is_sure_to_be_saved() -> None:
         finding("severe", Severity.HIGH, 10.0, 5.0),
         finding("decisive", Severity.HIGH, None),
     ]
-    order = [one.rule for one in ordered(listed, ("decisive",))]
+    order = [one.rule for one in order_findings(listed, ("decisive",))]
     assert order == ["decisive", "severe", "certain", "vague", "nothing"]
 
 
@@ -185,7 +193,7 @@ def test_findings_of_other_sources_are_held_against_the_first() -> None:
     """A finding of the comparison about operators that the variant's own findings count says so, too."""
     group = ([finding("a", Severity.MEDIUM, 4e6, places=4)], [passed("b", "fine")])
     other = ([finding("c", Severity.HIGH, 1e6, places=1)], [passed("d", "fine")])
-    findings, ruled_out = merged([group, other], TIMES)
+    findings, ruled_out = merge_findings([group, other], TIMES)
     assert [one.rule for one in findings] == ["c", "a"]
     assert "also counts in a" in findings[0].evidence
     assert [item.rule for item in ruled_out] == ["b", "d"]

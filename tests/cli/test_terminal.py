@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from ended import Command
-from opscope.reports.document.console import styled
+from opscope.reports.document.console import should_style
 from programs import write_tiny_program
 from pseudo_terminal import on_terminal
 from traces import etdump
@@ -101,7 +101,7 @@ def test_a_pipe_has_whole_names_and_lines(
 )
 def test_who_gets_styles(variables: dict[str, str], terminal: bool, expected: bool) -> None:
     """Obey NO_COLOR first, then what asks for colour, then what a terminal can do."""
-    assert styled(variables, terminal=terminal) is expected
+    assert should_style(variables, terminal=terminal) is expected
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from opscope.core.errors import UsageError
-from opscope.experiment.guesses import USUAL_INPUTS, guessed, input_words, with_dimensions
-from opscope.experiment.inputs import made_inputs, parse_input
+from opscope.experiment.guesses import USUAL_INPUTS, guess_inputs, input_words, with_dimensions
+from opscope.experiment.inputs import make_inputs, parse_input
 from opscope.program.structure.dtypes import NumberType
 from opscope.program.structure.plan import Dynamism, PlannedTensor
 
@@ -68,12 +68,12 @@ def declared(text: str) -> NamedValue:
 def test_what_names_and_dimensions_tell(inputs: str, words: str) -> None:
     """All of them as one line, which asks for the same when it is given back."""
     own = [declared(text) for text in inputs.split()]
-    found = guessed(own, [], {}, {})
+    found = guess_inputs(own, [], {}, {})
     line = input_words(own, found)
     assert line == words.split()
-    back = made_inputs([value for _, value in own], [parse_input(word) for word in line], 0)
+    back = make_inputs([value for _, value in own], [parse_input(word) for word in line], 0)
     assert [one.shape for one in back.planned] == [
-        one.shape for one in made_inputs([value for _, value in own], found, 0).planned
+        one.shape for one in make_inputs([value for _, value in own], found, 0).planned
     ]
 
 
@@ -81,9 +81,9 @@ def test_what_is_known_goes_before_a_guess() -> None:
     """Sizes that were given, inputs that were asked for, tables that are known; every style of sizes has its own."""
     own = [declared(text) for text in ("ids=int64[batch,tokens]", "image=float32[batch,3,h,w]", "step=int32[1]")]
     asked = [None, parse_input("zeros"), parse_input("step=7")]
-    found = guessed(own, asked, {"tokens": 9, "h": 64}, {"ids": 30_522})
+    found = guess_inputs(own, asked, {"tokens": 9, "h": 64}, {"ids": 30_522})
     assert input_words(own, found) == ["ids=int64[1,9]=random(0,30522)", "image=float32[1,3,64,224]=zeros", "step=7"]
-    shapes = {input_words(own, guessed(own, [], {}, {}, usual))[1] for usual in USUAL_INPUTS}
+    shapes = {input_words(own, guess_inputs(own, [], {}, {}, usual))[1] for usual in USUAL_INPUTS}
     assert len(shapes) == len(USUAL_INPUTS)
 
 

@@ -13,9 +13,9 @@ from opscope.experiment.inputs import (
     AskedInput,
     MadeInputs,
     TensorRecipe,
-    made_inputs,
+    make_inputs,
+    order_inputs,
     parse_input,
-    placed,
     read_input_file,
 )
 from opscope.program.structure.dtypes import NumberType
@@ -66,7 +66,7 @@ def test_other_words_are_refused(text: str) -> None:
 
 def made(declared: list[object], *words: str) -> MadeInputs:
     """Inputs for a program from words."""
-    return made_inputs(declared, [parse_input(word) for word in words], 0)  # type: ignore[arg-type]
+    return make_inputs(declared, [parse_input(word) for word in words], 0)  # type: ignore[arg-type]
 
 
 def test_values_are_as_asked() -> None:
@@ -106,20 +106,20 @@ def test_inputs_by_their_names() -> None:
     """Names in any order, beside inputs by their place; one that no input has, or that is given twice, is refused."""
     names = ["image", "mask", "step"]
     words = [parse_input(word) for word in ("step=3", "float32[2]", "mask=ones")]
-    assert [one.source if one else "" for one in placed(words, names)] == ["float32[2]", "mask=ones", "step=3"]
-    assert placed([parse_input("step=3")], names)[:2] == [None, None]
+    assert [one.source if one else "" for one in order_inputs(words, names)] == ["float32[2]", "mask=ones", "step=3"]
+    assert order_inputs([parse_input("step=3")], names)[:2] == [None, None]
     for asked, problem in ((["masc=1"], "masc"), (["1", "2", "mask=1"], "twice"), (["mask=1", "mask=2"], "twice")):
         with pytest.raises(UsageError, match=problem):
-            placed([parse_input(word) for word in asked], names)
+            order_inputs([parse_input(word) for word in asked], names)
     with pytest.raises(UsageError, match="'mask'"):
-        placed([parse_input("mask=1")], ["", ""])
+        order_inputs([parse_input("mask=1")], ["", ""])
 
 
 def test_arrays_go_by_name_where_all_names_are_those_of_inputs() -> None:
     """Else by the order of the file, as ever."""
     arrays = [AskedInput(f"{name} of f.npz", np.zeros(2), name) for name in ("mask", "image")]
-    assert [one.source[:4] for one in placed(arrays, ["image", "mask"]) if one] == ["imag", "mask"]
-    assert [one.source[:4] for one in placed(arrays, ["picture", "mask"]) if one] == ["mask", "imag"]
+    assert [one.source[:4] for one in order_inputs(arrays, ["image", "mask"]) if one] == ["imag", "mask"]
+    assert [one.source[:4] for one in order_inputs(arrays, ["picture", "mask"]) if one] == ["mask", "imag"]
 
 
 def test_fixed_sizes_beside_open_ones_are_held() -> None:

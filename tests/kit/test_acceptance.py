@@ -24,7 +24,7 @@ from opscope.program.operators.taxonomy import classify
 from opscope.readers import registry
 from opscope.reports.combined.combined import combined_markdown
 from opscope.reports.content.content import ReportContent
-from opscope.reports.report import html, markdown_report
+from opscope.reports.report import html_report, markdown_report
 from texts import NO_MICROKERNEL
 from traces import etdump
 
@@ -206,7 +206,7 @@ def test_fp16_names_the_new_bottleneck_first(fp16, text):
 def test_one_run_a_side_decides_nothing(fp16, text):
     """One process a side: 3.90x, the spread within, what is not known, no word on more rounds, none of distrust."""
     assert fp16.primary.end_to_end.verdict is Verdict.UNDECIDABLE
-    page = html(fp16).split("<h2>Operator Category Breakdown")[0]
+    page = html_report(fp16).split("<h2>Operator Category Breakdown")[0]
     for first in (text.split("## Recommendations")[0], page):
         assert "3.90x, inconclusive: between-process spread unknown" in first
         assert "one process per side; within it android_sme2_on_t1 " in first
@@ -214,13 +214,13 @@ def test_one_run_a_side_decides_nothing(fp16, text):
         assert "--rounds" not in first
     assert fp16.quality.grade is Grade.USABLE
     assert "Measure again" not in text
-    assert "Measure again" not in html(fp16)
+    assert "Measure again" not in html_report(fp16)
 
 
 def test_it_says_that_it_is_a_reconstruction(fp16, text):
     """In the model's name, wherever it is shown."""
     assert "reconstructed_from_published_figures" in text.splitlines()[0]
-    assert "reconstructed_from_published_figures" in html(fp16)
+    assert "reconstructed_from_published_figures" in html_report(fp16)
 
 
 def test_kernels_of_a_log_are_shown_and_not_called_run(fp16):

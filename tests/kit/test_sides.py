@@ -12,7 +12,7 @@ from opscope.api import analyze, compare, content, read, report
 from opscope.bundle.manifest import Role
 from opscope.core.errors import NotFoundError, TraceFormatError
 from opscope.core.stats.effect import Verdict
-from opscope.reports.report import html, markdown_report
+from opscope.reports.report import html_report, markdown_report
 from texts import ALL_FEATURES_ON
 
 
@@ -148,7 +148,7 @@ def test_a_report_can_be_written_elsewhere(paired, tmp_path):
 def test_a_report_says_what_is_not_known(paired):
     """The machine, the features and the seed are in no file of the kit; nothing is claimed about them."""
     shown = content(paired)
-    for text in (markdown_report(shown), html(shown)):
+    for text in (markdown_report(shown), html_report(shown)):
         assert "not known" in text
         assert "None" not in text
         assert ALL_FEATURES_ON not in text

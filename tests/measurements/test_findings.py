@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from opscope.bundle.manifest import Role, Variant
-from opscope.measurements.findings import by_threads, switched_features
+from opscope.measurements.findings import group_by_threads, switched_features
 
 
 def variant(*ablated: str, cleared: tuple[str, ...] = ()) -> Variant:
@@ -49,7 +49,7 @@ def test_a_variant_at_other_thread_counts_differs_in_nothing_else() -> None:
         Variant("lost", Role.ACCELERATED, [], [], 16),
     ]
     found = {one.name: f"of {one.name}" for one in others[:-1]}
-    assert list(by_threads(shown, others, found).items()) == [(2, "of two"), (1, "of one")]
+    assert list(group_by_threads(shown, others, found).items()) == [(2, "of two"), (1, "of one")]
 
 
 @pytest.mark.parametrize(
@@ -57,4 +57,4 @@ def test_a_variant_at_other_thread_counts_differs_in_nothing_else() -> None:
 )
 def test_threads_of_a_variant_that_is_not_known_are_not_compared(own: Variant | None) -> None:
     """A directory of another tool names no threads, and a variant without a result has nothing to compare."""
-    assert by_threads(own, [], {"two": ""}) == {}
+    assert group_by_threads(own, [], {"two": ""}) == {}

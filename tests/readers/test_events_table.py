@@ -15,7 +15,7 @@ from opscope.core.errors import EmptyTraceError, TraceFormatError
 from opscope.core.table import COLUMNS, Clock, EventTable, Scope, TraceWarning
 from opscope.readers.events_table import EventsCsvReader, EventsParquetReader
 from opscope.readers.registry import reader_for
-from opscope.reports.formats.event_files import events_csv, parquet, signed
+from opscope.reports.formats.event_files import events_csv, parquet, sign_file
 from opscope.runtimes.executorch.etdump import EtdumpReader
 from texts import ENDS_FIRST
 from traces import Node, encode, table
@@ -240,7 +240,7 @@ def parquet_of(frame: pl.DataFrame, clock_and_warnings: EventTable) -> bytes:
     kept = {key: value for key, value in metadata.items() if key.startswith("opscope.")}
     file = io.BytesIO()
     frame.write_parquet(file, metadata=kept)
-    return signed(file.getvalue())
+    return sign_file(file.getvalue())
 
 
 @pytest.mark.parametrize("form", READERS)
@@ -305,7 +305,7 @@ def test_wrong_metadata_is_refused(metadata: dict[str, str], problem: str) -> No
     rest = {"opscope.clock": "ns", "opscope.warnings": "[]"} | metadata | {"opscope.sha256": "0" * 64}
     table(TRACE).frame.write_parquet(file, metadata=rest)
     with pytest.raises(TraceFormatError, match=problem):
-        EventsParquetReader().read(signed(file.getvalue()), PATH)
+        EventsParquetReader().read(sign_file(file.getvalue()), PATH)
 
 
 @st.composite

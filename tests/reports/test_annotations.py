@@ -12,7 +12,7 @@ import pytest
 from fakes import FakeClock, FakeTarget
 from hostile_names import HOSTILE
 from opscope.analysis.findings.message import Severity, finding
-from opscope.analysis.gate.decision import Criterion, Outcome, Quantity, decided, lenient
+from opscope.analysis.gate.decision import Criterion, Outcome, Quantity, let_inconclusive_pass, make_decision
 from opscope.analysis.work.gate import WorkChange, WorkEvidence, WorkSide
 from opscope.api import Settings, check, profile
 from opscope.core.stats.effect import Verdict
@@ -76,7 +76,7 @@ def test_without_a_line_the_program_is_named(slower: Any) -> None:
 def test_a_candidate_that_may_pass_has_a_notice(slower: Any) -> None:
     """It is no error."""
     passed = msgspec.structs.replace(slower, let_through=True)
-    assert lines_of(lenient(passed))[0].startswith("::notice ")
+    assert lines_of(let_inconclusive_pass(passed))[0].startswith("::notice ")
 
 
 def test_findings_that_are_new_are_told(slower: Any) -> None:
@@ -105,7 +105,7 @@ def test_more_work_is_told_at_the_line_of_its_layer() -> None:
     changed.append(WorkChange(None, "add", "add", None, 5))
     evidence = WorkEvidence(*sides, "counter", "processor", 0, changed)
     criterion = Criterion("work", Quantity.WORK, 0.0, 1.0, None, Outcome.REGRESSION, "more", verdict=Verdict.SLOWER)
-    decision = decided([criterion], evidence, advice=None)
+    decision = make_decision([criterion], evidence, advice=None)
     found = gate_annotations(decision, work_gate_text(decision), path="net.pte", layers={"body": "net.py:4"})
     error, *told = (one.command() for one in found)
     assert error.startswith(

@@ -16,7 +16,7 @@ from hostile_names import HOSTILE
 from large_content import large_content
 from opscope.analysis.operators.operators import Operator
 from opscope.reports.content.content import ReportContent, listed_operators
-from opscope.reports.report import html
+from opscope.reports.report import html_report
 
 pytestmark = needs_chromium
 
@@ -51,8 +51,8 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> Pages:
     directory = tmp_path_factory.mktemp("pages")
     content = large_content(directory, operators=200, inferences=60)
     found = Pages(directory / "sound.html", directory / "hostile.html", content)
-    found.sound.write_text(html(content), encoding="utf-8")
-    found.hostile.write_text(html(hostile(content)), encoding="utf-8")
+    found.sound.write_text(html_report(content), encoding="utf-8")
+    found.hostile.write_text(html_report(hostile(content)), encoding="utf-8")
     return found
 
 

@@ -50,7 +50,7 @@ FORMS = {"terminal": _terminal, "markdown": markdown_document, "page": html_docu
 @pytest.mark.parametrize("form", FORMS)
 def test_a_table_has_the_same_values_in_every_form(form: str) -> None:
     """What is not known says so, and a time too short for the decimals is not shown as zeros."""
-    closing = [Closing("together", {"ms": 2_000_000.0, "share": 1.0}, whole=True)]
+    closing = [Closing("together", {"ms": 2_000_000.0, "share": 1.0}, is_total=True)]
     text = FORMS[form](_document(Section("Operators", [table(_ROWS, *_COLUMNS, closing=closing)])))
     for words in ("conv", "1.500", "75.0 %", "not timed", "together", "2.000", "100.0 %", "Operators"):
         assert words in text

@@ -16,7 +16,7 @@ from opscope.analysis.findings.message import MessageKind
 from opscope.api import Profiled, Settings, profile
 from opscope.bundle.manifest import Failure, FailureKind
 from opscope.reports.document.text import LONG, plain
-from opscope.reports.report import html, markdown_report, report_document, summary
+from opscope.reports.report import html_report, markdown_report, report_document, summary
 from opscope.workflows.reports.reports import content
 from programs import write_tiny_program
 from screen_words import words_beside_tables
@@ -80,7 +80,7 @@ def test_long_lists_of_markdown_end_with_how_many_more() -> None:
     """Ten rows and ten sentences are shown; the page and the JSON have all."""
     shown = content(GOLDEN.parent / "data" / "bundles" / "with-ceilings")
     assert shown.quality is not None
-    text, page = markdown_report(shown), html(shown)
+    text, page = markdown_report(shown), html_report(shown)
     checks = [*shown.ruled_out, *shown.quality.ruled_out]
     passed, missed = (
         [one.title for one in checks if one.kind is kind] for kind in (MessageKind.PASSED, MessageKind.NOT_CHECKED)

@@ -18,7 +18,7 @@ from opscope.analysis.rules.evidence import Evidence
 from opscope.analysis.rules.rules import examine
 from opscope.api import Settings, profile
 from opscope.reports.content.content import ReportContent
-from opscope.reports.report import html, markdown_report
+from opscope.reports.report import html_report, markdown_report
 from programs import write_tiny_program
 
 
@@ -49,7 +49,7 @@ def content(tmp_path_factory: pytest.TempPathFactory) -> ReportContent:
 
 def test_the_page_runs_nothing(content: ReportContent) -> None:
     """No element and no attribute comes from a name, and templates in names are not computed."""
-    page = html(content)
+    page = html_report(content)
     assert page.count("<script") == 1
     assert not re.search(r"<(img|iframe)|<[a-z]+ [^>]*(?:onerror|onload|style)\s*=", page)
     assert "&lt;script&gt;alert(1)&lt;/script&gt;" in page
@@ -59,7 +59,7 @@ def test_the_page_runs_nothing(content: ReportContent) -> None:
 
 def test_the_policy_names_the_very_style_and_script(content: ReportContent) -> None:
     """Nothing is allowed but what has the hash of the one style sheet and the one script; no ``unsafe`` word."""
-    page = html(content)
+    page = html_report(content)
     allowed = unescape(re.search(r'Content-Security-Policy" content="([^"]*)"', page)[1])
     for name in ("style", "script"):
         [text] = re.findall(rf"<{name}>(.*?)</{name}>", page, flags=re.DOTALL)
@@ -77,7 +77,7 @@ TAGS = {"svg", "g", "path", "line", "rect", "text", "title", "div", "span"}
 def test_pictures_run_nothing(content: ReportContent) -> None:
     """Names in pictures are text as well."""
     found = r'<svg [^>]*class="marks".*?</svg>|<div class="lines bars">.*?</svg></div>|<svg class="icicle".*?^</svg>'
-    pictures = re.findall(found, html(content), flags=re.DOTALL | re.MULTILINE)
+    pictures = re.findall(found, html_report(content), flags=re.DOTALL | re.MULTILINE)
     assert len(pictures) >= 5
     for picture in pictures:
         for element in ET.fromstring(picture).iter():  # noqa: S314 - it was written a line ago
@@ -103,7 +103,7 @@ def test_no_markdown_table_breaks(content: ReportContent) -> None:
 
 def test_long_and_reversed_names_are_shown_short_and_straight(content: ReportContent) -> None:
     """Ten thousand characters are cut in the middle; direction marks are replaced."""
-    for text in (html(content), markdown_report(content)):
+    for text in (html_report(content), markdown_report(content)):
         assert "x" * 200 not in text
         assert "\N{RIGHT-TO-LEFT OVERRIDE}" not in text
         assert "\x07" not in text
@@ -112,5 +112,5 @@ def test_long_and_reversed_names_are_shown_short_and_straight(content: ReportCon
 def test_the_page_title_holds_the_name_as_text(content: ReportContent, tmp_path: Path) -> None:
     """The page can be written and read back as UTF-8."""
     path = tmp_path / "report.html"
-    path.write_text(html(content), encoding="utf-8")
+    path.write_text(html_report(content), encoding="utf-8")
     assert "<title>&lt;script&gt;" in path.read_text(encoding="utf-8")

@@ -13,7 +13,7 @@ import pytest
 from large_content import large_content
 from opscope.analysis.analysis import Analysis
 from opscope.program.operators.kinds import Category
-from opscope.reports.pictures.icicle import IcicleBox, by_module, by_program, draw
+from opscope.reports.pictures.icicle import IcicleBox, build_module_boxes, build_program_boxes, draw_icicle
 
 
 class Box(NamedTuple):
@@ -58,21 +58,21 @@ def leaf(label: str, time_ns: float, category: Category = Category.GEMM) -> Icic
 def test_a_box_is_as_wide_as_its_time() -> None:
     """Children stand side by side below their parent, in its order; what is left is the parent's own time."""
     root = IcicleBox("all", "", 100, None, (leaf("a", 60), leaf("b", 30, Category.CONVOLUTION)))
-    found = [(box.label, box.start, box.width, box.row) for box in boxes(draw(root, "picture"))]
+    found = [(box.label, box.start, box.width, box.row) for box in boxes(draw_icicle(root, "picture"))]
     assert found == [("all", 0, 100, 0), ("a", 0, 60, 1), ("b", 60, 30, 1)]
 
 
 def test_a_title_tells_time_and_share() -> None:
     """The whole name, milliseconds, share, and what else is known."""
     root = IcicleBox("all", "", 2_000_000, None, (IcicleBox("a", "linear, XNNPACK", 500_000, Category.GEMM),))
-    assert boxes(draw(root, "picture"))[1].title == "a: 0.500 ms, 25.0 %\nlinear, XNNPACK"
+    assert boxes(draw_icicle(root, "picture"))[1].title == "a: 0.500 ms, 25.0 %\nlinear, XNNPACK"
 
 
 def test_short_neighbours_are_one_box_in_the_colour_of_most_of_them() -> None:
     """A thousand operators of which none could be seen are one box that says how many they are."""
     many = tuple(leaf(f"n{k}", 1, Category.CONVOLUTION if k % 3 else Category.GEMM) for k in range(1_000))
     root = IcicleBox("all", "", 101_000, None, (*many[:500], leaf("long", 100_000), *many[500:]))
-    found = boxes(draw(root, "picture"))
+    found = boxes(draw_icicle(root, "picture"))
     assert [box.label for box in found] == ["all", "500 shorter", "long", "500 shorter"]
     assert found[1].kind == "c0 small"
     assert found[1].title.endswith("mostly Convolution")
@@ -84,7 +84,7 @@ def test_ten_thousand_alike_are_still_a_picture() -> None:
     calls = tuple(
         IcicleBox(f"{call}", "", 100, None, tuple(leaf(f"{call}.{k}", 1) for k in range(100))) for call in range(100)
     )
-    found = boxes(draw(IcicleBox("all", "", 10_000, None, calls), "picture"))
+    found = boxes(draw_icicle(IcicleBox("all", "", 10_000, None, calls), "picture"))
     assert len(found) < 1_000
     for row in (1, 2):
         assert sum(box.width for box in found if box.row == row) == pytest.approx(100, abs=0.1)
@@ -92,13 +92,13 @@ def test_ten_thousand_alike_are_still_a_picture() -> None:
 
 def test_what_takes_no_time_has_no_picture() -> None:
     """Nor are boxes without width drawn."""
-    assert draw(IcicleBox("all", "", 0), "picture") == ""
-    assert len(boxes(draw(IcicleBox("all", "", 10, None, (leaf("a", 10), leaf("b", 0))), "picture"))) == 2
+    assert draw_icicle(IcicleBox("all", "", 0), "picture") == ""
+    assert len(boxes(draw_icicle(IcicleBox("all", "", 10, None, (leaf("a", 10), leaf("b", 0))), "picture"))) == 2
 
 
 def test_the_program_by_instruction(analysis: Analysis) -> None:
     """Method, calls with their backends in the program's order, operators by their layers; together the latency."""
-    root = by_program(analysis)
+    root = build_program_boxes(analysis)
     assert root.time_ns == pytest.approx(analysis.headline_ns - sum(row.time_ns or 0.0 for row in analysis.outside))
     assert root.label == "method forward"
     assert [part.label for part in root.children[:4]] == ["0 XNNPACK", "1 portable", "2 XNNPACK", "3 portable"]
@@ -109,7 +109,7 @@ def test_the_program_by_instruction(analysis: Analysis) -> None:
 
 def test_the_program_by_module(analysis: Analysis) -> None:
     """Modules hold modules; what belongs to none stands apart; together the latency."""
-    root = by_module(analysis)
+    root = build_module_boxes(analysis)
     assert root is not None
     assert root.time_ns == pytest.approx(analysis.headline_ns - sum(row.time_ns or 0.0 for row in analysis.outside))
     blocks, loose = root.children
@@ -123,14 +123,14 @@ def test_the_program_by_module(analysis: Analysis) -> None:
 
 def test_without_modules_there_is_no_picture_of_them(analysis: Analysis) -> None:
     """They are not made up."""
-    assert by_module(msgspec.structs.replace(analysis, modules=[])) is None
+    assert build_module_boxes(msgspec.structs.replace(analysis, modules=[])) is None
 
 
 def test_boxes_lie_inside_of_what_holds_them(analysis: Analysis) -> None:
     """Every box but the first lies below one that is at least as wide, and none overlap in a row."""
-    for root in (by_program(analysis), by_module(analysis)):
+    for root in (build_program_boxes(analysis), build_module_boxes(analysis)):
         assert root
-        found = boxes(draw(root, "picture"))
+        found = boxes(draw_icicle(root, "picture"))
         for box in found[1:]:
             above = [one for one in found if one.row == box.row - 1]
             end = box.start + box.width
@@ -149,9 +149,9 @@ def test_a_path_of_a_thousand_modules_is_no_tower(analysis: Analysis) -> None:
         for n, row in enumerate(analysis.operators)
     ]
     modules = [msgspec.structs.replace(analysis.modules[0], path=path) for path in (deep, *branching)]
-    root = by_module(msgspec.structs.replace(analysis, operators=rows, modules=modules))
+    root = build_module_boxes(msgspec.structs.replace(analysis, operators=rows, modules=modules))
     assert root
-    picture = draw(root, "picture")
+    picture = draw_icicle(root, "picture")
     found = boxes(picture)
     assert max(box.row for box in found) <= 11
     assert max(len(box.label) for box in found) <= 60

@@ -16,7 +16,7 @@ from opscope.analysis.kernels.ladder import Answer, EvidenceLevel, LevelAnswer, 
 from opscope.program.kernels.symbols import IsaClass, isa_text
 from opscope.reports.content.content import ReportContent, ladders_beside
 from opscope.reports.content.kernel_use import kernel_use, kernels_text
-from opscope.reports.report import html, markdown_report, summary
+from opscope.reports.report import html_report, markdown_report, summary
 from opscope.reports.sections.operator_kernels import by_operator_table, kernel_section
 from texts import ALL_FEATURES_ON
 
@@ -129,7 +129,7 @@ def test_variants_stand_side_by_side(content: ReportContent) -> None:
     [told] = cells(by_operator_table(section))
     assert [told[2:4], told[5:7]] == [["SME2", "640"], ["NEON or scalar", "SME: 0"]]
     assert ("executed", [(2, 0, 0), (0, 2, 0)]) in section.levels
-    for text in (markdown_report(report), html(report)):
+    for text in (markdown_report(report), html_report(report)):
         assert "Convolutions and products by kernel" in text
         assert MOPA in text.replace("\\", "")
         assert "2 of 2 convolutions and products ran SME2 kernels" in text
@@ -163,7 +163,7 @@ def test_hostile_names_stay_text(content: ReportContent) -> None:
     """In both reports."""
     hostile = operator(0, counted(YES, {"kai_<script>|`*\x1b[31m\u202e": 2}), name="<b>|x (NHWC, F32) #1")
     report = shown(content, variant("accelerated", hostile))
-    for text in (markdown_report(report), html(report)):
+    for text in (markdown_report(report), html_report(report)):
         assert "kai_<script>" not in text
         assert "<b>|x" not in text
         assert "\x1b" not in text
@@ -186,7 +186,7 @@ TIME = re.compile(r"\d\s?(?:ms|us|ns|s)\b|latency|faster|slower|\bms\b")
 def test_the_first_screen_of_an_emulated_cpu_is_about_kernels(content: ReportContent) -> None:
     """Which ran on and off, how often, and what was not accelerated; no time of an emulator."""
     report = emulated(content)
-    page = html(report).split("<section", 2)[1].split("</section>")[0]
+    page = html_report(report).split("<section", 2)[1].split("</section>")[0]
     text = markdown_report(report).split("## Latency Comparison")[0]
     told = io.StringIO()
     Console(file=told, width=80).print(summary(report))
@@ -205,7 +205,7 @@ def test_the_first_screen_of_an_emulated_cpu_is_about_kernels(content: ReportCon
 def test_an_emulated_cpu_whose_kernels_are_not_known_shows_what_it_has(content: ReportContent) -> None:
     """As before: the figures, and that they say nothing."""
     report = msgspec.structs.replace(emulated(content), kernels=None)
-    assert "Operator Category Breakdown" in html(report)
+    assert "Operator Category Breakdown" in html_report(report)
     assert "\n\n**Ran on an emulated CPU" in markdown_report(report)[:200]
 
 

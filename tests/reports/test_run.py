@@ -8,7 +8,7 @@ import pytest
 
 from fakes import FakeClock, FakeTarget
 from opscope.api import Profiled, Settings, profile
-from opscope.reports.sections.latency import sweep, time_spent
+from opscope.reports.sections.latency import sweep_threads, time_spent
 from programs import write_tiny_program
 
 
@@ -53,7 +53,7 @@ def two(tmp_path: Path) -> Profiled:
 def test_the_best_configuration_is_named(two):
     """Of four, with the speedup over the smallest pool of the same features."""
     times = {"accelerated-t1": 1000, "baseline-t1": 3000, "accelerated-t2": 600, "baseline-t2": 1500}
-    swept, answer, notes = sweep(with_latencies(two, {name: about(time) for name, time in times.items()}))
+    swept, answer, notes = sweep_threads(with_latencies(two, {name: about(time) for name, time in times.items()}))
     assert answer == "Best: accelerated-t2: 600 ns with 2 threads"
     rows = {row.variant: (row.speedup, row.efficiency) for row in swept}
     assert rows["accelerated-t2"] == pytest.approx((1000 / 600, 1000 / 1200))
@@ -64,16 +64,16 @@ def test_the_best_configuration_is_named(two):
 def test_no_configuration_is_the_best_where_that_is_not_shown(two):
     """The lowest median is one thing, a difference that is shown another: two rounds show none at all."""
     times = {"accelerated-t1": 1000, "baseline-t1": 3000, "accelerated-t2": 999, "baseline-t2": 2999}
-    _swept, answer, _notes = sweep(with_latencies(two, {name: about(time) for name, time in times.items()}))
+    _swept, answer, _notes = sweep_threads(with_latencies(two, {name: about(time) for name, time in times.items()}))
     assert answer == ("Lowest latency: accelerated-t2: 999 ns with 2 threads; no difference detected to accelerated-t1")
-    _, few, _ = sweep(with_latencies(two, {name: about(time)[:2] for name, time in times.items()}))
+    _, few, _ = sweep_threads(with_latencies(two, {name: about(time)[:2] for name, time in times.items()}))
     assert few.endswith("no difference detected to accelerated-t1, baseline-t1, baseline-t2")
 
 
 def test_threads_that_contend_are_said(two):
     """Two threads are slower than one, which is shown; or hardly faster."""
     times = {"accelerated-t1": 1000, "baseline-t1": 3000, "accelerated-t2": 1200, "baseline-t2": 3010}
-    _swept, answer, notes = sweep(with_latencies(two, {name: about(time) for name, time in times.items()}))
+    _swept, answer, notes = sweep_threads(with_latencies(two, {name: about(time) for name, time in times.items()}))
     assert answer == "Best: accelerated-t1: 1.00 µs with 1 thread"
     assert notes == [
         "accelerated-t2 is slower than with fewer threads (0.83x): threads contend",
@@ -83,7 +83,7 @@ def test_threads_that_contend_are_said(two):
 
 def test_one_thread_count_is_no_sweep(tmp_path):
     """There is nothing to choose."""
-    assert sweep(run(tmp_path, (1,)).content) is None
+    assert sweep_threads(run(tmp_path, (1,)).content) is None
 
 
 def test_the_time_of_the_experiment_is_accounted(two):
@@ -92,7 +92,7 @@ def test_the_time_of_the_experiment_is_accounted(two):
     whole = sum(rep.seconds for rep in two.content.manifest.repetitions) * 1e9
     assert sum(row.time_ns for row in spent) == pytest.approx(whole, rel=0.02)
     assert sum(row.share for row in spent) == pytest.approx(1.0, rel=0.02)
-    assert spent[0].what == "starting the runtime"
+    assert spent[0].activity == "starting the runtime"
 
 
 def test_runners_that_do_not_tell_are_not_accounted(two):

@@ -26,7 +26,7 @@ from opscope.reports.document.messages import grade_text
 from opscope.reports.document.terminal import terminal_document
 from opscope.reports.formats.github_benchmark import bundle_benchmark
 from opscope.reports.inspected import inspected_document
-from opscope.reports.report import html, markdown_report, report_document, summary
+from opscope.reports.report import html_report, markdown_report, report_document, summary
 from programs import write_tiny_program
 
 DATA = Path(__file__).parents[1] / "data" / "bundles"
@@ -64,7 +64,7 @@ def texts(bundle: Path) -> dict[str, str]:
         "terminal": console.file.getvalue(),
         "compare": compared.file.getvalue(),
         "markdown": markdown_report(found).replace("*", ""),
-        "page": plain(html(found)),
+        "page": plain(html_report(found)),
         "notebook": plain(html_fragment(report_document(found))),
     }
 

@@ -13,7 +13,7 @@ from hostile_names import HOSTILE
 from layered_model import TRACE, analysed
 from opscope.analysis.analysis import Analysis, TraceSource, analyse
 from opscope.core.table import Clock, EventTable, Scope
-from opscope.reports.formats.speedscope import By, speedscope, stacks
+from opscope.reports.formats.speedscope import By, list_stacks, speedscope
 from traces import table
 
 UNEVEN = """
@@ -132,7 +132,7 @@ def test_weights_are_whole_and_add_up_to_the_mean(by: By, repeat: int) -> None:
     analysis = by_name(UNEVEN, repeat)
     operators = [msgspec.structs.replace(o, time_ns=o.time_ns + 0.4) for o in analysis.operators]
     whole = round(sum(o.time_ns for o in operators))
-    found = stacks(msgspec.structs.replace(analysis, operators=operators), by)
+    found = list_stacks(msgspec.structs.replace(analysis, operators=operators), by)
     assert sum(weight for _, weight in found) == whole == 100003
     assert all(abs(weight - o.time_ns) < 1 for (_, weight), o in zip(found, operators, strict=True))
 

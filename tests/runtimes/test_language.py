@@ -15,7 +15,7 @@ from installed import needs_executorch, needs_litert, needs_onnxruntime
 from opscope.api import Settings, profile
 from opscope.bundle.manifest import PlannedInput
 from opscope.core.errors import TraceFormatError, UsageError
-from opscope.experiment.inputs import made_inputs, parse_input
+from opscope.experiment.inputs import make_inputs, parse_input
 from opscope.experiment.protocol import AS_IT_IS, OUTPUTS, Job
 from opscope.experiment.target_names import parse_target
 from opscope.program.phases import Phase, PhaseKind
@@ -320,8 +320,8 @@ def test_positions_of_a_prompt_begin_behind_the_tokens_before_it() -> None:
     assert phase_fill("position_ids", several, phase) == "range(20)"
     assert phase_fill("position_ids", several, msgspec.structs.replace(phase, position=0)) == "range"
     assert phase_fill("input_pos", alone, phase) == "20"
-    made = made_inputs([several], [parse_input("range(20)")], 0)
+    made = make_inputs([several], [parse_input("range(20)")], 0)
     assert made.arrays[0].tolist() == [[20, 21, 22, 23]]
     small = msgspec.structs.replace(several, dtype=program_type(1))
     with pytest.raises(UsageError, match="not of type int8"):
-        made_inputs([small], [parse_input("range(125)")], 0)
+        make_inputs([small], [parse_input("range(125)")], 0)

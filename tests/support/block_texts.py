@@ -12,7 +12,9 @@ if TYPE_CHECKING:
 
 def cells(table: TableBlock) -> list[list[str]]:
     """The cells of each row and of the lines below them, without notes."""
-    return [[cell_text(cell, one) for cell, one in zip(row.cells, table.columns, strict=True)] for row in table.every]
+    return [
+        [cell_text(cell, one) for cell, one in zip(row.cells, table.columns, strict=True)] for row in table.all_rows
+    ]
 
 
 def inside(blocks: Iterable[Block]) -> Iterator[Block]:

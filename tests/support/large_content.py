@@ -20,7 +20,7 @@ from opscope.analysis.latency.latency import CallTimes
 from opscope.analysis.operators.attribution import Attributions
 from opscope.analysis.operators.delegates import DelegateCall
 from opscope.analysis.operators.operators import OperatorFacts
-from opscope.analysis.rules.rules import examine_comparison, merged
+from opscope.analysis.rules.rules import examine_comparison, merge_findings
 from opscope.api import Settings, profile
 from opscope.core.table import EventTable
 from opscope.core.table.places import OperatorKey
@@ -86,7 +86,7 @@ def large_content(directory: Path, operators: int, inferences: int) -> ReportCon
     content = msgspec.structs.replace(small, variants=results, comparisons=[comparison])
     assert content.shown
     groups = [(content.shown.findings, content.shown.ruled_out), examine_comparison(comparison)]
-    findings, ruled_out = merged(groups, {})
+    findings, ruled_out = merge_findings(groups, {})
     return msgspec.structs.replace(content, findings=findings, ruled_out=ruled_out)
 
 
@@ -123,7 +123,7 @@ def _comparison(
 ) -> Comparison:
     labels = ((small.baseline.label, small.baseline.path), (small.candidate.label, small.candidate.path))
     sides = tables[small.baseline.label], tables[small.candidate.label]
-    return compare(*sides, labels=labels, paired=True, beside=RelatedData((facts, facts)))
+    return compare(*sides, labels=labels, paired=True, related=RelatedData((facts, facts)))
 
 
 def _facts(blocks: int) -> Iterator[tuple[OperatorKey, OperatorFacts]]:

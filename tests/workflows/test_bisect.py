@@ -11,7 +11,7 @@ import pytest
 import opscope
 from bisections import SMALL, asked, found, state
 from fakes import FakeClock, FakeTarget, PhasesTarget
-from opscope.analysis.bisection import BisectedState, Bisection, SearchResult, StateLevel, most_tried, search
+from opscope.analysis.bisection import BisectedState, Bisection, SearchResult, StateLevel, max_measured_states, search
 from opscope.analysis.work.work import CountedOperator, RestWork, Work
 from opscope.api import to_json
 from opscope.core.errors import InterruptedRunError, UsageError
@@ -58,7 +58,7 @@ def test_states_that_tell_nothing_are_passed_over() -> None:
     result = search(9, level)
     assert result.last_good < 4
     assert result.first_bad == 6
-    assert search(9, lambda _: StateLevel.UNDECIDED) == SearchResult(0, 8, most_tried(9))
+    assert search(9, lambda _: StateLevel.UNDECIDED) == SearchResult(0, 8, max_measured_states(9))
     assert search(2, level) == SearchResult(0, 1, 0)
 
 

@@ -16,7 +16,7 @@ from opscope.api import report, validate
 from opscope.bundle.bundle import Bundle
 from opscope.bundle.manifest import Role
 from opscope.core.stats.effect import Verdict
-from opscope.measurements.sides import compared_pairs, fastest_first
+from opscope.measurements.sides import compared_pairs, rank_variants
 from opscope.reports.content.ranking import outputs_sentences
 from opscope.reports.report import markdown_report, report_document
 from opscope.workflows.measure.experiments import Means
@@ -76,7 +76,7 @@ def test_everything_is_compared_with_the_fastest(bundle: Path, tmp_path: Path) -
     The first screen of the page has every latency.
     """
     manifest = Bundle.open(bundle).manifest
-    fastest = fastest_first(manifest)
+    fastest = rank_variants(manifest)
     assert (set(fastest[:2]), fastest[2:]) == ({"lite", "vino"}, ["first", "onnx"])
     pairs = compared_pairs(manifest)
     assert pairs[0] == ("first", fastest[0])
@@ -150,7 +150,7 @@ def test_it_is_no_question_elsewhere(bundle: Path) -> None:
         {"target": replace(manifest.target, emulated=True)},
         {"plan": replace(manifest.plan, warmup=None)},
     ):
-        assert not fastest_first(replace(manifest, **changes)), changes
+        assert not rank_variants(replace(manifest, **changes)), changes
 
 
 def beside(bundle: Path, **errors: float) -> list[str]:
@@ -166,7 +166,7 @@ def beside(bundle: Path, **errors: float) -> list[str]:
 
 def test_outputs_that_differ_are_named(bundle: Path) -> None:
     """A fast wrong result is not a result; rounding is told once for all."""
-    first, tied = fastest_first(Bundle.open(bundle).manifest)[:2]
+    first, tied = rank_variants(Bundle.open(bundle).manifest)[:2]
     title = {"lite": "LiteRT", "vino": "OpenVINO"}[first]
     same = beside(bundle, **{tied: 0.0}, first=1e-6, onnx=2e-6)
     assert same == ["Outputs of all 4 variants on 1 input agree: largest difference 2e-06 of the largest value"]

@@ -32,11 +32,11 @@ from opscope.core.errors import (
     UsageError,
 )
 from opscope.core.stats.effect import Verdict
-from opscope.experiment.config_rules import read_own
+from opscope.experiment.config_rules import read_experiments
 from opscope.measurements.analyses import comparison_within
 from opscope.program.operators.kinds import Category
 from opscope.reports.content.content import SHORTEST_NS, headline
-from opscope.reports.report import html, markdown_report, summary
+from opscope.reports.report import html_report, markdown_report, summary
 from opscope.workflows.measure.experiments import Means
 from opscope.workflows.measure.profiling import planned_experiment
 from opscope.workflows.measure.running import run as run_file
@@ -294,7 +294,7 @@ def test_a_finished_profile_can_be_given_more_rounds(tmp_path: Path) -> None:
 
 def test_a_file_and_the_command_line_have_the_same_defaults(tmp_path: Path) -> None:
     """Settings and a file that names nothing but a model ask for the same."""
-    from_file = read_own({"model": "m"}, tmp_path / "some.toml").experiments[0]
+    from_file = read_experiments({"model": "m"}, tmp_path / "some.toml").experiments[0]
     assert from_file.own() == Settings().own()
 
 
@@ -344,7 +344,7 @@ def test_rows_of_two_methods_are_told_apart(tmp_path: Path) -> None:
     short = 2 * sum(one.shown_ns < SHORTEST_NS for one in own)
     assert len(names) == len(set(names)) == 1 + 2 * len(own) - short + bool(short) + closing
     assert "| decode: " in text
-    assert "decode: " in html(both)
+    assert "decode: " in html_report(both)
 
 
 def test_outputs_of_an_emulated_run_are_told_of_once(tmp_path: Path) -> None:

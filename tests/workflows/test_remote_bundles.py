@@ -17,7 +17,7 @@ from installed import needs_executorch
 from opscope.api import analyze
 from opscope.bundle.bundle import Bundle
 from opscope.core.errors import ClusterError, TraceFormatError, UsageError
-from opscope.experiment.config_rules import read_own
+from opscope.experiment.config_rules import read_opscope_config
 from opscope.experiment.planned import Experiment, Experiments
 from opscope.experiment.target_names import parse_target
 from opscope.workflows.measure.experiments import Means
@@ -162,7 +162,9 @@ def test_a_file_that_is_not_here_is_refused_before_anything_runs(tmp_path: Path)
 def test_a_worker_writes_no_file_beside_its_folder(tmp_path: Path) -> None:
     """A file whose name leads elsewhere is refused."""
     shutil.copy(DATA / "tflite/images.tflite", tmp_path)
-    (experiment,) = read_own({"models": [str(tmp_path / "images.tflite")]}, tmp_path / "lab.toml").experiments
+    (experiment,) = read_opscope_config(
+        {"models": [str(tmp_path / "images.tflite")]}, tmp_path / "lab.toml"
+    ).experiments
     (sent,) = pack_files(experiment, tmp_path / "exports")
     paths = unpack_files([sent], tmp_path / "work")
     assert Path(paths[sent.original]).read_bytes() == (DATA / "tflite/images.tflite").read_bytes()

@@ -1,4 +1,4 @@
-"""The analysis of one trace or of one variant of a bundle, and what the roofline asks of it: ``opscope.analysis/3``."""
+"""Analysis of one trace or of one variant of a bundle, and what the roofline needs: ``opscope.analysis/3``."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 
 from opscope.analysis.compare.matching import process_copies, process_times
 from opscope.analysis.findings.message import Grade, Message, Quality, concern, judge, unjudged
-from opscope.analysis.latency.latency import Latency, TracingCost, latency, untraced
+from opscope.analysis.latency.latency import Latency, TracingCost, latency, untraced_arm
 from opscope.analysis.latency.methods import MethodTime, method_times, timed_by_method
 from opscope.analysis.operators.delegates import (
     NODE_TYPES,
@@ -70,11 +70,12 @@ if TYPE_CHECKING:
 
 
 LOST_ROWS = "rows_lost"
+"""Code of the warning that rows of a trace are missing among those that were read."""
 IMPOSSIBLE_TIMES, UNKNOWN_TICKS = "impossible_times", "unknown_ticks"
-"""Codes of warnings that times are no nanoseconds, or may not be."""
+"""Codes of warnings that times are impossible, or that their unit is unknown."""
 """The warning that rows of a trace are missing among those that were read."""
 NO_SPLIT = frozenset({"parallel_nodes", "nodes_do_not_add_up", LOST_ROWS})
-"""Warnings that say that the operators of a trace do not tell where the time of its inferences goes."""
+"""Codes of warnings that the operators of a trace do not show where the time of its inferences goes."""
 _TYPES = {
     "fp32": "f32",
     "float32": "f32",
@@ -92,7 +93,7 @@ _KERNELS = {
 
 
 class TraceFile(msgspec.Struct, frozen=True):
-    """One file that was read: its path, hash, and number of inferences and of warm-up inferences."""
+    """File that was read: its path, hash, and number of inferences and of warm-up inferences."""
 
     path: str
     sha256: str
@@ -101,12 +102,12 @@ class TraceFile(msgspec.Struct, frozen=True):
 
 
 class TraceInfo(msgspec.Struct, frozen=True):
-    """What was read.
+    """Trace files that were read.
 
     Attributes:
         path: the file, or the directory of several files; in derived files of a bundle from its directory on.
         format: name of the reader.
-        sha256: of the file; null when there are several, see ``files``.
+        sha256: SHA-256 of the file; null when there are several, see ``files``.
         clock: unit of the trace's times.
         inferences: inferences in all files, warm-up included.
         warmup: how many of them are warm-up.
@@ -127,13 +128,13 @@ class TraceInfo(msgspec.Struct, frozen=True):
 
 
 class ProgramInfo(msgspec.Struct, frozen=True):
-    """The program that operators were attributed with.
+    """Program that operators were attributed with.
 
     Attributes:
-        path: of the .pte; in derived files of a bundle from its directory on, and so is that of the record.
-        sha256: of it.
+        path: path of the .pte; in derived files of a bundle from its directory on, like ``etrecord``.
+        sha256: SHA-256 of the .pte.
         etrecord: path of the ETRecord; null without one, so that modules and source lines are not known.
-        etrecord_sha256: of it.
+        etrecord_sha256: SHA-256 of the ETRecord.
         verified: whether the bundle says that this very file was run; else that it fits the trace.
         etrecord_problem: why an ETRecord that is there was not used; null when it was, or when there is none.
     """
@@ -147,28 +148,28 @@ class ProgramInfo(msgspec.Struct, frozen=True):
 
 
 class Analysis(HeadlineSplit, msgspec.Struct, frozen=True, kw_only=True, tag_field="schema", tag="opscope.analysis/3"):
-    """Where the time of one variant goes. Times in ns per inference, on the scale of ``headline_ns``.
+    """Split of the time of one variant. Times in ns per inference, on the scale of ``headline_ns``.
 
     Attributes:
         variant: name in its bundle; null for a trace.
         trace: what was read.
         latency: end-to-end: of the calls without event tracing where there are any; ``source`` says so.
-        traced: likewise of the traced ones, where ``latency`` is not of these; else null.
+        traced: latency of the traced calls if ``latency`` is of untraced ones; else null.
         tracing: what tracing costs; null where only one of the two was made.
         categories: a split of the headline.
-        backends: another one.
-        operators: the finest one.
+        backends: a split of the headline by backend.
+        operators: the finest split of the headline.
         findings: what stands out.
         ruled_out: what was checked and found in order.
         program: the program that operators were attributed with; null without.
         coverage: how the operators of delegates are known.
         delegates: calls of delegates.
         modules: the module tree; empty when modules are not known.
-        sources: time by line of the model's code; likewise.
+        sources: time by line of the model's code; empty when modules are not known.
         layout: moves and conversions for which the model did not ask; empty without the program.
         portable: operators that no delegate took, and why not.
         roofline: operators under the measured ceilings of the machine; null where none were measured.
-        ceilings: these ceilings.
+        ceilings: the measured ceilings of the machine.
         quality: how far these latencies can be trusted, by what they show themselves.
         methods: the methods one by one, where several were called or calls stand for tokens; else empty.
         tokens: what a call costs by layer and part, for each phase of a language model; else empty.
@@ -201,9 +202,9 @@ class Analysis(HeadlineSplit, msgspec.Struct, frozen=True, kw_only=True, tag_fie
 
     @property
     def by_method(self) -> dict[str, tuple[Latency, Latency | None]]:
-        """Latency, and that of traced calls where it is another: of several methods by name, else of all calls ('')."""
+        """Latencies by method, each with that of its traced calls if it differs; ``""`` stands for all calls."""
         if len(self.methods) > 1:
-            return {one.method: (one.latency, one.traced) for one in self.methods}
+            return {row.method: (row.latency, row.traced) for row in self.methods}
         return {"": (self.latency, self.traced)}
 
     def headline_of(self, method: str = "") -> float:
@@ -216,26 +217,26 @@ class Analysis(HeadlineSplit, msgspec.Struct, frozen=True, kw_only=True, tag_fie
 
     @property
     def largest_method(self) -> str:
-        """Of several methods the one whose calls take most time together; empty for all calls."""
-        return max(self.methods, key=lambda one: one.share).method if len(self.methods) > 1 else ""
+        """Method whose calls take the most time together; empty if a single method stands for all calls."""
+        return max(self.methods, key=lambda row: row.share).method if len(self.methods) > 1 else ""
 
     def calls_share(self, method: str) -> float:
-        """Part of all measured calls that are of a method; 1 for the empty name of all calls."""
-        calls = {one.method: one.calls for one in self.methods}
+        """Return the part of all measured calls that belong to a method; 1 for the empty name of all calls."""
+        calls = {row.method: row.calls for row in self.methods}
         return calls[method] / sum(calls.values()) if method else 1.0
 
     @property
     def has_split(self) -> bool:
-        """Whether the latency is split into operators.
+        """Return whether the latency is split into operators.
 
         Calls of a runtime that writes no traces are not, nor those whose operators do not add up to them.
         """
-        told = {warning.code for warning in self.trace.warnings}
-        return self.trace.format != CALLS_FORMAT and told.isdisjoint(NO_SPLIT)
+        codes = {warning.code for warning in self.trace.warnings}
+        return self.trace.format != CALLS_FORMAT and codes.isdisjoint(NO_SPLIT)
 
 
 class ProgramKnowledge(NamedTuple):
-    """What is known of a trace besides its events."""
+    """Knowledge of a trace besides its events."""
 
     program: ProgramInfo  # the program that was run
     attributions: Attributions  # what it says about the trace
@@ -243,7 +244,7 @@ class ProgramKnowledge(NamedTuple):
 
 
 class TraceSource(msgspec.Struct, frozen=True):
-    """Where a table came from: path, format, and the hash of each file in order of process."""
+    """Origin of a table: path, format, and the hash of each file in order of process."""
 
     path: str
     format: str
@@ -265,9 +266,9 @@ def analyse(  # noqa: PLR0913 - all but the first two are what a bundle knows be
     ``disturbed`` says why its times are not those of a quiet machine, see ``Evidence``.
     """
     measured = measured_latency(table, source.path)
-    scale = headline_of(table, calls, alone=variant is None)
+    scale = headline_of_calls(table, calls, alone=variant is None)
     rows = known_operators(table, known.attributions.operators if known else None, scale)
-    timing = untraced(calls) if calls else None
+    timing = untraced_arm(calls) if calls else None
     methods: list[MethodTime] = part(
         "the split into methods", lambda: method_times(table, rows, calls, phases or {}), []
     )
@@ -295,7 +296,7 @@ def analyse(  # noqa: PLR0913 - all but the first two are what a bundle knows be
         portable=part(
             "portable operators", lambda: portable_times(rows, known.attributions.reasons if known else {}), []
         ),
-        roofline=part("the roofline", lambda: _roofline(rows, known), None),
+        roofline=part("the roofline", lambda: _place_under_ceilings(rows, known), None),
         ceilings=known.ceilings if known else None,
         quality=explained(
             "the quality",
@@ -303,13 +304,13 @@ def analyse(  # noqa: PLR0913 - all but the first two are what a bundle knows be
             unjudged,
         ),
         methods=methods,
-        tokens=part("the ledger of a token", lambda: _ledgers(rows, methods, known), []),
+        tokens=part("the ledger of a token", lambda: _build_ledgers(rows, methods, known), []),
         delegate_values=part("values of delegates", lambda: delegate_figures(table), []),
     )
     if any(warning.code == LOST_ROWS for warning in table.warnings):
         return analysis
     nothing: tuple[list[Message], list[Message]] = [], []
-    findings, ruled_out = part("findings", lambda: examine(_evidence(analysis, known, scale, disturbed)), nothing)
+    findings, ruled_out = part("findings", lambda: examine(_build_evidence(analysis, known, scale, disturbed)), nothing)
     return msgspec.structs.replace(analysis, findings=findings, ruled_out=ruled_out)
 
 
@@ -322,26 +323,26 @@ def _doubts_of_reader(table: EventTable) -> list[Message]:
     ]
 
 
-def _roofline(rows: Sequence[Operator], known: ProgramKnowledge | None) -> Roofline | None:
-    """Operators under the ceilings; None where nothing was measured, or nothing is known of their work."""
+def _place_under_ceilings(rows: Sequence[Operator], known: ProgramKnowledge | None) -> Roofline | None:
+    """Return operators under the ceilings; None if nothing was measured or no operator's work is known."""
     if known is None or known.ceilings is None:
         return None
     worked = operator_work(rows, known.attributions.operators)
     return roofline(worked, known.ceilings) if worked else None
 
 
-def _ledgers(
+def _build_ledgers(
     rows: Sequence[Operator], methods: Sequence[MethodTime], known: ProgramKnowledge | None
 ) -> list[TokenLedger]:
-    """What the calls of phases cost; their parts are known by the program alone."""
+    """Return the cost of each phase's calls; empty without the program, which alone shows their parts."""
     if known is None:
         return []
     facts = known.attributions.operators
     return token_ledgers(rows, methods, by_operator(operator_work(rows, facts)), facts, known.ceilings)
 
 
-def headline_of(table: EventTable, calls: CallTimes | None, *, alone: bool) -> HeadlineScale:
-    """The scale of the headline."""
+def headline_of_calls(table: EventTable, calls: CallTimes | None, *, alone: bool) -> HeadlineScale:
+    """Return the scale of the headline of a trace alone, or of a variant with its timed calls."""
     timed = calls.settled() if calls else {}
     callers = calls.traced_callers() if calls else None
     return headline_scale(table, calls.durations(sorted(timed)) if calls and timed else None, callers, alone=alone)
@@ -354,11 +355,11 @@ def rule_evidence(
     calls: CallTimes | None = None,
     disturbed: str | None = None,
 ) -> Evidence:
-    """What rules may look at."""
-    return _evidence(analysis, known, headline_of(table, calls, alone=analysis.variant is None), disturbed)
+    """Return the evidence that rules may look at."""
+    return _build_evidence(analysis, known, headline_of_calls(table, calls, alone=analysis.variant is None), disturbed)
 
 
-def _evidence(
+def _build_evidence(
     analysis: Analysis, known: ProgramKnowledge | None, scale: HeadlineScale, disturbed: str | None
 ) -> Evidence:
     facts = known.attributions.operators if known else {}
@@ -391,19 +392,19 @@ def _evidence(
 
 
 def measured_latency(table: EventTable, path: str) -> Latency:
-    """Latency of the measured inferences."""
-    found = latency(table)
-    if found is None and table.holds_tiles:
+    """Return the latency of the measured inferences; raises TraceFormatError if there are none."""
+    measured = latency(table)
+    if measured is None and table.holds_tiles:
         hint = "analyse the trace file with opscope aie TRACE"
         raise TraceFormatError("an AI Engine trace, which has no inferences", where=path, hint=hint)
-    if found is None and not len(table.inference_times().duration):
+    if measured is None and not len(table.inference_times().duration):
         content = "only the loading of methods" if any(time for time in table.loading()) else "events, and no inference"
         hint = "call the method while the tracer records, and write the trace after the call"
         raise TraceFormatError(f"the trace holds {content}", where=path, hint=hint)
-    if found is None:
+    if measured is None:
         hint = "run more inferences than --warmup discards, or keep them all with --warmup 0"
         raise TraceFormatError("no complete inference remains to measure", where=path, hint=hint)
-    return found
+    return measured
 
 
 def _trace_info(table: EventTable, source: TraceSource, split: HeadlineSplit) -> TraceInfo:
@@ -411,9 +412,12 @@ def _trace_info(table: EventTable, source: TraceSource, split: HeadlineSplit) ->
     inferences = table.inference_times()
     files = [
         TraceFile(
-            path, sha256, int((inferences.process == p).sum()), int(inferences.warmup[inferences.process == p].sum())
+            path,
+            sha256,
+            int((inferences.process == process).sum()),
+            int(inferences.warmup[inferences.process == process].sum()),
         )
-        for p, (path, sha256) in enumerate(source.files)
+        for process, (path, sha256) in enumerate(source.files)
     ]
     codes = np.unique(inferences.method.codes).tolist()
     return TraceInfo(
@@ -424,25 +428,25 @@ def _trace_info(table: EventTable, source: TraceSource, split: HeadlineSplit) ->
         inferences=sum(file.inferences for file in files),
         warmup=sum(file.warmup for file in files),
         methods=[UNKNOWN_METHOD if code < 0 else inferences.method.texts[code] for code in codes],
-        warnings=[*([refused] if refused else []), *table.warnings, *_of_plug_ins()],
+        warnings=[*([refused] if refused else []), *table.warnings, *_plug_in_warnings()],
         files=files,
     )
 
 
-def _of_plug_ins() -> list[TraceWarning]:
-    """Kinds that other packages should add and do not."""
+def _plug_in_warnings() -> list[TraceWarning]:
+    """Return warnings of kinds that other packages should add and do not."""
     hint = "its operators have the kind unknown: update or uninstall it"
     return [TraceWarning("plug_in", problem, hint) for problem in plug_in_kinds()[1]]
 
 
 def operator_work(rows: Sequence[Operator], facts: Mapping[OperatorKey, OperatorFacts]) -> list[OperatorWork]:
-    """The work of every operator whose cost is known; framework time has none."""
+    """Return the work of every operator whose cost is known; framework time has none."""
     known = by_operator(row for row in rows if row.bytes is not None)
-    return [_work(row, facts.get(key, OperatorFacts())) for key, row in known.items()]
+    return [_operator_work(row, facts.get(key, OperatorFacts())) for key, row in known.items()]
 
 
-def _work(row: Operator, facts: OperatorFacts) -> OperatorWork:
-    use = _kernel(row)
+def _operator_work(row: Operator, facts: OperatorFacts) -> OperatorWork:
+    use = _kernel_for_ceiling(row)
     dtype = use.dtype if use else (NODE_TYPES if is_node(row) else _TYPES).get(row.dtype or "")
     moved = None if row.bytes is None or row.weight_bytes is None else row.bytes - row.weight_bytes
     return OperatorWork(
@@ -452,7 +456,7 @@ def _work(row: Operator, facts: OperatorFacts) -> OperatorWork:
         name=row.name,
         dtype=dtype,
         kernel=use.kernel if use else None,
-        function=_function(row),
+        function=_function_name(row),
         macs=row.macs,
         flops=row.flops,
         elements=None if facts.elements is None else round(facts.elements * row.calls),
@@ -466,16 +470,16 @@ def _work(row: Operator, facts: OperatorFacts) -> OperatorWork:
     )
 
 
-def _kernel(row: Operator) -> KernelUse | None:
-    """The kernels that ran; for a portable operator those that XNNPACK has for the same work and type."""
+def _kernel_for_ceiling(row: Operator) -> KernelUse | None:
+    """Return the kernels that ran; for a portable operator, XNNPACK's kernels for equal work and type."""
     if row.backend != PORTABLE_BACKEND:
         return delegated_kernels(row)
     kernel, dtype = _KERNELS.get(row.kind), _TYPES.get(row.dtype or "")
     return KernelUse(dtype, kernel) if kernel and dtype else None
 
 
-def _function(row: Operator) -> str | None:
-    """What XNNPACK calls the operator, or the type of a node; None for a portable one."""
+def _function_name(row: Operator) -> str | None:
+    """Return XNNPACK's name of the operator, or the type of a node; None for a portable operator."""
     if is_node(row):
         # What a node computes that is called after the generator of its kernel tells more than its name.
         return row.computes[0] if len(row.computes) == 1 else row.name.partition(": ")[0]

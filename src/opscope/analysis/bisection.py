@@ -1,7 +1,7 @@
-"""Which of several releases or builds made a model slower: schema ``opscope.bisection/1``.
+"""Bisection of releases or builds for the one that made a model slower: schema ``opscope.bisection/1``.
 
-What stands in order between a good end and a bad one is called a state: a release or a build.
-Each is measured in turns with both ends, and its level is the end that it is nearer to, on the scale of logarithms.
+A release or a build between a good end and a bad one is a state. Each state is measured in turns
+with both ends, and its level is the end that it is nearer to, on the scale of logarithms.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ if TYPE_CHECKING:
 
 BISECTION_SCHEMA = "opscope.bisection/1"
 EXPLAINED = 0.5
-"""A step is the one that was looked for where it makes at least this part of the change, on the scale of logarithms."""
+"""Smallest part of the whole change that a step must make to be the answer, on the scale of logarithms."""
 _ELSEWHERE = 0.15
-"""A part of the change that is told of, where another state holds it."""
+"""Smallest part of the whole change that is reported when another state makes it."""
 
 
 class StateLevel(str, enum.Enum):
-    """To which end a state is nearer."""
+    """End that a state is nearer to."""
 
     GOOD = "good"
     BAD = "bad"
@@ -42,20 +42,20 @@ class StateLevel(str, enum.Enum):
 
 
 class BisectedState(msgspec.Struct, frozen=True):
-    """A release or a build.
+    """Release or build.
 
     Attributes:
-        name: of the state.
-        level: to which end it is nearer.
+        name: name of the state.
+        level: end that it is nearer to.
         ratio: latency over that of the good end in the same rounds; null where it is withheld, or was not measured.
         ci95: 95 % interval of ``ratio``.
         operators: how many ran, of the traced runs; null where none are known.
-        instructions: of one inference, counted; null where they were not.
+        instructions: instructions of one inference, counted; null where they were not.
         outputs_agree: whether it computes what the good end computes; null where that was not compared.
         problem: why it could not be measured, as one sentence; null where nothing failed.
         wheel: name of the file that it was installed from; null for states that are no release.
-        sha256: of that file.
-        python: version of Python that ran it; likewise.
+        sha256: SHA-256 of that file.
+        python: version of Python that ran it; null for states that are no release.
         bundle: directory of the measurement within that of the bisection; null where it was not measured.
     """
 
@@ -74,12 +74,12 @@ class BisectedState(msgspec.Struct, frozen=True):
 
 
 class GraphChange(msgspec.Struct, frozen=True):
-    """Nodes of the model that other operators compute before than after.
+    """Nodes of the model that different operators compute before and after.
 
     Attributes:
         name: layer or name of the first operator before.
         before: kinds of the nodes that each operator computes, before.
-        after: likewise, after.
+        after: kinds of the nodes that each operator computes, after.
     """
 
     name: str
@@ -88,17 +88,17 @@ class GraphChange(msgspec.Struct, frozen=True):
 
 
 class Bisection(msgspec.Struct, frozen=True, tag_field="schema", tag=BISECTION_SCHEMA):
-    """What a bisection found.
+    """Result of a bisection.
 
     Attributes:
-        model: as it was named.
-        sha256: of the program.
-        runtime: that ran it, as people call it.
+        model: model as it was named.
+        sha256: SHA-256 of the program.
+        runtime: runtime that ran it, as people call it.
         machine: processor and system that it ran on.
-        command: that repeats it.
+        command: command that repeats it.
         kind: what the states are: `release` or `build`.
         by: how the step was looked for: ``time``, or ``work`` where exact counts led to it.
-        states: from the good end to the bad one.
+        states: states from the good end to the bad one.
         ends: the verdict on the bad end against the good one.
         last_good: the last state at the level of the good end, next to those that are not; null where none was found.
         first_bad: the first state at the level of the bad end.
@@ -130,70 +130,70 @@ class Bisection(msgspec.Struct, frozen=True, tag_field="schema", tag=BISECTION_S
 
     @property
     def explained(self) -> float | None:
-        """The part of the change between the ends that the step makes; None without a step, or without its ratio."""
-        return None if self.step is None else part_of(self.step.verdict_of(self.method), self.ends)
+        """Part of the change between the ends that the step makes; None without a step or without its ratio."""
+        return None if self.step is None else part_of_change(self.step.verdict_of(self.method), self.ends)
 
     def latency_ns(self, state: BisectedState) -> float | None:
-        """Latency of a state on the scale of the good end; None where it was not measured."""
+        """Return the latency of a state on the scale of the good end; None if it was not measured."""
         return None if state.ratio is None else state.ratio * self.ends.baseline_ns
 
     @property
     def between(self) -> list[BisectedState]:
-        """States between the last good and the first bad one, which nothing could be told of."""
-        names = [one.name for one in self.states]
+        """States between the last good and the first bad one, whose level could not be decided."""
+        names = [state.name for state in self.states]
         if self.last_good is None or self.first_bad is None:
             return []
         return self.states[names.index(self.last_good) + 1 : names.index(self.first_bad)]
 
     @property
     def is_inconclusive(self) -> bool:
-        """Whether there is a change, or may be one, and no state that made it is named."""
+        """Return whether there is or may be a change, and no state that made it is named."""
         undecided = {Verdict.WITHHELD, Verdict.UNDECIDABLE}
         return self.ends.verdict in undecided or (self.first_bad is not None and not self.is_found)
 
     @property
     def is_found(self) -> bool:
-        """Whether one state is named, and the step to it is shown and makes most of the change."""
+        """Return whether one state is named whose step is shown to be slower and makes most of the change."""
         step = self.step
-        shown = step is not None and step.end_to_end.verdict is Verdict.SLOWER
-        return shown and not self.between and (self.explained or 0.0) >= EXPLAINED
+        is_slower = step is not None and step.end_to_end.verdict is Verdict.SLOWER
+        return is_slower and not self.between and (self.explained or 0.0) >= EXPLAINED
 
 
 class SearchResult(NamedTuple):
-    """Between which states the change is."""
+    """States between which the change is."""
 
     last_good: int
     first_bad: int
     tried: int  # states that were measured, beside the ends
 
 
-def most_tried(count: int) -> int:
-    """How many states are measured at most, of so many with both ends."""
+def max_measured_states(count: int) -> int:
+    """Return how many states are measured at most, given the number of states with both ends."""
     return math.floor(math.log2(max(1, count - 2))) + 1 if count > 2 else 0  # noqa: PLR2004 - both ends
 
 
 def search(count: int, level: Callable[[int], StateLevel]) -> SearchResult:
-    """Look for the change by halves; a state that tells nothing is passed over for the next one beside the middle."""
-    low, high, told = 0, count - 1, 0
+    """Search for the change by halving; a state without an answer is replaced by the next one beside the middle."""
+    low, high, tried = 0, count - 1, 0
     unknown: set[int] = set()
-    while told < most_tried(count):
-        left = [one for one in range(low + 1, high) if one not in unknown]
-        if not left:
+    while tried < max_measured_states(count):
+        candidates = [state for state in range(low + 1, high) if state not in unknown]
+        if not candidates:
             break
-        middle = min(left, key=lambda one: abs(2 * one - low - high))
-        found = level(middle)
-        told += found is not StateLevel.FAILED
-        if found is StateLevel.GOOD:
+        middle = min(candidates, key=lambda state: abs(2 * state - low - high))
+        answer = level(middle)
+        tried += answer is not StateLevel.FAILED
+        if answer is StateLevel.GOOD:
             low = middle
-        elif found is StateLevel.BAD:
+        elif answer is StateLevel.BAD:
             high = middle
         else:
             unknown.add(middle)
-    return SearchResult(low, high, told)
+    return SearchResult(low, high, tried)
 
 
 def level_of(state: EndToEnd, ends: EndToEnd) -> StateLevel:
-    """To which end a state is nearer; both verdicts are against the good end, of the same rounds."""
+    """Return to which end a state is nearer; both verdicts compare with the good end in the same rounds."""
     if state.speedup is None or state.ci95 is None or ends.speedup is None:
         return StateLevel.UNDECIDED
     middle = math.sqrt(ends.speedup)
@@ -204,58 +204,67 @@ def level_of(state: EndToEnd, ends: EndToEnd) -> StateLevel:
 
 
 def level_of_work(counted: int, good: int, bad: int) -> StateLevel:
-    """The same by exact counts."""
+    """Return to which end a state is nearer, by exact counts of instructions."""
     return StateLevel.GOOD if counted * counted < good * bad else StateLevel.BAD
 
 
-def part_of(step: EndToEnd, ends: EndToEnd) -> float | None:
-    """The part of the change between the ends that a step makes, on the scale of logarithms."""
+def part_of_change(step: EndToEnd, ends: EndToEnd) -> float | None:
+    """Return the part of the change between the ends that a step makes, on the scale of logarithms; None if unknown."""
     if step.speedup is None or ends.speedup is None or math.isclose(ends.speedup, 1.0):
         return None
     return math.log(step.speedup) / math.log(ends.speedup)
 
 
 def graph_changes(before: Sequence[Operator], after: Sequence[Operator]) -> list[GraphChange]:
-    """Groups of nodes that both sides compute, in other operators: fused on one side, apart or otherwise on the other.
+    """Return groups of nodes that both sides compute with different operators, such as fused on one side only.
 
-    ``handles`` of an operator are the numbers of its nodes; a node that one side alone computes belongs to no group.
+    ``handles`` of an operator are the numbers of its nodes; a node that only one side computes belongs to no group.
     """
-    sides = [{frozenset(one.handles): one for one in own if one.handles} for own in (before, after)]
+    sides = [
+        {frozenset(operator.handles): operator for operator in operators if operator.handles}
+        for operators in (before, after)
+    ]
     both = frozenset().union(*sides[0]) & frozenset().union(*sides[1])
-    left = [
-        [(nodes, one) for nodes, one in own.items() if nodes <= both and nodes not in other]
-        for own, other in (sides, sides[::-1])
+    changed = [
+        [
+            (nodes, operator)
+            for nodes, operator in operators_by_nodes.items()
+            if nodes <= both and nodes not in other_side
+        ]
+        for operators_by_nodes, other_side in (sides, sides[::-1])
     ]
     changes, seen = [], set[frozenset[int]]()
-    for nodes, one in left[0]:
+    for nodes, operator in changed[0]:
         if nodes in seen:
             continue
-        whole, grown = nodes, frozenset[int]()
-        while whole != grown:
-            grown = whole
-            whole = whole.union(*(own for own, _ in (*left[0], *left[1]) if own & whole))
-        groups = [[list(own.computes) for other, own in side if other <= whole] for side in left]
-        seen |= {other for other, _ in left[0] if other <= whole}
-        changes.append(GraphChange(one.module or one.name, groups[0], groups[1]))
+        group, grown = nodes, frozenset[int]()
+        while group != grown:
+            grown = group
+            group = group.union(*(other_nodes for other_nodes, _ in (*changed[0], *changed[1]) if other_nodes & group))
+        groups = [
+            [list(operator.computes) for other_nodes, operator in side if other_nodes <= group] for side in changed
+        ]
+        seen |= {other_nodes for other_nodes, _ in changed[0] if other_nodes <= group}
+        changes.append(GraphChange(operator.module or operator.name, groups[0], groups[1]))
     return changes
 
 
-def elsewhere(states: Sequence[BisectedState], last_good: str, first_bad: str) -> list[tuple[str, str, float]]:
-    """Further changes: states that follow each other among the measured, and how many times as slow the second is.
+def find_other_changes(states: Sequence[BisectedState], last_good: str, first_bad: str) -> list[tuple[str, str, float]]:
+    """Find further changes: consecutive measured states, and how many times as slow the second one is.
 
-    Only those beyond both intervals that make a part of the change that is worth a word.
+    Only changes beyond both intervals that make a part of the whole change worth reporting.
     """
-    known = [one for one in states if one.ratio is not None and one.ci95 is not None]
-    whole = abs(math.log(known[-1].ratio or 1.0)) if known else 0.0
-    names = [one.name for one in states]
+    known = [state for state in states if state.ratio is not None and state.ci95 is not None]
+    whole_change = abs(math.log(known[-1].ratio or 1.0)) if known else 0.0
+    names = [state.name for state in states]
     good, bad = names.index(last_good), names.index(first_bad)
-    found = []
+    changes = []
     for before, after in pairwise(known):
         over = names.index(before.name) <= good and names.index(after.name) >= bad  # the step itself is in it
         if over or not (before.ratio and after.ratio):
             continue
         ratio = after.ratio / before.ratio
         apart = before.ci95 and after.ci95 and (after.ci95[0] > before.ci95[1] or after.ci95[1] < before.ci95[0])
-        if apart and abs(math.log(ratio)) > _ELSEWHERE * whole:
-            found.append((before.name, after.name, ratio))
-    return found
+        if apart and abs(math.log(ratio)) > _ELSEWHERE * whole_change:
+            changes.append((before.name, after.name, ratio))
+    return changes

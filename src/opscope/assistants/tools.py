@@ -631,11 +631,11 @@ def _finished(out: Path, seconds: float) -> ReportContent:
 
 def _summary(content: ReportContent, out: Path, request: ProfileProgram) -> ToolAnswer:
     from opscope.reports.combined.combined import BundlePart, combine
-    from opscope.reports.content.content import missing
+    from opscope.reports.content.content import missing_sentences
 
     (summary,) = combine([BundlePart(out.name, str(out), content)], [], []).bundles
     pending = len(content.manifest.pending())
-    more = ["read_bundle and find_operators tell more of the bundle", *missing(content)[:3]]
+    more = ["read_bundle and find_operators tell more of the bundle", *missing_sentences(content)[:3]]
     if pending:
         more.append(f"{pending} processes were not run: profile with resume=true goes on")
     return answered(summary.headline, summary, request.limit, more)

@@ -1,4 +1,4 @@
-"""A bundle: the directory of one experiment, its manifest rewritten after every repetition, and who works in it."""
+"""Bundle: the directory of one experiment, its manifest rewritten after every repetition, and who works in it."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ MANIFEST = "manifest.json"
 VARIANTS = "variants"
 CEILINGS = "ceilings.json"
 HashesOf: TypeAlias = Literal["ceilings_sha256", "evidence_sha256", "work_sha256"]
-"""What the manifest states the hashes of, by variant."""
+"""Fields of the manifest that state hashes of files by variant."""
 SAMPLES = "samples.npz"
 MODEL = "model"
 LOCK = ".lock"
@@ -51,14 +51,14 @@ _RESERVE = ".reserve"
 SCRATCH, SWITCH_SCRATCH = ".native", ".switch"
 """Directories of a native runner and of a switch within that of their repetition, while its process runs."""
 EXCHANGED_FILES = {"request.json", "answer.json", "ended.json"}
-"""Files by which a process is asked and answers while it runs."""
+"""Files through which a process gets its request and answers while it runs."""
 TEMPORARY = re.compile(r"\..+\.[0-9a-f]{8}\.tmp\Z")
 """Names that :func:`opscope.core.writing.open_atomically` gives to files that are being written, and no others."""
 _RESERVED = 1 << 18
 
 
 class Bundle:
-    """An experiment on disk."""
+    """Experiment on disk."""
 
     def __init__(self, path: Path, manifest: Manifest, *, hashes_checked: bool = False) -> None:
         self.path = path
@@ -71,15 +71,15 @@ class Bundle:
         path: Path,
         manifest: Manifest,
         model_files: Sequence[Path],
-        others: Mapping[str, Sequence[Path]] | None = None,
+        other_programs: Mapping[str, Sequence[Path]] | None = None,
     ) -> Bundle:
-        """Make the directory of a new bundle, with its first manifest and copies of the model's files."""
+        """Create the directory of a new bundle, with its first manifest and copies of the model's files."""
         check_free(path)
         bundle = cls(path, manifest)
         try:
-            bundle._save()
+            bundle._save_manifest()
             with storage_errors(path / MODEL):
-                for home, files in {MODEL: model_files, **_homes(others or {})}.items():
+                for home, files in {MODEL: model_files, **_program_homes(other_programs or {})}.items():
                     (path / home).mkdir()
                     for file in files:
                         copy = path / home / place_beside(file, files[0])
@@ -102,34 +102,34 @@ class Bundle:
         except NotFoundError:
             hint = "give the directory that `opscope profile` wrote"
             raise NotFoundError("not a bundle: it has no manifest.json", where=path, hint=hint) from None
-        return cls(path, _decode(content, file))
+        return cls(path, _decode_manifest(content, file))
 
     def record(self, repetition: Repetition) -> None:
         """Add a repetition with the hash of its record, and write the manifest."""
         repetitions = [*self.manifest.repetitions, hashed_record(repetition)]
         self.manifest = msgspec.structs.replace(self.manifest, repetitions=repetitions)
-        self._save()
+        self._save_manifest()
 
     def set_status(self, status: Status) -> None:
         """Write the manifest with a new status."""
         self.manifest = msgspec.structs.replace(self.manifest, status=status)
-        self._save()
+        self._save_manifest()
 
     def restate(self, manifest: Manifest) -> None:
-        """Write a manifest that names what it tells of in another way, such as files by their names elsewhere."""
+        """Write a manifest that names the same facts differently, such as files by their names elsewhere."""
         self.manifest = manifest
-        self._save()
+        self._save_manifest()
 
     def record_lock(self, lock: LockRecord, *, again: bool = False) -> None:
-        """Write down how the machine is held, before anything is measured, and again what became known since."""
+        """Record how the machine is held, before anything is measured, and again when more is known."""
         locks = self.manifest.locks[:-1] if again else self.manifest.locks
         self.manifest = msgspec.structs.replace(self.manifest, locks=[*locks, lock])
-        self._save()
+        self._save_manifest()
 
-    def attempt_directory(self, place: PlanSlot) -> tuple[Path, int]:
-        """A new directory for the next attempt at a repetition, and the number of the attempt."""
-        parent = self.path / VARIANTS / place.variant
-        name = f"{'round' if place.arm is TracingMode.TRACED else 'timed'}-{place.round:02d}"
+    def attempt_directory(self, slot: PlanSlot) -> tuple[Path, int]:
+        """Create a new directory for the next attempt at a repetition, and return it with the attempt's number."""
+        parent = self.path / VARIANTS / slot.variant
+        name = f"{'round' if slot.arm is TracingMode.TRACED else 'timed'}-{slot.round:02d}"
         with storage_errors(parent):
             parent.mkdir(parents=True, exist_ok=True)
             for attempt in itertools.count(1):
@@ -171,32 +171,34 @@ class Bundle:
                         directory.rmdir()
 
     def save_ceilings(self, variant: str, ceilings: Ceilings | NoCeilings) -> None:
-        """Keep the ceilings of a variant, or why there are none."""
+        """Save the ceilings of a variant, or why there are none."""
         content = to_json(ceilings, indent=2)
         self.save_stated("ceilings_sha256", variant, self.path / VARIANTS / variant / CEILINGS, content)
 
     def save_stated(self, stated: HashesOf, variant: str, file: Path, content: bytes) -> None:
-        """Keep a file of a variant, and its hash in the manifest, which is held."""
+        """Save a file of a variant, and its hash in the manifest, which is held."""
         if variant in getattr(self.manifest, stated):
             self.state_hash(stated, variant, None)  # a run that is killed in between leaves none, not a wrong one
         write_atomically(file, content, follow=False)
         self.state_hash(stated, variant, hashlib.sha256(content).hexdigest())
 
     def state_hash(self, stated: HashesOf, variant: str, sha256: str | None) -> None:
-        """Write down the hash of a file of a variant; None before there is one, or another one."""
-        kept = {name: own for name, own in getattr(self.manifest, stated).items() if name != variant}
-        kept |= {} if sha256 is None else {variant: sha256}
-        self.manifest = msgspec.structs.replace(self.manifest, **{stated: kept})
-        self._save()
+        """Record the hash of a file of a variant; None while there is none, or before another one."""
+        hashes = {
+            name: hash_of_variant for name, hash_of_variant in getattr(self.manifest, stated).items() if name != variant
+        }
+        hashes |= {} if sha256 is None else {variant: sha256}
+        self.manifest = msgspec.structs.replace(self.manifest, **{stated: hashes})
+        self._save_manifest()
 
     def ceilings(self, variant: str) -> Ceilings | NoCeilings | None:
-        """The ceilings of a variant, or why there are none; None when nobody tried to measure them."""
+        """Return the ceilings of a variant, or why there are none; None if nobody tried to measure them."""
         file = self.path / VARIANTS / variant / CEILINGS
         try:
             content = file_bytes(file)
         except NotFoundError:
             return None
-        ceilings = _checked(_decode_ceilings(content, file), self.manifest.variant(variant), file)
+        ceilings = _check_ceilings(_decode_ceilings(content, file), self.manifest.variant(variant), file)
         if not self.hashes_checked:
             # Ceilings are measured anew by later runs, so what counts is the manifest that lies beside them.
             stated = Bundle.open(self.path).manifest.ceilings_sha256.get(variant)
@@ -204,45 +206,48 @@ class Bundle:
         return ceilings
 
     def save_samples(self, variant: str, content: bytes, samples: SampleRun) -> None:
-        """Keep what a variant computed of labelled inputs."""
+        """Save a variant's outputs for labelled inputs."""
         write_atomically(self.path / VARIANTS / variant / SAMPLES, content, follow=False)
         hashes = samples.outputs_sha256 | {variant: hashlib.sha256(content).hexdigest()}
         self.state_samples(msgspec.structs.replace(samples, outputs_sha256=hashes))
 
     def state_samples(self, samples: SampleRun) -> None:
-        """Write down which labelled inputs were run, and what became of them."""
+        """Record which labelled inputs were run, and what became of them."""
         self.manifest = msgspec.structs.replace(self.manifest, samples=samples)
-        self._save()
+        self._save_manifest()
 
     def left_file(self, repetition: Repetition, name: str) -> Path | None:
-        """A file that a process left beside its trace, as it left it; None where it left none."""
+        """Return a file that a process left beside its trace, unchanged; None if it left none."""
         file = f"{repetition.directory}/{name}"
         path, stated = self.path / file, repetition.files_sha256.get(name)
-        there, problem = path.is_file(), ""
-        if stated and not there:
+        exists, problem = path.is_file(), ""
+        if stated and not exists:
             problem = "the file that was measured is gone"
-        elif there and not stated and repetition.files_sha256:
+        elif exists and not stated and repetition.files_sha256:
             problem = "a file that the measured process did not write"
         if problem and not self.hashes_checked:
             raise InvalidBundleError(problem, where=path, hint=_FROM_A_COPY)
-        if there:
+        if exists:
             self.check_hash(file, sha256_of(path), stated)
-        return path if there else None
+        return path if exists else None
 
     def outputs_file(self, repetition: Repetition, name: str) -> str:
-        """Path within the bundle of what a repetition computed: of outputs that several processes left, one is kept."""
-        own = f"{repetition.directory}/{name}"
-        if (self.path / own).exists():
-            return own
-        others = (f"{other.directory}/{name}" for other in self.manifest.with_same_outputs(repetition))
-        return next((file for file in others if (self.path / file).exists()), own)
+        """Return the path of a repetition's outputs in the bundle; of equal outputs, one file is kept."""
+        path_of_repetition = f"{repetition.directory}/{name}"
+        if (self.path / path_of_repetition).exists():
+            return path_of_repetition
+        equal_outputs = (
+            f"{repetition_with_equal_outputs.directory}/{name}"
+            for repetition_with_equal_outputs in self.manifest.with_same_outputs(repetition)
+        )
+        return next((file for file in equal_outputs if (self.path / file).exists()), path_of_repetition)
 
     def check_hash(self, file: str, sha256: str, stated: str | None) -> None:
-        """Make sure that a file of which figures are computed is the one that was measured."""
+        """Raise InvalidBundleError unless a file that figures are computed from is the one that was measured."""
         if stated not in {None, sha256} and not self.hashes_checked:
             problem = f"not the file that was measured: its SHA-256 is {sha256[:12]}…, {MANIFEST} states {stated:.12}…"
-            asked = shell_command(["opscope", "validate", str(self.path)])
-            hint = f"{_FROM_A_COPY}; `{asked}` shows what differs"
+            command = shell_command(["opscope", "validate", str(self.path)])
+            hint = f"{_FROM_A_COPY}; `{command}` shows what differs"
             raise InvalidBundleError(problem, where=self.path / file, hint=hint)
 
     def check_records(self, variant: str) -> None:
@@ -255,12 +260,12 @@ class Bundle:
         for record_hash in self.record_hashes():
             if record_hash.changed and record_hash.variant == variant:
                 problem = f"repetitions[{record_hash.number}] {record_hash.fault}"
-                asked = shell_command(["opscope", "validate", str(self.path)])
-                hint = f"restore the manifest from a copy of the bundle or measure again; see `{asked}`"
+                command = shell_command(["opscope", "validate", str(self.path)])
+                hint = f"restore the manifest from a copy of the bundle or measure again; see `{command}`"
                 raise InvalidBundleError(problem, where=self.path / MANIFEST, hint=hint)
 
     def record_hashes(self) -> list[RecordHash]:
-        """The hashes of all records as they stand on disk, beside the stated ones."""
+        """Return the hashes of all records as they stand on disk, beside the stated ones."""
         file = self.path / MANIFEST
         content = file_bytes(file)
         try:
@@ -269,15 +274,15 @@ class Bundle:
             raise TraceFormatError(f"the manifest is damaged: {error}", where=file) from error
 
     def relative(self, path: Path) -> str:
-        """A path within the bundle as it is in the manifest."""
+        """Return a path within the bundle as it stands in the manifest."""
         return path.relative_to(self.path).as_posix()
 
     def inside(self, path: str) -> str:
-        """A path as files derived of this bundle name it: from its directory on, so that they are the same anywhere."""
+        """Return a path relative to the bundle's directory, so that derived files are the same anywhere."""
         return Path(os.path.relpath(path, self.path)).as_posix()
 
     def without_place(self, text: str) -> str:
-        """A message as files derived of this bundle hold it: its paths begin at the bundle's directory."""
+        """Return a message with paths that begin at the bundle's directory, as derived files hold it."""
         return re.sub(rf"(?<![\w./-]){re.escape(str(self.path))}/", "", text)
 
     @contextlib.contextmanager
@@ -296,7 +301,7 @@ class Bundle:
             finally:
                 reserve.unlink(missing_ok=True)
 
-    def _save(self) -> None:
+    def _save_manifest(self) -> None:
         content = to_json(self.manifest, indent=2)
         try:
             write_atomically(self.path / MANIFEST, content, follow=False)
@@ -309,16 +314,16 @@ class Bundle:
 
 
 def program_home(variant: str) -> str:
-    """Directory within a bundle of the program that one variant has for itself."""
+    """Return the directory within a bundle of the program that one variant has for itself."""
     return f"{MODEL}/{variant}"
 
 
-def _homes(others: Mapping[str, Sequence[Path]]) -> dict[str, Sequence[Path]]:
-    return {program_home(name): files for name, files in others.items()}
+def _program_homes(other_programs: Mapping[str, Sequence[Path]]) -> dict[str, Sequence[Path]]:
+    return {program_home(name): files for name, files in other_programs.items()}
 
 
 def check_free(path: Path) -> None:
-    """Make sure that a new bundle can be made here: nothing is there yet, or an empty directory."""
+    """Raise an error unless a new bundle can be created here: nothing exists yet, or an empty directory."""
     if path.is_dir() and any(path.iterdir()):
         if (path / MANIFEST).exists():
             hint = "finish it with --resume, or choose another --out"
@@ -329,12 +334,12 @@ def check_free(path: Path) -> None:
 
 
 def is_bundle(path: Path) -> bool:
-    """Whether a path is the directory of a bundle."""
+    """Return whether a path is the directory of a bundle."""
     return (path / MANIFEST).is_file()
 
 
 _DAMAGE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
-"""What decoding raises on damaged JSON, found by fuzzing."""
+"""Errors that decoding raises on damaged JSON, found by fuzzing."""
 
 
 class _Head(msgspec.Struct):
@@ -354,7 +359,7 @@ def _decode_ceilings(content: bytes, file: Path) -> Ceilings | NoCeilings:
         raise BundleError(f"the ceilings are damaged: {error}", where=file, hint=_REMEASURE) from error
 
 
-def _checked(ceilings: Ceilings | NoCeilings, variant: Variant | None, file: Path) -> Ceilings | NoCeilings:
+def _check_ceilings(ceilings: Ceilings | NoCeilings, variant: Variant | None, file: Path) -> Ceilings | NoCeilings:
     if (
         isinstance(ceilings, Ceilings)
         and variant
@@ -365,7 +370,7 @@ def _checked(ceilings: Ceilings | NoCeilings, variant: Variant | None, file: Pat
     return ceilings
 
 
-def _decode(content: bytes, file: Path) -> Manifest:
+def _decode_manifest(content: bytes, file: Path) -> Manifest:
     try:
         manifest = from_json(content, Manifest)
     except _DAMAGE as error:
@@ -378,7 +383,7 @@ def _decode(content: bytes, file: Path) -> Manifest:
 
 
 def _check_schema(content: bytes, kind: type[msgspec.Struct], file: Path) -> None:
-    """Tell a document that another opscope wrote from a damaged one."""
+    """Raise BundleError if another version of opscope wrote a document that cannot be decoded."""
     schema, known = "", str(kind.__struct_config__.tag)
     with contextlib.suppress(*_DAMAGE):
         schema = from_json(content, _Head).schema
@@ -387,7 +392,7 @@ def _check_schema(content: bytes, kind: type[msgspec.Struct], file: Path) -> Non
 
 
 def is_held(path: Path) -> bool:
-    """Whether a run holds the bundle now; nothing is changed, and a run that is about to begin is not hindered."""
+    """Return whether a run holds the bundle now; this neither changes anything nor hinders a run that begins."""
     try:
         with (path / LOCK).open("rb") as lock:
             fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)

@@ -42,7 +42,7 @@ def path_fault(path: str) -> str | None:
 
 
 class Content(enum.Enum):
-    """What the stated hash of a file is of."""
+    """Content of a file that its stated hash covers."""
 
     BYTES = enum.auto()
     INFLATED = enum.auto()
@@ -51,9 +51,9 @@ class Content(enum.Enum):
 
 
 class StatedFile(NamedTuple):
-    """A file that a manifest names."""
+    """File that a manifest names."""
 
-    json_path: str  # of its place in the manifest
+    json_path: str  # JSON path of its place in the manifest
     path: str
     sha256: str | None  # None if the manifest states no hash
     content: Content = Content.BYTES
@@ -148,21 +148,21 @@ def _describe_slot(slot: PlanSlot) -> str:
 
 
 class RecordHash(NamedTuple):
-    """The hash of a repetition's record beside the hash that the manifest states."""
+    """Hash of a repetition's record beside the hash that the manifest states."""
 
     number: int  # its place among the repetitions
-    variant: str  # of the repetition; "" if the record names none
+    variant: str  # variant of the repetition; "" if the record names none
     true: str  # of what stands there now
     stated: str | None  # None if the manifest states no hash
 
     @property
     def changed(self) -> bool:
-        """Whether the record is not the written one, or has no hash to tell."""
+        """Return whether the record is not the one that was written, or has no hash to tell."""
         return self.stated != self.true
 
     @property
     def fault(self) -> str:
-        """What is wrong with a changed record, without its subject: ``was changed after ...``."""
+        """Fault of a changed record, without its subject: ``was changed after ...``."""
         if self.stated is None:
             return f"has no {FIELD}: it cannot be told whether it was changed after it was measured"
         return f"was changed after it was measured: its SHA-256 is {self.true:.12}…, {FIELD} states {self.stated:.12}…"

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     """A decoded document of any shape."""
 
 Fault: TypeAlias = tuple[str, str]
-"""Where a document breaks its schema or differs from another one, and how."""
+"""Place where a document breaks its schema or differs from another one, and how."""
 _PLACE_IN_MESSAGE = re.compile(r" - at `(?:key in )?\$?\.?(.*)`\Z", re.DOTALL)
 _RELATIVE_TOLERANCE = 1e-9
 """The order of additions explains no larger relative difference: of 1e5 summands of 53 bits, with much to spare."""
@@ -33,7 +33,7 @@ _MAPPINGS = {"versions"}
 
 
 class JsonDocument(NamedTuple):
-    """A document as it stands in its file."""
+    """Document as it stands in its file."""
 
     value: Json  # decoded without a type; None if it is not JSON
     typed: Any  # decoded with its type; None if it does not fit

@@ -37,7 +37,7 @@ class Inventory(NamedTuple):
     """Everything below the directory of a bundle."""
 
     root: Path
-    sizes: dict[str, int]  # of every regular file within the bundle, in bytes, by its path
+    sizes: dict[str, int]  # sizes of every regular file within the bundle, in bytes, by its path
     unusable: dict[str, str]  # reason by path: a link that leads out, a pipe, a directory that is closed
     directories: list[str]  # paths of all directories
 
@@ -110,8 +110,8 @@ def leftovers(manifest: Manifest, inventory: Inventory, homes: Collection[str]) 
     name. A directory of an attempt that was killed may stay, if its place was run again or is still open.
 
     Args:
-        manifest: of the bundle.
-        inventory: of its directory.
+        manifest: manifest of the bundle.
+        inventory: inventory of its directory.
         homes: names of directories that variants have.
     """
     traces = {repetition.trace for repetition in manifest.repetitions}

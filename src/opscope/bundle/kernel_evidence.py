@@ -1,4 +1,4 @@
-"""The evidence arm of a bundle: runs that show which kernels ran. They lie apart, and nothing of them is ever a time.
+"""Evidence arm of a bundle: runs that show which kernels ran. They lie apart, and nothing of them is ever a time.
 
 ``evidence/VARIANT/`` holds ``evidence.json`` (schema ``opscope.kernel-evidence/1``), and beside it the counts and the
 trace of the run, its outputs and its log.
@@ -27,7 +27,7 @@ RECORD = "evidence.json"
 
 
 class KernelLibrary(msgspec.Struct, frozen=True):
-    """The library whose kernels were counted.
+    """Library whose kernels were counted.
 
     Attributes:
         file: its name.
@@ -41,7 +41,7 @@ class KernelLibrary(msgspec.Struct, frozen=True):
 
 
 class EvidenceRun(msgspec.Struct, frozen=True, tag_field="schema", tag="opscope.kernel-evidence/1"):
-    """One process whose kernels were counted.
+    """Process whose kernels were counted.
 
     Attributes:
         variant: name of its variant.
@@ -51,7 +51,7 @@ class EvidenceRun(msgspec.Struct, frozen=True, tag_field="schema", tag="opscope.
         library: whose kernels were counted.
         counts: name of the file of counts; null when the run failed.
         counts_sha256: its hash.
-        trace: name of the trace of the same process; likewise.
+        trace: name of the trace of the same process; null when the run failed.
         trace_sha256: its hash.
         output_sha256: hash of all output values.
         failure: why it failed; null when it did not.
@@ -71,7 +71,7 @@ class EvidenceRun(msgspec.Struct, frozen=True, tag_field="schema", tag="opscope.
 
 
 def evidence_directory(bundle: Bundle, variant: str) -> Path:
-    """Where the evidence of a variant lies."""
+    """Return the directory of the evidence of a variant."""
     return bundle.path / EVIDENCE / variant
 
 
@@ -82,23 +82,23 @@ def save_evidence(bundle: Bundle, run: EvidenceRun) -> None:
 
 
 def evidence_runs(bundle: Bundle) -> dict[str, EvidenceRun]:
-    """The evidence of every variant that has any, with files that are those of the record."""
+    """Return the evidence of every variant that has any; its files are checked against the record."""
     every = ((variant.name, evidence_of(bundle, variant.name)) for variant in bundle.manifest.variants)
     return {name: run for name, run in every if run is not None}
 
 
 def evidence_of(bundle: Bundle, variant: str) -> EvidenceRun | None:
-    """The evidence of one variant, like :func:`evidence_runs`; None when it has none."""
+    """Return the evidence of one variant, its files checked against the record; None if it has none."""
     file, stated = evidence_directory(bundle, variant) / RECORD, bundle.manifest.evidence_sha256.get(variant)
     if not file.exists():
         return None
     content = file_bytes(file)
-    run = _checked(_decode(content, file), variant, file.parent)
+    run = _check_record(_decode_record(content, file), variant, file.parent)
     bundle.check_hash(bundle.relative(file), hashlib.sha256(content).hexdigest(), stated)
     return run
 
 
-def _decode(content: bytes, file: Path) -> EvidenceRun:
+def _decode_record(content: bytes, file: Path) -> EvidenceRun:
     try:
         return from_json(content, EvidenceRun)
     except msgspec.MsgspecError as error:
@@ -106,7 +106,7 @@ def _decode(content: bytes, file: Path) -> EvidenceRun:
         raise BundleError(f"the record is damaged or from a newer opscope: {error}", where=file, hint=hint) from None
 
 
-def _checked(run: EvidenceRun, variant: str, directory: Path) -> EvidenceRun:
+def _check_record(run: EvidenceRun, variant: str, directory: Path) -> EvidenceRun:
     stated = ((run.counts, run.counts_sha256), (run.trace, run.trace_sha256))
     for name, sha256 in stated:
         if name is None:

@@ -1,4 +1,4 @@
-"""The manifest: what was asked, on what it ran, and what became of every repetition. Schema ``opscope.bundle/1``."""
+"""Manifest: what was requested, on what it ran, and what became of every repetition. Schema ``opscope.bundle/1``."""
 
 from __future__ import annotations
 
@@ -15,24 +15,24 @@ from opscope.program.phases import Phase
 from opscope.program.structure.exported import Tensor
 
 Cpus: TypeAlias = Annotated[int, msgspec.Meta(ge=1)]
-"""A number of processors: shares of them are computed."""
+"""Number of processors: shares of them are computed."""
 
 
 class Role(str, enum.Enum):
-    """What a variant is in the experiment. A field, never read out of a name."""
+    """Role of a variant in the experiment: a field, never read out of a name."""
 
     ACCELERATED = "accelerated"
     BASELINE = "baseline"
     INTERMEDIATE = "intermediate"
     CANDIDATE = "candidate"
-    """Compared with a baseline, where nothing tells that it is accelerated: a build of the user's, another program."""
+    """Variant that is compared with a baseline and not known to be accelerated: a user's build, another program."""
     CONTROL = "control"
     """Runs without the mechanism that switches features, beside a variant that runs with it and has all features: shows
     what the mechanism itself changes. It is part of no other comparison."""
 
 
 class Mechanism(str, enum.Enum):
-    """How features of the CPU are switched off for a runtime."""
+    """Way in which features of the CPU are switched off for a runtime."""
 
     CPUINFO = "cpuinfo"
     """The runtime's own list of features is changed before it is used."""
@@ -43,7 +43,7 @@ class Mechanism(str, enum.Enum):
 
 
 class TracingMode(str, enum.Enum):
-    """What a repetition is for. The two are never mixed: tracing costs time."""
+    """Purpose of a repetition. The two are never mixed: tracing costs time."""
 
     TIMED = "timed"
     """End-to-end latency, without event tracing."""
@@ -60,7 +60,7 @@ class Status(str, enum.Enum):
 
 
 class FailureKind(str, enum.Enum):
-    """Why a repetition failed."""
+    """Kind of failure of a repetition."""
 
     SIGNAL = "signal"
     EXIT = "exit"
@@ -77,7 +77,7 @@ class FailureKind(str, enum.Enum):
 
 
 class Model(msgspec.Struct, frozen=True):
-    """The program that was run. In reports of other tools' directories, null is what their files do not tell.
+    """Program that was run. In reports of other tools' directories, null is what their files do not state.
 
     Attributes:
         name: registered name, or the stem of the .pte.
@@ -86,17 +86,17 @@ class Model(msgspec.Struct, frozen=True):
         program: path of the .pte within the bundle.
         etrecord: path of the .etrecord within the bundle, which is kept without weights; null without.
         sha256: hash of the .pte; never null in a bundle.
-        size: of the .pte in bytes; likewise.
-        methods: methods of the program; likewise.
+        size: size of the .pte in bytes; never null in a bundle.
+        methods: methods of the program; never null in a bundle.
         backends: delegates that the program calls.
-        planned_bytes: memory that the program plans for its tensors, all methods together; null when not known.
+        planned_bytes: memory that the program plans for its tensors, all methods together; null if unknown.
         delegate_bytes: payloads of its delegates, without weights that the file keeps in separate segments;
-            likewise.
+            null if unknown.
         phases: what calls of methods do for a language model, by method, where the program or its record tells.
         etrecord_sha256: hash of the .etrecord as it lies in the bundle; null without one, and in older bundles.
         data: path within the bundle of the .ptd with weights that the program keeps apart; null without.
-        data_sha256: its hash; likewise.
-        data_size: of it in bytes; likewise.
+        data_sha256: hash of the .ptd; null without.
+        data_size: size of the .ptd in bytes; null without.
     """
 
     name: str
@@ -118,27 +118,28 @@ class Model(msgspec.Struct, frozen=True):
 
     @property
     def given(self) -> bool:
-        """Whether the program was given as it is, so that its number type is fixed; else opscope exported it."""
+        """Return whether the program was given as it is, so that its number type is fixed; else opscope exported it."""
         # An exported program has its backend and number type in its name.
         return PurePath(self.program).stem == PurePath(self.source).stem
 
 
 class Variant(msgspec.Struct, frozen=True):
-    """One way to run the model.
+    """Way to run the model.
 
     Attributes:
         name: unique in the bundle; also its directory.
         role: what it is in the experiment; null only in reports of other tools' directories, where none is known.
-        ablated: feature groups that were switched off; null likewise, and of a build of the user's.
+        ablated: feature groups that were switched off; null for a user's build, and where no role is known.
         cleared: fields of ``cpuinfo_isa`` that were cleared for it.
         threads: size of the thread pool, 0 for the runtime's own choice; null only in reports of other tools'
             directories.
         affinity: CPUs that its processes stay on; empty for all.
         switch: mechanism that its processes run with; null: ``cpuinfo`` where some variant has features cleared, else
             none, and none for a variant of the role ``control``.
-        runtime: that ran it, by its name, where one was asked for; null: that of the program's format.
-        delegate: of LiteRT: ``xnnpack``, or ``none`` for its own kernels; null for runtimes whose programs state it.
-        options: of its runtime, by name; null for none, and for runtimes that have none.
+        runtime: runtime that ran it, by its name, where one was asked for; null: that of the program's format.
+        delegate: delegate of LiteRT: ``xnnpack``, or ``none`` for its own kernels; null for runtimes whose programs
+            state it.
+        options: options of its runtime, by name; null for none, and for runtimes that have none.
     """
 
     name: str
@@ -159,12 +160,12 @@ class Variant(msgspec.Struct, frozen=True):
 
 
 class PlannedInput(msgspec.Struct, frozen=True):
-    """One input of the calls.
+    """Input of the calls.
 
     Attributes:
-        shape: of a tensor; null for what is none.
+        shape: shape of a tensor; null for what is none.
         dtype: number type of a tensor; ``int``, ``float``, ``bool`` or ``none`` for what is none.
-        value: of a number or a truth value; null otherwise.
+        value: value of a number or a truth value; null otherwise.
         source: what was asked for; empty: as the program declares it.
     """
 
@@ -175,13 +176,13 @@ class PlannedInput(msgspec.Struct, frozen=True):
 
 
 class VariantInputs(msgspec.Struct, frozen=True):
-    """What the processes of a variant call, and with what, where its program is another than that of the plan.
+    """Inputs and calls of a variant whose program differs from that of the plan.
 
     Attributes:
-        inputs: of the calls: those of the plan, laid out as its own program wants them.
+        inputs: inputs of the calls: those of the plan, laid out as its own program wants them.
         values: path within the bundle of the .npz with the tensors; null where they are drawn from the seed.
-        values_sha256: its hash; likewise.
-        calls: as of the plan; null: those of the plan.
+        values_sha256: hash of the .npz; null without one.
+        calls: calls as of the plan; null: those of the plan.
         unlike: why its inputs are not those of the plan, as one sentence; null where they have the same values.
     """
 
@@ -193,23 +194,23 @@ class VariantInputs(msgspec.Struct, frozen=True):
 
 
 class Plan(msgspec.Struct, frozen=True):
-    """What was asked for. In reports of other tools' directories, null is what their files do not tell.
+    """Plan of the experiment. In reports of other tools' directories, null is what their files do not state.
 
     Attributes:
         rounds: repetitions of every variant, each in its own process.
         runs: measured inferences of each process, calls of all methods together.
         warmup: inferences before them that are set aside.
-        seed: of the order and of the inputs.
+        seed: seed of the order and of the inputs.
         order: for every round the variants in the order in which they run traced.
         timeout_seconds: limit for one process.
         timed_order: for every round the variants in the order in which they run without tracing, before the traced
             ones; empty when nothing was timed without tracing.
         calls: the methods that a process calls, over and over in this order; empty for a program with one method.
-        inputs: of the calls, of several methods one after the other, in the order of their first calls; empty where
-            all are random tensors of the sizes that the program declares.
+        inputs: inputs of the calls, of several methods one after the other, in the order of their first calls; empty
+            where all are random tensors of the sizes that the program declares.
         values: path within the bundle of the .npz with the tensors among ``inputs``, ``arr_`` and the number of each;
             null where they are drawn from the seed.
-        values_sha256: its hash; likewise.
+        values_sha256: hash of the .npz; null without one.
         inputs_of: by variant, the inputs and calls of those whose programs want others, such as the same values in
             another order of dimensions.
         guesses: the inputs that were guessed, in the words of ``--input``; empty where all were given or follow from
@@ -233,7 +234,7 @@ class Plan(msgspec.Struct, frozen=True):
     refused_guesses: list[str] = []
 
     def of(self, variant: str) -> Plan:
-        """The plan with the calls and the inputs of a variant."""
+        """Return the plan with the calls and the inputs of a variant."""
         variant_inputs = self.inputs_of.get(variant)
         if variant_inputs is None:
             return self
@@ -248,7 +249,7 @@ class Plan(msgspec.Struct, frozen=True):
 
 
 class ConfigRequest(msgspec.Struct, frozen=True):
-    """How `opscope run` was called for a bundle.
+    """Call of `opscope run` for a bundle.
 
     Attributes:
         file: the configuration, as it was named.
@@ -264,10 +265,10 @@ class ConfigRequest(msgspec.Struct, frozen=True):
 
 
 class ExperimentRequest(ExperimentSettings, frozen=True, kw_only=True):
-    """What was asked for, as it was said: enough to ask for it again. The plan has more rounds where some were added.
+    """Request as the user made it, enough to repeat it. The plan has more rounds if some were added.
 
     Attributes:
-        target: as it was named, for example ``auto``.
+        target: target as it was named, for example ``auto``.
         models: the user's directory of models; null for the usual one.
         config: the file that asked for it; null for `opscope profile`.
     """
@@ -278,11 +279,11 @@ class ExperimentRequest(ExperimentSettings, frozen=True, kw_only=True):
 
 
 class Target(msgspec.Struct, frozen=True):
-    """Where it ran: kind of target, and how it is addressed there.
+    """Place where it ran: kind of target, and its address.
 
     Attributes:
         kind: for example ``native`` or ``ssh``.
-        address: of the device or of the runner; empty for this machine itself.
+        address: address of the device or of the runner; empty for this machine itself.
         emulated: whether the CPU was an emulated one: what was computed counts, how long it took does not.
     """
 
@@ -292,16 +293,16 @@ class Target(msgspec.Struct, frozen=True):
 
     @property
     def name(self) -> str:
-        """As the option ``--target`` takes it."""
+        """Name of the target as the option ``--target`` takes it."""
         return f"{self.kind}:{self.address}" if self.address else self.kind
 
 
 class Phone(msgspec.Struct, frozen=True):
-    """What an Android device tells of itself; null where it does not.
+    """Properties of an Android device; null where it does not state them.
 
     Attributes:
-        manufacturer: of the device.
-        model: likewise.
+        manufacturer: manufacturer of the device.
+        model: model of the device.
         soc: maker and name of its system on a chip.
         android: release of the system.
         build: the system's own name for itself.
@@ -319,7 +320,7 @@ class Phone(msgspec.Struct, frozen=True):
 
 
 class PhoneState(msgspec.Struct, frozen=True):
-    """The state of an Android device at one moment; null where it does not tell.
+    """State of an Android device at one moment; null where it does not state it.
 
     Attributes:
         thermal_status: 0 none, 1 light, 2 moderate, 3 severe, 4 critical, 5 emergency, 6 shutdown; from 2 on the system
@@ -327,7 +328,7 @@ class PhoneState(msgspec.Struct, frozen=True):
         battery_percent: how full it is.
         battery_celsius: its temperature.
         plugged: whether it is fed from outside.
-        frequencies_mhz: of each CPU now, in their order.
+        frequencies_mhz: clock frequencies of each CPU now, in their order.
         limits_mhz: the highest that each CPU may have now.
     """
 
@@ -340,11 +341,11 @@ class PhoneState(msgspec.Struct, frozen=True):
 
 
 BUILD = "executor_runner"
-"""Under this name stands the hash of a build of the user's among the versions."""
+"""Name in the versions under which the hash of a user's build stands."""
 
 
 class Environment(msgspec.Struct, frozen=True):
-    """The machine and its software, taken once before the first repetition; null where it cannot be read.
+    """Machine and its software, recorded once before the first repetition; null where it cannot be read.
 
     Attributes:
         usable_cpus: processors that a process may use there; a quota of their time counts in whole processors.
@@ -378,24 +379,24 @@ class Environment(msgspec.Struct, frozen=True):
 
     @property
     def runs_build(self) -> bool:
-        """Whether a build of executor_runner of the user's ran there, which has a hash in place of a version."""
+        """Return whether the user's own build of executor_runner ran, which has a hash in place of a version."""
         return BUILD in self.versions
 
     @property
     def known_runtime(self) -> bool:
-        """Whether the runtime was compiled by opscope, or is that of a package, so that it is an optimised build."""
+        """Return whether opscope compiled the runtime or a package has it, so that it is an optimised build."""
         return not self.runs_build and "executorch" in self.versions
 
 
 class Conditions(msgspec.Struct, frozen=True):
-    """The state of the machine at one moment; null where it cannot be read.
+    """State of the machine at one moment; null where it cannot be read.
 
     Attributes:
-        load_average: of the last minute.
-        frequency_mhz: of the fastest CPU.
-        temperature_celsius: of the hottest sensor.
+        load_average: load average of the last minute.
+        frequency_mhz: clock frequency of the fastest CPU.
+        temperature_celsius: temperature of the hottest sensor.
         usable_cpus: how many the process may use.
-        phone: of an Android device.
+        phone: state of an Android device; null for other machines.
         speed_limit: macOS: of the CPUs for heat, as a share of their speed from 0 to 1.
         low_power: macOS: whether the low power mode is on.
     """
@@ -410,7 +411,7 @@ class Conditions(msgspec.Struct, frozen=True):
 
 
 class Failure(msgspec.Struct, frozen=True):
-    """Why a repetition has no result."""
+    """Reason why a repetition has no result."""
 
     kind: FailureKind
     message: str
@@ -419,7 +420,7 @@ class Failure(msgspec.Struct, frozen=True):
 
 
 class MaskProof(msgspec.Struct, frozen=True):
-    """How it is known that features were off when the backend chose its kernels.
+    """Proof that features were off when the backend chose its kernels.
 
     Attributes:
         cleared: fields that were cleared, read back as zero after the backend was loaded.
@@ -433,8 +434,8 @@ class MaskProof(msgspec.Struct, frozen=True):
         sites_executed: ``trap``: of them, those that were executed; null else.
         sites_outside: ``trap``: places where the bytes of the instruction stand in no function that the libraries name;
             they were left as they are; null else.
-        executions: questions that the libraries asked; likewise.
-        masked: of them, those that were answered with fewer features; likewise.
+        executions: questions that the libraries asked; null for ``cpuinfo``.
+        masked: questions that were answered with fewer features; null for ``cpuinfo``.
     """
 
     cleared: list[str]
@@ -450,23 +451,23 @@ class MaskProof(msgspec.Struct, frozen=True):
 
 
 class Measurement(ThreadCount, msgspec.Struct, frozen=True):
-    """What a process reported about itself besides its trace; null is what a runner of another kind does not tell.
+    """Report of a process about itself besides its trace; null is what another kind of runner does not report.
 
     Attributes:
         mask: proof that its features were off; null where nothing was cleared and nothing could prove it.
-        inputs: of the inference; of several methods one after the other, in the order of their first calls.
-        outputs: likewise, of the last call of each.
+        inputs: inputs of the inference; of several methods one after the other, in the order of their first calls.
+        outputs: outputs of the last call of each method, in the order of ``inputs``.
         output_sha256: hash of all output values.
         wall_ns: duration of every call of a method, warm-up included, as the caller saw it.
-        start_ns: from the start of the process to the loaded runtime.
+        start_ns: time from the start of the process to the loaded runtime.
         load_ns: loading the program.
         peak_rss_bytes: largest resident memory of the process.
-        versions: of the packages in the process.
+        versions: versions of the packages in the process.
         write_ns: writing the trace and the outputs; null where it was not timed.
-        off_cpu_ns: of every call in ``wall_ns``, how much of it the process was kept off the CPU: with one thread the
-            call less the CPU time of the calling thread, with more the longest that one of its threads was ready and
-            waited for a CPU; null where it was not recorded, and in older bundles.
-        usage: of the system, over the measured calls; likewise.
+        off_cpu_ns: time of every call in ``wall_ns`` that the process was kept off the CPU: with
+            one thread the call less the CPU time of the calling thread, with more the longest that one of its threads
+            was ready and waited for a CPU; null where it was not recorded, and in older bundles.
+        usage: use of the system over the measured calls; null where it was not recorded, and in older bundles.
     """
 
     mask: MaskProof | None
@@ -484,7 +485,7 @@ class Measurement(ThreadCount, msgspec.Struct, frozen=True):
 
 
 class PlanSlot(NamedTuple):
-    """A place in the plan: round, variant and arm."""
+    """Place in the plan: round, variant and arm."""
 
     round: int
     variant: str
@@ -492,15 +493,15 @@ class PlanSlot(NamedTuple):
 
 
 class Repetition(msgspec.Struct, frozen=True):
-    """One process: its place in the plan, its files and what became of it.
+    """Process of a variant: its place in the plan, its files and what became of it.
 
     Attributes:
         variant: name of its variant.
         round: from 0.
         attempt: from 1; more when an earlier attempt failed and the run was resumed.
         started: UTC, ISO 8601; null only in reports of other tools' directories.
-        seconds: wall time of the process; likewise.
-        directory: of its files, within the bundle.
+        seconds: wall time of the process; null only in reports of other tools' directories.
+        directory: directory of its files, within the bundle.
         trace: path of the trace within the bundle, which is kept compressed (``.zst``); null when there is none.
         trace_sha256: hash of the trace as the process wrote it, so of the inflated file.
         inferences: complete inferences in the trace, or timed calls.
@@ -535,34 +536,34 @@ class Repetition(msgspec.Struct, frozen=True):
 
     @property
     def place(self) -> PlanSlot:
-        """Where it stands in the plan."""
+        """Slot of the repetition in the plan."""
         return PlanSlot(self.round, self.variant, self.arm)
 
     @property
     def is_unread(self) -> bool:
-        """Whether it ran, and a bug in opscope keeps its trace from being read."""
+        """Return whether it ran, but a bug in opscope keeps its trace from being read."""
         return self.failure is not None and self.failure.kind is FailureKind.BUG
 
     @property
     def ok(self) -> bool:
-        """Whether it counts."""
+        """Return whether the repetition counts."""
         return self.failure is None
 
     @property
     def output_sha256(self) -> str | None:
-        """Hash of all output values; None where the process stated none."""
+        """Hash of all output values; None if the process stated none."""
         return self.measurement.output_sha256 if self.measurement else None
 
     @property
     def data_sha256(self) -> str:
-        """Hash of what its figures are computed from: its trace, or without one the durations of its calls."""
+        """Hash of the data of its figures: its trace, or without one the durations of its calls."""
         if self.trace_sha256 is not None or self.measurement is None:
             return str(self.trace_sha256)
         return hashlib.sha256(msgspec.json.encode(self.measurement.wall_ns)).hexdigest()
 
 
 class LeftOut(msgspec.Struct, frozen=True):
-    """What a run did without, each with the reason as one sentence; null where nothing was left out.
+    """Parts of a run that were left out, each with the reason as one sentence; null if nothing was.
 
     Attributes:
         switch: why no CPU feature was switched off, so that there is one variant without a counterpart.
@@ -576,7 +577,7 @@ class LeftOut(msgspec.Struct, frozen=True):
 
 
 class LockRecord(msgspec.Struct, frozen=True):
-    """How a run held the machine that it measured.
+    """Lock of the machine that a run measured.
 
     Attributes:
         asked: what was to be done when another run measures there: ``wait``, ``warn`` or ``fail``.
@@ -614,7 +615,7 @@ class SampleRun(msgspec.Struct, frozen=True):
 
 
 class Manifest(msgspec.Struct, frozen=True, tag_field="schema", tag="opscope.bundle/1"):
-    """Everything about a bundle but the traces themselves.
+    """Facts about a bundle except the traces themselves.
 
     Attributes:
         opscope: version that began it.
@@ -622,9 +623,9 @@ class Manifest(msgspec.Struct, frozen=True, tag_field="schema", tag="opscope.bun
         status: how far it is.
         model: the program that the variants ran, but for those in ``programs``.
         plan: what was to be run.
-        variants: in the order of reports.
+        variants: variants in the order of reports.
         target: where it ran.
-        environment: of the machine there.
+        environment: environment of the machine there.
         repetitions: every attempt, in the order in which they ran.
         left_out: what it did without.
         programs: the program of each variant that ran another one than ``model``, by the variant's name.
@@ -666,95 +667,101 @@ class Manifest(msgspec.Struct, frozen=True, tag_field="schema", tag="opscope.bun
 
     @property
     def words_of_target(self) -> list[str]:
-        """The option that names the target again when the run is finished; nothing if it has no address."""
+        """Option that names the target again when the run is finished; empty if it has no address."""
         return ["--target", self.target.name] if self.target.address else []
 
     def model_of(self, variant: str) -> Model:
-        """The program that a variant ran."""
+        """Return the program that a variant ran."""
         return self.programs.get(variant, self.model)
 
     def target_of(self, variant: str) -> Target:
-        """Where a variant ran."""
+        """Return the target that a variant ran on."""
         return self.targets.get(variant, self.target)
 
     def beside(self, variant: str) -> list[Variant]:
-        """The variants that ran the program of a variant, itself among them, in the order of the plan."""
+        """Return the variants that ran the program of a variant, including itself, in plan order."""
         program = self.model_of(variant).program
-        return [one for one in self.variants if self.model_of(one.name).program == program]
+        return [
+            other_variant for other_variant in self.variants if self.model_of(other_variant.name).program == program
+        ]
 
     def switches_in(self, variant: str) -> bool:
-        """Whether some variant of the same program has CPU features switched off."""
-        return any(one.cleared for one in self.beside(variant))
+        """Return whether some variant of the same program has CPU features switched off."""
+        return any(other_variant.cleared for other_variant in self.beside(variant))
 
     def as_run(self, variant: Variant) -> Variant:
-        """A variant with the mechanism that its processes are switched with stated; null: with none."""
+        """Return a variant with the mechanism that its processes are switched with; null if it has none."""
         switches = self.switches_in(variant.name) and variant.role is not Role.CONTROL
         switch = (variant.switch or Mechanism.CPUINFO) if switches else None
         return msgspec.structs.replace(variant, switch=switch)
 
     @property
     def settings(self) -> ExperimentSettings:
-        """What was asked for; the usual values where it is not known."""
+        """Settings that were requested; the usual values if unknown."""
         return self.request or USUAL
 
     @property
     def other_models(self) -> list[Model]:
-        """The programs behind the first one, each once, in the order of the variants."""
+        """Programs other than the first, each once, in the order of the variants."""
         models = {model.program: model for model in self.programs.values() if model.program != self.model.program}
         return list(models.values())
 
     def title(self, model: Model) -> str:
-        """What a program is called: its name, with its runtime or the suffix of its file where only that tells it."""
+        """Return the name of a program, with its runtime or its file's suffix if the name alone is ambiguous."""
         models = (self.model, *self.other_models)
-        alike = {PurePath(one.program).suffix for one in models if one.name == model.name}
-        if sum(one.sha256 == model.sha256 for one in models) > 1:
-            ran = (one.runtime for one in self.variants if self.model_of(one.name).program == model.program)
+        alike = {PurePath(other_model.program).suffix for other_model in models if other_model.name == model.name}
+        if sum(other_model.sha256 == model.sha256 for other_model in models) > 1:
+            ran = (variant.runtime for variant in self.variants if self.model_of(variant.name).program == model.program)
             return f"{model.name} in {next(ran, None) or 'its runtime'}"
         return f"{model.name}{PurePath(model.program).suffix}" if len(alike) > 1 else model.name
 
     @property
     def models(self) -> dict[str, Model]:
-        """Every program that ran, by its place in the manifest."""
+        """Programs that ran, by their path in the manifest."""
         return {"model": self.model} | {f"programs.{name}": model for name, model in self.programs.items()}
 
     @property
     def switches(self) -> bool:
-        """Whether some variant has CPU features switched off."""
+        """Return whether some variant has CPU features switched off."""
         return any(variant.cleared for variant in self.variants)
 
     def variant(self, name: str) -> Variant | None:
-        """The variant of that name."""
+        """Return the variant of this name; None if there is none."""
         return next((variant for variant in self.variants if variant.name == name), None)
 
     def with_role(self, role: Role) -> list[Variant]:
-        """All variants of a role, in the order of the plan."""
+        """Return the variants of a role, in plan order."""
         return [variant for variant in self.variants if variant.role is role]
 
     @property
     def split_arm(self) -> TracingMode:
-        """The repetitions that the split into operators is computed from: untraced ones where nothing was traced."""
+        """Arm that the split into operators is computed from: the untraced one if nothing was traced."""
         return TracingMode.TRACED if self.left_out.trace is None else TracingMode.TIMED
 
     def completed(self, variant: str, arm: TracingMode | None = None) -> list[Repetition]:
-        """Repetitions of a variant in one arm that count, in order of round; None: those of :attr:`split_arm`."""
+        """Return successful repetitions of a variant in one arm, by round; without an arm, in :attr:`split_arm`."""
         arm = arm or self.split_arm
         repetitions = [rep for rep in self.repetitions if (rep.variant, rep.arm) == (variant, arm) and rep.ok]
         return sorted(repetitions, key=lambda rep: rep.round)
 
     def with_same_outputs(self, repetition: Repetition) -> list[Repetition]:
-        """Repetitions of its variant that state the same hash of their outputs; none where it states no hash."""
+        """Return repetitions of the same variant with equal output hashes; empty if this one states no hash."""
         stated = repetition.output_sha256
-        repetitions = [one for one in self.repetitions if one.variant == repetition.variant and one.ok]
-        return [one for one in repetitions if stated is not None and one.output_sha256 == stated]
+        repetitions = [other for other in self.repetitions if other.variant == repetition.variant and other.ok]
+        return [
+            other_repetition
+            for other_repetition in repetitions
+            if stated is not None and other_repetition.output_sha256 == stated
+        ]
 
     def planned(self) -> list[PlanSlot]:
-        """Every repetition in the order of the plan: in each round the timed ones, then the traced ones."""
+        """Return every repetition in plan order: in each round the timed ones, then the traced ones."""
         timed = [*self.plan.timed_order, *([[]] * (len(self.plan.order) - len(self.plan.timed_order)))]
         return [
             PlanSlot(number, name, arm)
             for number, names in enumerate(zip(timed, self.plan.order, strict=False))
-            for arm, own in zip(TracingMode, names, strict=True)
-            for name in own
+            for arm, names_of_arm in zip(TracingMode, names, strict=True)
+            for name in names_of_arm
         ]
 
     def restricted_to(self, variant: str) -> Manifest:
@@ -772,21 +779,21 @@ class Manifest(msgspec.Struct, frozen=True, tag_field="schema", tag="opscope.bun
         )
 
     def pending(self) -> list[PlanSlot]:
-        """Every repetition that has not succeeded yet, in the order of the plan."""
-        done = {rep.place for rep in self.repetitions if rep.ok}
-        return [place for place in self.planned() if place not in done]
+        """Return every repetition that has not succeeded yet, in plan order."""
+        completed_slots = {rep.place for rep in self.repetitions if rep.ok}
+        return [slot for slot in self.planned() if slot not in completed_slots]
 
     def failures(self) -> list[Repetition]:
-        """Failed repetitions that no later attempt made good."""
-        done = {rep.place for rep in self.repetitions if rep.ok}
-        return [rep for rep in self.repetitions if not rep.ok and rep.place not in done]
+        """Return failed repetitions that no later attempt replaced."""
+        completed_slots = {rep.place for rep in self.repetitions if rep.ok}
+        return [rep for rep in self.repetitions if not rep.ok and rep.place not in completed_slots]
 
 
 def device_text(manifest: Manifest) -> str:
-    """Name of a bundle's machine: the one that it was given, else its CPU, system, architecture, and its address."""
+    """Return the name of a bundle's machine: its given name, else its CPU, system, architecture and address."""
     if manifest.device:
         return manifest.device
     environment = manifest.environment
-    place = " ".join(filter(None, (environment.system, environment.machine)))
-    name = ", ".join(filter(None, (environment.cpu or "unknown CPU", place)))
+    platform = " ".join(filter(None, (environment.system, environment.machine)))
+    name = ", ".join(filter(None, (environment.cpu or "unknown CPU", platform)))
     return f"{name} ({manifest.target.address})" if manifest.target.address else name

@@ -1,4 +1,4 @@
-"""How a model is measured: every setting once, with its type, its limits, its usual value and what it means.
+"""Settings of a measurement: each one with its type, its limits, its usual value and its meaning.
 
 From here come the options of the command line, the keys of configurations and their JSON Schema, what a manifest keeps
 of the request, what ``--resume`` compares, and the command that reproduces a run.
@@ -34,13 +34,13 @@ QUICK: dict[str, Any] = {
     "ceilings": False,
     "guess_inputs": True,
 }
-"""Settings of a first look, where nothing else is asked for: one process a variant, and nothing beside them."""
+"""Settings of a first look if nothing else is requested: one process per variant, and nothing beside them."""
 MORE_ROUNDS = 4
-"""How many times the rounds may become where rounds are added and no limit is given."""
+"""Factor by which rounds may grow if rounds are added and no limit is given."""
 PACING = ("min_seconds", "until", "max_rounds", "cooldown_seconds", "max_temperature")
-"""Settings that may be others when a run is finished."""
+"""Settings that may differ when a run is finished."""
 NOTHING_OFF = "none"
-"""In place of feature groups: measure the model as it runs, and switch nothing off."""
+"""Word in place of feature groups to measure the model as it runs, with nothing switched off."""
 
 Threads: TypeAlias = Annotated[int, msgspec.Meta(ge=1, le=1024)]
 ThreadCounts: TypeAlias = Threads | Annotated[tuple[Threads, ...], msgspec.Meta(min_length=1, max_length=64)]
@@ -55,7 +55,7 @@ Celsius: TypeAlias = Annotated[float, msgspec.Meta(gt=0, le=150)]
 Nice: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=19)]
 Text: TypeAlias = Annotated[str, msgspec.Meta(min_length=1, max_length=4096)]
 MANY = msgspec.Meta(max_length=1000)
-"""Most entries of a list that a person writes."""
+"""Limit on the entries of a list that a person writes."""
 Many: TypeAlias = Annotated[tuple[Text, ...], MANY]
 Cpu: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=4095)]
 CpuNumbers: TypeAlias = Annotated[tuple[Cpu, ...], msgspec.Meta(max_length=4096)]
@@ -69,13 +69,13 @@ WEIGHT_BITS: Mapping[DataType, frozenset[int]] = {
     "dynamic-int8": frozenset({8}),
     "8da4w": frozenset({8}),
 }
-"""Widths of the weights of an export, as :meth:`opscope.runtimes.runtime.Runtime.weight_bits` tells them."""
+"""Widths of the weights of an export, as :meth:`opscope.runtimes.runtime.Runtime.weight_bits` returns them."""
 SwitchName: TypeAlias = Literal["auto", "cpuinfo", "trap", "hwcap"]
-"""A mechanism of :class:`opscope.bundle.manifest.Mechanism`, or ``auto``."""
+"""Name of a mechanism of :class:`opscope.bundle.manifest.Mechanism`, or ``auto``."""
 DelegateName: TypeAlias = Literal["xnnpack", "none"]
-"""The delegate that runs a LiteRT model, or that none does: LiteRT's own kernels run it all."""
+"""Name of the delegate that runs a LiteRT model; with none, LiteRT's own kernels run it."""
 DelegateChoice: TypeAlias = Literal["xnnpack", "none", "both"]
-"""Who runs a LiteRT model: the XNNPACK delegate, LiteRT's own kernels, or both, for a comparison."""
+"""Choice of what runs a LiteRT model: the XNNPACK delegate, LiteRT's own kernels, or both, to compare them."""
 
 
 _ACCELERATION, _MODEL = "Acceleration", "Model and inputs"
@@ -83,7 +83,7 @@ _PROCESSES, _REPETITIONS = "Processes", "Repetitions"
 
 
 class Option(NamedTuple):
-    """How a setting is said on the command line."""
+    """Command line option of a setting."""
 
     meaning: str  # one sentence, also of the key in a configuration
     word: str = ""  # of the command line; empty: the name of the field with dashes
@@ -99,30 +99,30 @@ class Option(NamedTuple):
 
     @property
     def text(self) -> str:
-        """What it means, with what happens without it."""
+        """Meaning of the setting, with what happens without it."""
         return self._with_usual(self.meaning)
 
     @property
     def help(self) -> str:
-        """What giving it does."""
+        """Effect of giving the option, with what happens without it."""
         return self._with_usual(self.off or self.meaning)
 
     def _with_usual(self, text: str) -> str:
         return f"{text} [default: {self.usual}]" if self.usual else text
 
     def named(self, field: str) -> str:
-        """The word of the command line for a field."""
+        """Return the word of the command line for a field."""
         return self.word or f"--{field.replace('_', '-')}"
 
 
 def option(meaning: str, **how: Any) -> msgspec.Meta:  # noqa: ANN401 - fields of Option
-    """How a field is said on the command line, and described in schemas."""
-    said = Option(meaning, **how)
-    return msgspec.Meta(description=said.text, extra={"option": said})
+    """Return the annotation of a field: its command line option and its description in schemas."""
+    settings_option = Option(meaning, **how)
+    return msgspec.Meta(description=settings_option.text, extra={"option": settings_option})
 
 
 class ExperimentSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """How a model is measured; each field says itself what it means."""
+    """Settings of a measurement; each field has its own meaning."""
 
     ablate: Annotated[
         Many,
@@ -304,18 +304,18 @@ class ExperimentSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def cpus(self) -> list[int]:
-        """CPUs to stay on, each once, in order; empty for all."""
+        """Numbers of the CPUs to stay on, each once, in order; empty for all."""
         return sorted(set(self.affinity))
 
     @property
     def most_rounds(self) -> int:
-        """How far rounds may be added; ``rounds`` when none may."""
+        """Largest number of rounds with those that may be added; ``rounds`` if none may."""
         if self.until is None and not self.min_seconds:
             return self.rounds
         return self.max_rounds or MORE_ROUNDS * self.rounds
 
     def limit_problem(self) -> tuple[str, str | None] | None:
-        """What is wrong with ``max_rounds`` beside the others, and the next step; None: nothing."""
+        """Return what is wrong with ``max_rounds`` beside the other settings, and the next step; None if nothing is."""
         if self.max_rounds is None:
             return None
         if self.until is None and not self.min_seconds:
@@ -325,64 +325,64 @@ class ExperimentSettings(msgspec.Struct, frozen=True, kw_only=True):
         return None
 
     def own(self) -> dict[str, Any]:
-        """These settings alone, of a value that says more; one thread count as a number, however it was said."""
+        """Return the experiment's settings without fields of subclasses; a single thread count is a number."""
         counts = self.thread_counts
         threads = counts[0] if len(counts) == 1 else counts
         return {name: getattr(self, name) for name in ExperimentSettings.__struct_fields__} | {"threads": threads}
 
 
 USUAL = ExperimentSettings()
-"""How a model is measured when nobody says otherwise."""
+"""Settings of a measurement if the user gives none."""
 
 
 def thread_counts(threads: ThreadCounts) -> tuple[int, ...]:
-    """Thread counts, each once, in their order."""
+    """Return the sizes of the thread pool, each once, in their order."""
     return tuple(dict.fromkeys([threads] if isinstance(threads, int) else threads))
 
 
 def options_of(kind: type[msgspec.Struct]) -> dict[str, Option]:
-    """The options of a type's fields, by their names, in their order; fields without one are left out."""
+    """Return the options of a type's fields by field name, in order, for the fields that have one."""
     options: dict[str, Option] = {}
     for name, hint in get_type_hints(kind, include_extras=True).items():
         metas = get_args(hint)[1:] if get_origin(hint) is Annotated else ()
-        options.update((name, one.extra["option"]) for one in metas if isinstance(one, msgspec.Meta) and one.extra)
+        options.update((name, meta.extra["option"]) for meta in metas if isinstance(meta, msgspec.Meta) and meta.extra)
     return options
 
 
-COMPARED = {name: one for name, one in options_of(ExperimentSettings).items() if one.compared}
-"""Settings in which measurements that are compared, or finished, must be alike, by their names."""
+COMPARED = {name: setting for name, setting in options_of(ExperimentSettings).items() if setting.compared}
+"""Settings, by name, that must agree in measurements that are compared or finished."""
 
 
 def words_of(settings: ExperimentSettings, names: Iterable[str]) -> Iterator[str]:
-    """The words of the command line that ask for some settings; none for one that is as usual."""
+    """Return the command line words that request some settings; none for settings with their usual values."""
     options = options_of(ExperimentSettings)
     for name in names:
-        value, said = getattr(settings, name), options[name]
+        value, settings_option = getattr(settings, name), options[name]
         if value != getattr(USUAL, name):
-            yield from _words_of(said.named(name), said, value)
+            yield from _words_of(settings_option.named(name), settings_option, value)
 
 
-def _words_of(word: str, said: Option, value: Any) -> Iterator[str]:  # noqa: ANN401 - of any setting
+def _words_of(word: str, settings_option: Option, value: Any) -> Iterator[str]:  # noqa: ANN401 - of any setting
     if isinstance(value, bool):
-        yield word if value or said.off else f"--no-{word.removeprefix('--')}"
+        yield word if value or settings_option.off else f"--no-{word.removeprefix('--')}"
     elif isinstance(value, dict):
-        yield from (text for key, own in value.items() for text in (word, f"{key}={own}"))
+        yield from (text for key, entry_value in value.items() for text in (word, f"{key}={entry_value}"))
     elif isinstance(value, tuple):
-        entries = value if said.each else [",".join(map(str, value))]
+        entries = value if settings_option.each else [",".join(map(str, value))]
         yield from (text for entry in entries for text in (word, str(entry)))
     else:
         yield from (word, f"{value:.17g}" if isinstance(value, float) else str(value))
 
 
 def choices_of(kind: type[msgspec.Struct]) -> dict[str, tuple[str, ...]]:
-    """The words that each field may hold, of the fields that hold one of a few."""
-    hints = {name: _choices(hint) for name, hint in get_type_hints(kind).items()}
+    """Return the words that each field may hold, for fields that hold one of a few."""
+    hints = {name: _literal_words(hint) for name, hint in get_type_hints(kind).items()}
     return {name: words for name, words in hints.items() if words}
 
 
-def _choices(hint: object) -> tuple[str, ...]:
+def _literal_words(hint: object) -> tuple[str, ...]:
     if get_origin(hint) is Literal:
         return tuple(get_args(hint))
     if get_origin(hint) in {Union, types.UnionType}:
-        return tuple(word for one in get_args(hint) for word in _choices(one))
+        return tuple(word for alternative in get_args(hint) for word in _literal_words(alternative))
     return ()

@@ -1,4 +1,4 @@
-"""What a validation of a bundle asks and found: schema ``opscope.validation/1``.
+"""Validation of a bundle, its questions and results: schema ``opscope.validation/1``.
 
 In an action of a check ``{bundle}`` stands for the path, ``{written}`` for the version that wrote the manifest and
 ``{checked}`` for the one that checks.
@@ -22,7 +22,7 @@ MAX_PROBLEMS = 20
 
 
 class CheckStatus(str, enum.Enum):
-    """What became of a check."""
+    """Outcome of a check."""
 
     PASSED = "passed"
     FAILED = "failed"
@@ -31,7 +31,7 @@ class CheckStatus(str, enum.Enum):
 
 
 class Area(str, enum.Enum):
-    """What a check is about."""
+    """Subject of a check."""
 
     MANIFEST = "manifest"
     FILES = "files"
@@ -41,7 +41,7 @@ class Area(str, enum.Enum):
 
 
 class Problem(msgspec.Struct, frozen=True):
-    """One thing that is wrong.
+    """Problem that a check found.
 
     Attributes:
         file: path within the bundle.
@@ -55,7 +55,7 @@ class Problem(msgspec.Struct, frozen=True):
 
 
 class BundleCheck(msgspec.Struct, frozen=True):
-    """One question to a bundle, and its answer.
+    """Check of a bundle, and its outcome.
 
     Attributes:
         name: stable identifier of the check, lower case with underscores.
@@ -77,15 +77,15 @@ class BundleCheck(msgspec.Struct, frozen=True):
 
 
 class Validation(msgspec.Struct, frozen=True, tag_field="schema", tag="opscope.validation/1"):
-    """Whether a bundle is complete and true.
+    """Result of whether a bundle is complete and consistent.
 
     Attributes:
-        path: of the bundle.
+        path: path of the bundle.
         valid: no check failed.
         written_by: version of the opscope that wrote the manifest; null when that cannot be read.
         checked_by: version of the opscope that checked.
         like: the bundle that its structure was compared with; null without one.
-        checks: in the order of manifest, files, traces, figures, structure.
+        checks: checks in the order of manifest, files, traces, figures, structure.
     """
 
     path: str
@@ -96,22 +96,22 @@ class Validation(msgspec.Struct, frozen=True, tag_field="schema", tag="opscope.v
     checks: list[BundleCheck]
 
     def failed(self) -> list[BundleCheck]:
-        """The checks that failed."""
+        """Return the checks that failed."""
         return self.with_status(CheckStatus.FAILED)
 
     def with_status(self, status: CheckStatus) -> list[BundleCheck]:
-        """The checks of a status, in their order."""
+        """Return the checks of a status, in their order."""
         return [check for check in self.checks if check.status is status]
 
     def check(self, name: str) -> BundleCheck | None:
-        """The check of that name."""
+        """Return the check of this name; None if there is none."""
         return next((check for check in self.checks if check.name == name), None)
 
 
 class Question(NamedTuple):
-    """A check before its answer."""
+    """Check before its outcome is known."""
 
-    name: str  # of the check
+    name: str  # name of the check
     area: Area  # what it is about
     action: str  # what to do when it fails
 

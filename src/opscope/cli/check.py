@@ -189,7 +189,7 @@ def command(
     elif time and not work:
         raise UsageError("time is judged unless --count is given", where="--time", hint="leave it out, or add --count")
     elif check_kinds(candidate, against):
-        from opscope.analysis.work.gate import with_time
+        from opscope.analysis.work.gate import join_with_time
 
         refuse({"--force": force or None}, "it is only for sides that are already measured", "leave it out")
         if warmup is not None:
@@ -209,7 +209,7 @@ def command(
             resume=resume,
             named=set(asked.words),
         )
-        report = with_time(counted, done.decision) if counted else done.decision
+        report = join_with_time(counted, done.decision) if counted else done.decision
         if not quiet:
             say(f"report: {done.profiled.path / 'report.html'}", err=True)
     else:
@@ -234,14 +234,14 @@ def _counted(candidate: str, against: str, share: float | None) -> Decision[Work
 
 def _settings(config: Path | None, settings: GivenSettings) -> Settings:
     """How two programs are measured: as a file says, but for what the command line does."""
-    from opscope.experiment.config_errors import typed_options
+    from opscope.experiment.config_errors import convert_options
     from opscope.experiment.config_rules import read_settings
     from opscope.experiment.planned import Settings
 
     # A gate asks for a difference: ceilings tell nothing of it, and take seconds.
     base = Settings(ceilings=False) if config is None else read_settings(config)
     ceilings = base.ceilings or False
-    return typed_options(msgspec.structs.asdict(base) | {"ceilings": ceilings} | settings.given, Settings)
+    return convert_options(msgspec.structs.asdict(base) | {"ceilings": ceilings} | settings.given, Settings)
 
 
 def _bundle_directory(candidate: str, out: Path | None, *, resume: bool) -> Path:

@@ -117,9 +117,9 @@ def _tell(done: Profiled) -> None:
 def _check_complete(done: Profiled) -> None:
     """Say by the exit code when repetitions are missing from the results."""
     from opscope.core.errors import IncompleteError
-    from opscope.reports.content.content import missing
+    from opscope.reports.content.content import missing_sentences
 
-    lines = missing(done.content)
+    lines = missing_sentences(done.content)
     if lines:
         hint = f"the results exclude them; rerun them with --out {done.path} --resume"
         raise IncompleteError(f"{len(lines)} missing: {lines[0]}", where=done.path, hint=hint)

@@ -229,11 +229,11 @@ def _line(compared: Comparison) -> str:
 def _check_complete(done: RunReport, config: Path) -> None:
     """Say by the exit code when something is missing from the results."""
     from opscope.core.errors import FeatureError, IncompleteError, NotFoundError, UsageError, kinds
-    from opscope.reports.content.content import missing
+    from opscope.reports.content.content import missing_sentences
 
     failed = [f"{result.name} failed: {result.error}" for result in done.experiments if result.error]
     failed += [f"{one.experiment} {one.variant} failed: {one.failure}" for one in done.evidence if one.failure]
-    lines = [line for result in done.experiments if result.content for line in missing(result.content)]
+    lines = [line for result in done.experiments if result.content for line in missing_sentences(result.content)]
     codes = {result.exit_code for result in done.experiments}
     if failed and len(codes) == 1 and None not in codes:
         raise next(kind for kind in kinds() if kind.exit_code in codes)(failed[0], where=config)

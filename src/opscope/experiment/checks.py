@@ -1,4 +1,4 @@
-"""Checks of a machine or a device: what was looked at, what was found, what to type when it is not well."""
+"""Checks of a machine or a device: what was examined, what was found, and what to type if it is not well."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class State(str, enum.Enum):
 
 
 class Check(msgspec.Struct, frozen=True):
-    """One check of a machine: what was looked at, what was found, and what to type when it is not well.
+    """Check of a machine: what was examined, what was found, and what to type if it is not well.
 
     A ``problem`` prevents profiling, a ``note`` limits it.
     """
@@ -44,12 +44,12 @@ _USUAL_BITS = 32
 
 
 def problem_check(name: str, error: OpscopeError) -> Check:
-    """What an error is in the way of."""
+    """Return an error as a check that prevents profiling."""
     return Check(name, State.PROBLEM, error.problem, error.hint or "")
 
 
 def switching_check(probe: Callable[[], ProbeAnswer]) -> Check:
-    """What can be switched off on a CPU."""
+    """Check which feature groups can be switched off on a CPU."""
     name = "acceleration switch"
     try:
         probed = probe()
@@ -64,13 +64,15 @@ def switching_check(probe: Callable[[], ProbeAnswer]) -> Check:
     have = ", ".join(group.name for group in isa.present(probed.arch, fields))
     usual = f"--ablate {default.name} is the default"
     if default.bits is not None:
-        other = isa.strongest(probed.arch, fields, {_USUAL_BITS})
-        usual += f" for {default.bits}-bit weights, {other.name if other else 'none'} for {_USUAL_BITS}-bit ones"
+        usual_group = isa.strongest(probed.arch, fields, {_USUAL_BITS})
+        usual += (
+            f" for {default.bits}-bit weights, {usual_group.name if usual_group else 'none'} for {_USUAL_BITS}-bit ones"
+        )
     return Check(name, State.OK, f"{have}; {usual}")
 
 
 def load_check(now: Conditions) -> Check:
-    """What else runs on a machine."""
+    """Check what else runs on a machine."""
     load, cpus = now.load_average, now.usable_cpus
     if load is None or cpus is None:
         return Check("load", State.NOTE, "cannot be read")
@@ -81,7 +83,7 @@ def load_check(now: Conditions) -> Check:
 
 
 def governor_check(machine: Environment) -> Check:
-    """Whether the clock of a machine follows its load."""
+    """Check whether the clock of a machine follows its load."""
     governor = machine.governor
     if governor is None:
         return Check("clock governor", State.NOTE, "cannot be read here: throttling would go unnoticed")
@@ -92,10 +94,10 @@ def governor_check(machine: Environment) -> Check:
 
 
 def virtual_check(machine: Environment) -> Check:
-    """Whether others share the processor of a machine, or it is none at all."""
+    """Check whether the CPU of a machine is emulated or shared with other guests."""
     if machine.emulator:
-        found = f"the CPU is emulated by {machine.emulator}: results are valid, timings are not"
-        return Check("machine", State.NOTE, found, "measure latency on a real device")
+        text = f"the CPU is emulated by {machine.emulator}: results are valid, timings are not"
+        return Check("machine", State.NOTE, text, "measure latency on a real device")
     hypervisor = machine.hypervisor
     if hypervisor:
         return Check("machine", State.NOTE, "virtual: other guests can disturb a measurement", "use more rounds")

@@ -1,4 +1,4 @@
-"""Reading a configuration in TOML or JSON, ours or the Arm kit's, and the keys of ours: schema ``opscope.config/1``.
+"""Configurations in TOML or JSON, opscope's own or the Arm kit's, and opscope's keys: schema ``opscope.config/1``.
 
 What a key may hold is said once, in the types: decoding checks it, and the JSON Schema is made from it. Rules between
 keys stand in :mod:`opscope.experiment.config_rules`.
@@ -34,7 +34,7 @@ from opscope.experiment.target_names import parse_target
 from opscope.hosts.target_kinds import KINDS, forms
 
 PLAIN_NAME = r"^[A-Za-z0-9_][A-Za-z0-9_.+-]{0,99}$"
-"""Names of variants are names of directories."""
+"""Pattern of names of variants, which are also names of directories."""
 
 Name: TypeAlias = Annotated[str, msgspec.Meta(pattern=PLAIN_NAME)]
 TargetText: TypeAlias = Annotated[
@@ -43,7 +43,7 @@ TargetText: TypeAlias = Annotated[
 
 
 class VariantConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One way to run the model.
+    """Way to run the model.
 
     Attributes:
         name: unique in the file; also the name of its directory.
@@ -53,11 +53,12 @@ class VariantConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             ``opscope.experiment.config_rules``.
         affinity: CPUs to stay on; null for those of the experiment.
         runner: executor_runner of this variant, for the target ``runner``; relative to the file.
-        model: that this variant runs, as ``model`` of the file: one network in several runtimes; null for that of the
+        model: model that this variant runs, as ``model`` of the file: one network in several runtimes; null for that of
+            the file.
+        runtime: runtime that runs it, by its name, where several can; null for that of the file.
+        delegate: delegate of a LiteRT model: ``xnnpack``, or ``none`` for LiteRT's own kernels; null for that of the
             file.
-        runtime: that runs it, by its name, where several can; null for that of the file.
-        delegate: of a LiteRT model: ``xnnpack``, or ``none`` for LiteRT's own kernels; null for that of the file.
-        session_options: of ONNX Runtime or OpenVINO, by name; null for those of the experiment.
+        session_options: session options of ONNX Runtime or OpenVINO, by name; null for those of the experiment.
     """
 
     name: Name
@@ -73,7 +74,7 @@ class VariantConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class DeviceConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A device that the file gives a name.
+    """Device that the file names.
 
     Attributes:
         target: how it is reached, from this machine or from the worker that owns it.
@@ -83,20 +84,20 @@ class DeviceConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class ComparisonConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Two variants to compare, by name. One with several thread counts stands for each of them."""
+    """Pair of variants to compare, by name. A variant with several thread counts stands for each of them."""
 
     baseline: Name
     candidate: Name
 
 
 class Config(ExperimentSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The experiments of one file: every model on every target or device; the settings are those of all of them.
+    """Experiments of one file: every model on every target or device; the settings apply to all of them.
 
     With ``variants``, these say themselves what is off, and ``ablate`` and ``ladder`` must not be there. Paths are
     relative to the file.
 
     Attributes:
-        schema: of this file.
+        schema: schema of this file.
         model: a registered model, or the path of a program relative to the file.
         models: several of them, instead of ``model``.
         target: where to run; null: ``local``. With ``runner`` alone, each variant names its build.
@@ -123,37 +124,37 @@ TARGETS = tuple(kind.name for kind in KINDS if kind.template)
 
 
 def template(target: str) -> str:
-    """The text of a configuration in TOML that runs as it is, once its model and runners are there."""
+    """Return the text of a TOML configuration that runs unchanged once its model and runners exist."""
     if target not in TARGETS:
         raise UsageError(f"no template for {target!r}", where="--target", hint=did_you_mean(target, TARGETS))
-    return _filled(target)
+    return _fill_template(target)
 
 
 def devices_template(devices: Sequence[str]) -> str:
-    """The text of a configuration in TOML for some devices."""
-    found: dict[str, str] = {}
+    """Return the text of a TOML configuration for some devices."""
+    targets: dict[str, str] = {}
     for text in devices:
         name, _, target = text.partition("=")
         hint = "for example --device rpi5=ssh:pi@rpi5"
         if not re.match(PLAIN_NAME, name) or not target:
             raise UsageError(f"{text[:_LONGEST_DEVICE]!r} is not NAME=TARGET", where="--device", hint=hint)
-        if name in found:
+        if name in targets:
             raise UsageError(f"two devices are called {name}", where="--device", hint="give each its own name")
         parse_target(target, builds_named=True)
-        found[name] = target
-    tables = [f"[devices.{_key(name)}]\ntarget = {json.dumps(target)}" for name, target in found.items()]
-    return _filled("devices", devices="\n\n".join(tables))
+        targets[name] = target
+    tables = [f"[devices.{_toml_key(name)}]\ntarget = {json.dumps(target)}" for name, target in targets.items()]
+    return _fill_template("devices", devices="\n\n".join(tables))
 
 
 _LONGEST_DEVICE = 60
 
 
-def _key(name: str) -> str:
-    """A name as a key of TOML."""
+def _toml_key(name: str) -> str:
+    """Return a name as a key of TOML."""
     return name if re.fullmatch("[A-Za-z0-9_-]+", name) else json.dumps(name)
 
 
-def _filled(name: str, **values: str) -> str:
+def _fill_template(name: str, **values: str) -> str:
     text = (files("opscope.experiment") / "templates" / f"{name}.toml").read_text(encoding="utf-8")
     return Template(text).substitute(
         values,
@@ -185,12 +186,12 @@ _TOO_DEEP = "nested too deeply"
 _MOST_DOTS = 1000
 
 
-def decoded(file: Path, *, hint: str | None = None) -> Any:  # noqa: ANN401 - typed by the caller
-    """What a file that people write holds, TOML when its name ends in .toml, else JSON."""
-    return _decoded(_text(file, hint), file)
+def decode_config(file: Path, *, hint: str | None = None) -> Any:  # noqa: ANN401 - typed by the caller
+    """Return the content of a file that people write: TOML if its name ends in .toml, else JSON."""
+    return _decode_text(_read_text(file, hint), file)
 
 
-def _text(file: Path, hint: str | None) -> str:
+def _read_text(file: Path, hint: str | None) -> str:
     with opened(file, hint) as stream:
         content = stream.read(_LARGEST + 1)
     if len(content) > _LARGEST:
@@ -201,12 +202,12 @@ def _text(file: Path, hint: str | None) -> str:
         raise UsageError(f"not valid UTF-8 (at byte {error.start:,})", where=file) from error
 
 
-def _decoded(text: str, file: Path) -> Any:  # noqa: ANN401 - what TOML and JSON give is typed by the caller
+def _decode_text(text: str, file: Path) -> Any:  # noqa: ANN401 - what TOML and JSON give is typed by the caller
     toml = file.suffix.lower() == ".toml"
     if toml and any(line.count(".") > _MOST_DOTS for line in text.splitlines()):
         raise UsageError(_TOO_DEEP, where=file)
     try:
-        return tomllib.loads(text) if toml else json.loads(text, parse_int=_integer)
+        return tomllib.loads(text) if toml else json.loads(text, parse_int=_parse_integer)
     except tomllib.TOMLDecodeError as error:
         raise UsageError(f"not valid TOML: {error}", where=file) from error
     except json.JSONDecodeError as error:
@@ -217,7 +218,7 @@ def _decoded(text: str, file: Path) -> Any:  # noqa: ANN401 - what TOML and JSON
         raise UsageError(f"not valid {'TOML' if toml else 'JSON'}: {error}", where=file) from error
 
 
-def _integer(text: str) -> int:
+def _parse_integer(text: str) -> int:
     if len(text) > _LONGEST_INTEGER:
         raise ValueError(f"an integer of {len(text):,} digits")
     return int(text)

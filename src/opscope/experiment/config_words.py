@@ -1,4 +1,4 @@
-"""Messages about options of the command line, in the words of a configuration: its keys."""
+"""Messages about command line options, in the words of a configuration: its keys."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _OPTION = re.compile(
 _QUOTED = re.compile(r"'([^']*)'")
 _ENDS_OF_COMMANDS = re.compile(r"[;`]|, (?:or|and) ")
 _OF_RUN = frozenset({"oversubscribe"})
-"""Settings that `opscope run` has as options, too."""
+"""Settings that `opscope run` also has as options."""
 
 
 def rename_options(text: str) -> str:

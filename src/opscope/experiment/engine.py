@@ -1,4 +1,4 @@
-"""The engine: runs what a plan still lacks, and writes down every repetition as soon as it is over.
+"""Engine: runs what a plan still lacks, and records every repetition as soon as it ends.
 
 Every round runs every variant once, in an order drawn anew. Between processes it cools down for a fixed time, or waits
 until the machine is cool enough, where that can be told.
@@ -36,21 +36,21 @@ _HINT = "finish with --resume once it has cooled, or raise max_temperature"
 
 
 class TraceCheck(Protocol):
-    """Reads a trace and tells how many complete inferences it holds."""
+    """Reader of a trace that counts the complete inferences in it."""
 
     def __call__(self, path: Path) -> int:
-        """Number of complete inferences."""
+        """Return the number of complete inferences."""
 
 
 class Progress(Protocol):
-    """Hears how far a run is."""
+    """Listener for how far a run is."""
 
     def __call__(self, done: int, total: int, repetition: Repetition | None) -> None:
-        """Called before the first repetition and after each one."""
+        """Report progress before the first repetition and after each one."""
 
 
-def silent(done: int, total: int, repetition: Repetition | None) -> None:
-    """Progress that nobody watches."""
+def ignore_progress(done: int, total: int, repetition: Repetition | None) -> None:
+    """Ignore the progress of a run that nobody watches."""
 
 
 def run_experiment(  # noqa: PLR0913 - where, by which clock and check, who hears, and which part of the plan
@@ -71,19 +71,19 @@ def run_experiment(  # noqa: PLR0913 - where, by which clock and check, who hear
     the disk is full, or a device is lost for good, the bundle says that it is incomplete; what was finished stays.
     """
     pending = bundle.manifest.pending() if slots is None else slots
-    begun = len(bundle.manifest.repetitions)
+    first_new = len(bundle.manifest.repetitions)
     half_written = bundle.temporary_files()
     bundle.set_status(Status.RUNNING)
     progress(0, len(pending), None)
     status, lost = Status.INCOMPLETE, 0
     try:
-        for done, place in enumerate(pending, 1):
-            if not keep_going and _has_hung(bundle.manifest.repetitions, begun, place.variant):
+        for number, slot in enumerate(pending, 1):
+            if not keep_going and _has_hung(bundle.manifest.repetitions, first_new, slot.variant):
                 continue
-            repetition = _repeat(bundle, target, clock, check, place)
+            repetition = _run_repetition(bundle, target, clock, check, slot)
             bundle.record(repetition)
             _keep_outputs_once(bundle, repetition)
-            progress(done, len(pending), repetition)
+            progress(number, len(pending), repetition)
             failure = repetition.failure
             if failure and failure.kind is FailureKind.STORAGE:
                 hint = "free some space and finish with --resume; what was measured is kept"
@@ -92,7 +92,7 @@ def run_experiment(  # noqa: PLR0913 - where, by which clock and check, who hear
             # One repetition that the device failed may be an accident, a second one right after it is none.
             if repetition.failure and lost >= _TWICE:
                 raise DeviceError(repetition.failure.message, where=bundle.path, hint=_FINISH)
-            if not keep_going and _fails_alike(bundle.manifest, begun):
+            if not keep_going and _has_failed_alike(bundle.manifest, first_new):
                 break
         bundle.discard_scratch(half_written)
         status = Status.INCOMPLETE if bundle.manifest.failures() else Status.COMPLETE
@@ -100,15 +100,15 @@ def run_experiment(  # noqa: PLR0913 - where, by which clock and check, who hear
         bundle.set_status(status)
 
 
-def _fails_alike(manifest: Manifest, begun: int) -> bool:
-    """Whether nothing succeeded, and what failed since then failed in the same way on the first two variants."""
+def _has_failed_alike(manifest: Manifest, first_new: int) -> bool:
+    """Return whether nothing succeeded, and the first two variants failed in the same way since then."""
     if any(repetition.ok for repetition in manifest.repetitions):
         return False
     first: dict[str, Failure] = {}
-    alone = len(manifest.variants) == 1
-    for number, repetition in enumerate(manifest.repetitions[begun:]):
+    is_single_variant = len(manifest.variants) == 1
+    for number, repetition in enumerate(manifest.repetitions[first_new:]):
         assert repetition.failure is not None  # noqa: S101 - one that is not ok has one
-        first.setdefault(f"{number}" if alone else repetition.variant, repetition.failure)
+        first.setdefault(f"{number}" if is_single_variant else repetition.variant, repetition.failure)
     failures = list(first.values())
     return len(failures) > 1 and failures[0].kind is failures[1].kind and failures[0].message == failures[1].message
 
@@ -126,8 +126,8 @@ _TWICE = 2
 _FINISH = "what was measured is kept; fix the device, and finish with --resume"
 
 
-def _conditions(target: RunTarget, bundle: Bundle) -> Conditions:
-    """The state before a repetition; there is none without a device to run it."""
+def _conditions_before(target: RunTarget, bundle: Bundle) -> Conditions:
+    """Return the state before a repetition; there is none without a device to run it."""
     try:
         return target.conditions()
     except DeviceError as error:
@@ -135,32 +135,34 @@ def _conditions(target: RunTarget, bundle: Bundle) -> Conditions:
 
 
 def _conditions_after(target: RunTarget) -> Conditions:
-    """The state after a repetition; of a device that was lost meanwhile nothing is known."""
+    """Return the state after a repetition; unknown if the device was lost meanwhile."""
     try:
         return target.conditions()
     except DeviceError:
         return Conditions(None, None, None)
 
 
-def _repeat(bundle: Bundle, target: RunTarget, clock: TimeSource, check: TraceCheck, place: PlanSlot) -> Repetition:
-    variant = bundle.manifest.variant(place.variant)
+def _run_repetition(
+    bundle: Bundle, target: RunTarget, clock: TimeSource, check: TraceCheck, slot: PlanSlot
+) -> Repetition:
+    variant = bundle.manifest.variant(slot.variant)
     assert variant is not None  # noqa: S101 - the plan names variants of its own manifest
-    directory, attempt = bundle.attempt_directory(place)
-    before, started, began = _conditions(target, bundle), clock.now(), clock.monotonic()
-    job = planned_job(bundle.manifest, bundle.path, variant, traced=place.arm is TracingMode.TRACED)
+    directory, attempt = bundle.attempt_directory(slot)
+    before, started, began = _conditions_before(target, bundle), clock.now(), clock.monotonic()
+    job = planned_job(bundle.manifest, bundle.path, variant, traced=slot.arm is TracingMode.TRACED)
     run_target = target.of(variant.name)
     outcome = run_target.execute(job, directory)
     seconds = clock.monotonic() - began
     trace = directory / run_target.capabilities().trace
-    inferences, failure = _judge(outcome, job, lambda: _read(check, trace, bundle.relative(trace)))
+    inferences, failure = _judge_outcome(outcome, job, lambda: _read_or_explain(check, trace, bundle.relative(trace)))
     sha256 = sha256_of(trace) if trace.exists() else None
     if failure and failure.kind is FailureKind.STORAGE:
         trace.unlink(missing_ok=True)  # half a trace is of no use, and the manifest needs its space
     elif failure is None and sha256 is not None:
-        trace = _compressed(trace)
+        trace = _compress_trace(trace)
     return Repetition(
-        variant=place.variant,
-        round=place.round,
+        variant=slot.variant,
+        round=slot.round,
         attempt=attempt,
         started=started.isoformat(timespec="seconds"),
         seconds=round(seconds, 3),
@@ -172,13 +174,13 @@ def _repeat(bundle: Bundle, target: RunTarget, clock: TimeSource, check: TraceCh
         after=_conditions_after(target),
         measurement=outcome.measurement,
         failure=failure,
-        arm=place.arm,
-        files_sha256=_left(directory, trace) if failure is None else {},
+        arm=slot.arm,
+        files_sha256=_hash_other_files(directory, trace) if failure is None else {},
     )
 
 
-def _compressed(trace: Path) -> Path:
-    """A trace that was read, compressed; as it is where the disk has no room for both."""
+def _compress_trace(trace: Path) -> Path:
+    """Compress a trace that was read; keep it as it is if the disk has no room for both."""
     try:
         return keep_compressed(trace)
     except StorageError:
@@ -186,29 +188,29 @@ def _compressed(trace: Path) -> Path:
 
 
 def _keep_outputs_once(bundle: Bundle, repetition: Repetition) -> None:
-    """Remove outputs that an earlier process of the variant left, too, byte for byte; its hash says which they are."""
+    """Remove outputs that equal those of an earlier process of the variant; the hash says which they equal."""
     if not repetition.ok:
         return
     first = next(iter(bundle.manifest.with_same_outputs(repetition)), repetition)
-    kept, path = (bundle.path / one.directory / OUTPUTS for one in (first, repetition))
-    if kept != path and kept.is_file() and path.is_file() and sha256_of(kept) == sha256_of(path):
+    first_path, path = (bundle.path / owner.directory / OUTPUTS for owner in (first, repetition))
+    if first_path != path and first_path.is_file() and path.is_file() and sha256_of(first_path) == sha256_of(path):
         path.unlink()
 
 
-def _left(directory: Path, trace: Path) -> dict[str, str]:
-    """Hashes of what a process left beside its trace; of its outputs, the values are hashed."""
+def _hash_other_files(directory: Path, trace: Path) -> dict[str, str]:
+    """Return hashes of the files that a process left beside its trace, except outputs, whose values are hashed."""
     apart = {trace.name, OUTPUTS, *EXCHANGED_FILES}
     files = (path for path in sorted(directory.iterdir()) if path.name not in apart)
     return {path.name: sha256_of(path) for path in files if path.is_file() and not path.is_symlink()}
 
 
-def planned_job(manifest: Manifest, place: Path, variant: Variant, *, traced: bool) -> Job:
-    """One repetition of a variant as the plan of its bundle says, which stands at this place."""
+def planned_job(manifest: Manifest, bundle_path: Path, variant: Variant, *, traced: bool) -> Job:
+    """Return one repetition of a variant as a job, by the plan of the bundle in a directory."""
     plan, model = manifest.plan.of(variant.name), manifest.model_of(variant.name)
     if None in {plan.warmup, plan.runs, plan.seed, plan.timeout_seconds, variant.threads}:
-        raise BundleError("its manifest lacks a part of the plan", where=place, hint="profile into a new --out")
+        raise BundleError("its manifest lacks a part of the plan", where=bundle_path, hint="profile into a new --out")
     return Job(
-        program=str(place / model.program),
+        program=str(bundle_path / model.program),
         variant=manifest.as_run(variant),
         inferences=(plan.warmup or 0) + (plan.runs or 0),
         seed=plan.seed or 0,
@@ -216,25 +218,25 @@ def planned_job(manifest: Manifest, place: Path, variant: Variant, *, traced: bo
         traced=traced,
         calls=tuple(plan.calls),
         inputs=tuple(plan.inputs),
-        values=str(place / plan.values) if plan.values else None,
-        data=str(place / model.data) if model.data else None,
+        values=str(bundle_path / plan.values) if plan.values else None,
+        data=str(bundle_path / model.data) if model.data else None,
         warmup=plan.warmup or 0,
         process=ProcessSettings.of(manifest.settings),
     )
 
 
-def _read(check: TraceCheck, trace: Path, name: str) -> int | PartFailure:
-    """Complete inferences of a trace, or the bug of ours that keeps it from being read."""
+def _read_or_explain(check: TraceCheck, trace: Path, name: str) -> int | PartFailure:
+    """Return the number of complete inferences of a trace, or the bug in opscope that prevents reading it."""
     return explained(f"the trace {name}", lambda: check(trace), lambda failure: failure)
 
 
-def _judge(outcome: JobOutcome, job: Job, read: Callable[[], int | PartFailure]) -> tuple[int, Failure | None]:
-    """Complete inferences of a repetition, and why it does not count: nothing is ok before its trace was read."""
+def _judge_outcome(outcome: JobOutcome, job: Job, read: Callable[[], int | PartFailure]) -> tuple[int, Failure | None]:
+    """Return the complete inferences of a repetition, and why it does not count; None if it does."""
     if outcome.failure or outcome.measurement is None:
         return 0, outcome.failure or Failure(FailureKind.EXIT, "no result")
     if not job.traced:
         calls = len(outcome.measurement.wall_ns)
-        return calls, _unlike_asked(outcome.measurement, job, calls)
+        return calls, _request_mismatch(outcome.measurement, job, calls)
     try:
         inferences = read()
     except TraceFormatError as error:
@@ -244,13 +246,13 @@ def _judge(outcome: JobOutcome, job: Job, read: Callable[[], int | PartFailure])
         return 0, Failure(FailureKind.TRACE, f"no trace was written: {error.problem}")
     if isinstance(inferences, PartFailure):
         return 0, Failure(FailureKind.BUG, inferences.unreadable)
-    return inferences, _unlike_asked(outcome.measurement, job, inferences)
+    return inferences, _request_mismatch(outcome.measurement, job, inferences)
 
 
-def _unlike_asked(measurement: Measurement, job: Job, inferences: int) -> Failure | None:
+def _request_mismatch(measurement: Measurement, job: Job, inferences: int) -> Failure | None:
     if inferences != job.inferences:
-        what = "the trace holds" if job.traced else "the process timed"
-        return Failure(FailureKind.TRACE, f"{what} {inferences} of {counted_text(job.inferences, 'inference')}")
+        subject = "the trace holds" if job.traced else "the process timed"
+        return Failure(FailureKind.TRACE, f"{subject} {inferences} of {counted_text(job.inferences, 'inference')}")
     if job.threads and measurement.threads not in {None, job.threads}:
         return Failure(
             FailureKind.EXIT, f"the runtime used {counted_text(measurement.threads, 'thread')}, requested {job.threads}"
@@ -259,23 +261,23 @@ def _unlike_asked(measurement: Measurement, job: Job, inferences: int) -> Failur
     if cleared != (job.clear or []):
         return Failure(FailureKind.MASK, f"the runtime cleared {cleared}, requested {job.clear}")
     if measurement.mask and job.variant.switch not in {None, measurement.mask.mechanism}:
-        found, asked = measurement.mask.mechanism.value, job.variant.switch.value
-        return Failure(FailureKind.MASK, f"features were switched off with {found}, requested {asked}")
+        used, requested = measurement.mask.mechanism.value, job.variant.switch.value
+        return Failure(FailureKind.MASK, f"features were switched off with {used}, requested {requested}")
     return None
 
 
-def interleaved(variants: Sequence[str], rounds: int, seed: int) -> list[list[str]]:
-    """For every round the variants in the order they run.
+def interleave_rounds(variants: Sequence[str], rounds: int, seed: int) -> list[list[str]]:
+    """Return, for every round, the variants in the order in which they run.
 
-    Drift of the machine then falls on all variants alike, and exchanging two of them within a round changes nothing
-    when they are the same, which is what the permutation test of a comparison rests on.
+    Drift of the machine then affects all variants alike. Exchanging two equal variants within a round changes nothing,
+    which the permutation test of a comparison rests on.
     """
     generator = random.Random(seed)  # noqa: S311 - an order to be repeated, not a secret
     return [generator.sample(list(variants), len(variants)) for _ in range(rounds)]
 
 
 class Rest:
-    """Rests as an experiment asks for them."""
+    """Pauses between processes as an experiment requests them."""
 
     def __init__(self, settings: ExperimentSettings, target: RunTarget, sleep: Callable[[float], None]) -> None:
         self._cooldown, self._hottest = settings.cooldown_seconds, settings.max_temperature
@@ -283,17 +285,17 @@ class Rest:
         self.unreadable = self._hottest is not None and target.conditions().temperature_celsius is None
 
     def take(self) -> None:
-        """Rest once."""
+        """Pause once, until the machine is cool enough."""
         if self._cooldown:
             self._sleep(self._cooldown)
         waited = 0.0
-        while self._too_hot():
+        while self._is_too_hot():
             if waited >= _LONGEST_WAIT_SECONDS:
                 raise RunError(f"still above {self._hottest:g} °C after {waited:.0f} s", hint=_HINT)
             self._sleep(_STEP_SECONDS)
             waited += _STEP_SECONDS
 
-    def _too_hot(self) -> bool:
+    def _is_too_hot(self) -> bool:
         if self._hottest is None or self.unreadable:
             return False
         now = self._target.conditions().temperature_celsius

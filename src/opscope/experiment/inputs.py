@@ -34,12 +34,12 @@ if TYPE_CHECKING:
 
 
 InputValue: TypeAlias = "Array | int | float | bool | None"
-"""The value of an input that came with a program; None where it holds none."""
+"""Value of an input that came with a program; None if it has none."""
 GRAMMAR = (
     "TYPE[SIZE,...], FILL, TYPE[SIZE,...]=FILL, none or default, after NAME= if inputs have names; FILL is zeros, "
     "ones, range, range(FIRST), random, random(LOW,HIGH), a number, true or false"
 )
-"""What one input may be, in one line."""
+"""Grammar of one input, in one line."""
 
 _TENSOR = re.compile(r"(?P<dtype>\w+)\[(?P<sizes>[\d,\s]*)\](?:=(?P<fill>.+))?\Z")
 _RANDOM = re.compile(r"random\((?P<low>[^,]+),(?P<high>[^,]+)\)\Z")
@@ -53,26 +53,26 @@ _MOST_INPUTS = 10_000
 LABELS = "labels"
 """Name of the array that makes the arrays beside it a set of labelled inputs."""
 MOST_SAMPLES = 100_000
-"""Each is a process of its own, or a call of one; a file beyond that is one that was not meant."""
+"""Largest number of labelled inputs: each is a process or a call, so a larger file is a mistake."""
 UNKNOWN = -1
 
 
 class TensorRecipe(NamedTuple):
-    """A tensor to make."""
+    """Tensor to make."""
 
     dtype: str | None  # number type; None: as declared
     shape: tuple[int, ...] | None  # its sizes; None: as declared
     fill: str | float  # `zeros`, `ones`, `range` (0, 1, 2, ...), `random`, or the number that fills it
     # of random values, the lower one included, the upper one not; None: as without a wish
     bounds: tuple[float, float] | None = None
-    first: int = 0  # of a range
+    first: int = 0  # first number of a range
 
 
 Wish: TypeAlias = "TensorRecipe | Array | bool | int | float | None"
 
 
 class AskedInput(NamedTuple):
-    """One input that a user asks for."""
+    """Input that a user requests."""
 
     source: str  # what was written, for messages and the manifest
     wish: Wish  # a tensor to make, an array, or the value itself
@@ -80,45 +80,45 @@ class AskedInput(NamedTuple):
 
 
 class MadeInputs(NamedTuple):
-    """The inputs of all calls."""
+    """Inputs of all calls."""
 
     planned: list[PlannedInput]  # what each is; empty where all are tensors as the program declares them
     arrays: dict[int, Array]  # values of the tensors among them, by position; empty where they are drawn from the seed
 
 
 def parse_input(text: str) -> AskedInput | None:
-    """One input as the command line gives it; None for ``default``."""
+    """Parse one input as the command line gives it; None for ``default``."""
     word = text.strip()
     if word == _DEFAULT:
         return None
-    wish = _wish(word)
+    wish = _parse_wish(word)
     if wish is not _NO_WISH:
         return AskedInput(word, wish)
     name, _, rest = word.partition("=")
-    named = _wish(rest.strip()) if name else _NO_WISH
-    if named is _NO_WISH:
+    wish_of_name = _parse_wish(rest.strip()) if name else _NO_WISH
+    if wish_of_name is _NO_WISH:
         raise UsageError(f"{text!r} is not an input", where="--input", hint=f"write {GRAMMAR}")
-    return AskedInput(word, named, name.strip())
+    return AskedInput(word, wish_of_name, name.strip())
 
 
 _NO_WISH = TensorRecipe("", None, "")
-"""In place of what a text asks for, where it is no input."""
+"""Value for a text that is no input."""
 
 
-def _wish(word: str) -> Wish:
-    """What a text without a name asks for."""
+def _parse_wish(word: str) -> Wish:
+    """Return what a text without a name requests."""
     if word in _WORDS:
         return _WORDS[word]
-    number = _number(word)
+    number = _parse_number(word)
     if number is not None:
         return number
     if word in _FILLS or _RANDOM.match(word.replace(" ", "")) or _RANGE.match(word):
-        return _filling(word, None, None)
+        return _parse_fill(word, None, None)
     match = _TENSOR.match(word)
-    return _NO_WISH if match is None else _tensor(word, match["dtype"], match["sizes"], match["fill"] or "random")
+    return _NO_WISH if match is None else _parse_tensor(word, match["dtype"], match["sizes"], match["fill"] or "random")
 
 
-def _number(word: str) -> int | float | None:
+def _parse_number(word: str) -> int | float | None:
     if re.fullmatch(r"[+-]?\d{1,18}", word):
         return int(word)
     try:
@@ -127,7 +127,7 @@ def _number(word: str) -> int | float | None:
         return None
 
 
-def _tensor(text: str, dtype: str, sizes: str, fill: str) -> TensorRecipe:
+def _parse_tensor(text: str, dtype: str, sizes: str, fill: str) -> TensorRecipe:
     words = [word.strip() for word in sizes.split(",")] if sizes.strip() else []
     if not all(word.isdecimal() for word in words):
         raise UsageError(f"{text!r} has no sizes", where="--input", hint="for example float32[1,3,224,224]")
@@ -136,20 +136,20 @@ def _tensor(text: str, dtype: str, sizes: str, fill: str) -> TensorRecipe:
     shape = tuple(map(int, words))
     if math.prod(shape) * 8 > _MOST_BYTES:
         raise UsageError(f"{text!r} would need more than 16 GiB", where="--input", hint="give smaller sizes")
-    return _filling(fill, dtype, shape)
+    return _parse_fill(fill, dtype, shape)
 
 
-def _filling(fill: str, dtype: str | None, shape: tuple[int, ...] | None) -> TensorRecipe:
+def _parse_fill(fill: str, dtype: str | None, shape: tuple[int, ...] | None) -> TensorRecipe:
     if fill in _FILLS:
         return TensorRecipe(dtype, shape, fill)
     behind = _RANGE.match(fill)
     if behind:
         return TensorRecipe(dtype, shape, "range", first=int(behind["first"]))
-    number = {"true": 1, "false": 0}.get(fill, _number(fill))
+    number = {"true": 1, "false": 0}.get(fill, _parse_number(fill))
     if number is not None:
         return TensorRecipe(dtype, shape, number)
     bounds = _RANDOM.match(fill.replace(" ", ""))
-    low, high = (_number(bounds["low"]), _number(bounds["high"])) if bounds else (None, None)
+    low, high = (_parse_number(bounds["low"]), _parse_number(bounds["high"])) if bounds else (None, None)
     if low is None or high is None or not low < high:
         hint = f"use one of {', '.join(_FILLS)}, a number, or random(LOW,HIGH) with LOW below HIGH"
         raise UsageError(f"{fill!r} cannot fill a tensor", where="--input", hint=hint)
@@ -157,9 +157,9 @@ def _filling(fill: str, dtype: str | None, shape: tuple[int, ...] | None) -> Ten
 
 
 def read_input_file(path: Path) -> list[AskedInput | None]:
-    """The arrays of an .npz: ``arr_0``, ``arr_1`` and so on by number, those of other names in the order of the file.
+    """Return the arrays of an .npz: ``arr_0``, ``arr_1`` and so on by number, others in the order of the file.
 
-    Of labelled inputs, see :mod:`opscope.experiment.inputs`, it is the first one: that is what is timed.
+    Of labelled inputs, see :mod:`opscope.experiment.inputs`, it returns the first one, which is the one that is timed.
     """
     arrays = read_arrays(path)
     labelled = labelled_inputs(path, arrays)
@@ -167,61 +167,63 @@ def read_input_file(path: Path) -> list[AskedInput | None]:
 
 
 def by_position(path: Path, arrays: Mapping[str, Array]) -> list[AskedInput | None]:
-    """The arrays of a file as inputs, in the order of a program's where they are numbered."""
+    """Return the arrays of a file as inputs, in the order of the program's if they are numbered."""
     asked_inputs = {name: AskedInput(f"{name} of {path.name}", array, name) for name, array in arrays.items()}
-    places = {name: _NAMED.match(name) for name in arrays}
-    if not all(places.values()):
+    matches = {name: _NAMED.match(name) for name in arrays}
+    if not all(matches.values()):
         return list(asked_inputs.values())
-    numbered = {int(match[1]): asked_inputs[name] for name, match in places.items() if match}
+    numbered = {int(match[1]): asked_inputs[name] for name, match in matches.items() if match}
     if max(numbered, default=0) > _MOST_INPUTS:
         raise TraceFormatError(f"arr_{max(numbered)} is the input of no program", where=path)
     return [
-        one._replace(name="") if (one := numbered.get(number)) else None
+        asked_input._replace(name="") if (asked_input := numbered.get(number)) else None
         for number in range(1 + max(numbered, default=-1))
     ]
 
 
-def placed(asked_inputs: Sequence[AskedInput | None], names: Sequence[str]) -> list[AskedInput | None]:
-    """What is asked for, in the order of a program's inputs; a UsageError for a name that is none, or named twice.
+def order_inputs(asked_inputs: Sequence[AskedInput | None], names: Sequence[str]) -> list[AskedInput | None]:
+    """Return the requested inputs in the order of a program's; UsageError for an unknown or repeated name.
 
-    What has no name stands in the order of the inputs, as do arrays of names that no input has. ``names`` are those of
-    the inputs, as a person says them; empty texts where the program states none.
+    Inputs without a name stand in the order of the program's inputs, as do arrays whose names no input has. ``names``
+    are the inputs' names as a person writes them; empty if the program states none.
     """
-    arrays = all(one is None or isinstance(one.wish, np.ndarray) for one in asked_inputs)
-    if arrays and not all(one is None or one.name in names for one in asked_inputs):
-        return [one._replace(name="") if one else None for one in asked_inputs]
-    found = [one for one in asked_inputs if one is None or not one.name]
-    for one in asked_inputs:
-        if one is None or not one.name:
+    arrays = all(asked_input is None or isinstance(asked_input.wish, np.ndarray) for asked_input in asked_inputs)
+    if arrays and not all(asked_input is None or asked_input.name in names for asked_input in asked_inputs):
+        return [asked_input._replace(name="") if asked_input else None for asked_input in asked_inputs]
+    ordered = [asked_input for asked_input in asked_inputs if asked_input is None or not asked_input.name]
+    for asked_input in asked_inputs:
+        if asked_input is None or not asked_input.name:
             continue
-        if one.name not in names:
+        if asked_input.name not in names:
             known = [name for name in names if name]
-            hint = did_you_mean(one.name, known) if known else "give them in order, without names"
-            raise UsageError(f"no input has the name {one.name!r}", where="--input", hint=hint)
-        place = names.index(one.name)
-        found.extend([None] * (place + 1 - len(found)))
-        if found[place] is not None:
+            hint = did_you_mean(asked_input.name, known) if known else "give them in order, without names"
+            raise UsageError(f"no input has the name {asked_input.name!r}", where="--input", hint=hint)
+        position = names.index(asked_input.name)
+        ordered.extend([None] * (position + 1 - len(ordered)))
+        if ordered[position] is not None:
             hint = "unnamed inputs are used in order; name all or none"
-            raise UsageError(f"the input {one.name!r} is given twice", where="--input", hint=hint)
-        found[place] = one
-    return found
+            raise UsageError(f"the input {asked_input.name!r} is given twice", where="--input", hint=hint)
+        ordered[position] = asked_input
+    return ordered
 
 
-def made_inputs(declared: Sequence[Value], asked_inputs: Sequence[AskedInput | None], seed: int) -> MadeInputs:
-    """The inputs of all calls, as asked where something was asked, else as the program declares them."""
+def make_inputs(declared: Sequence[Value], asked_inputs: Sequence[AskedInput | None], seed: int) -> MadeInputs:
+    """Return the inputs of all calls, as requested, else as the program declares them."""
     if len(asked_inputs) > len(declared):
-        kinds = ", ".join(map(described, declared)) or "none"
+        kinds = ", ".join(map(declared_text, declared)) or "none"
         problem = f"{len(asked_inputs)} inputs are given, the program takes {len(declared)}: {kinds}"
         raise UsageError(problem, where="--input", hint="inputs of several methods follow one another")
     if not any(asked_inputs) and all(isinstance(value, PlannedTensor) for value in declared):
         return MadeInputs([], {})
-    given = [*asked_inputs, *[None] * (len(declared) - len(asked_inputs))]
-    planned = [_planned(number, value, wish) for number, (value, wish) in enumerate(zip(declared, given, strict=True))]
-    return MadeInputs(planned, _arrays(planned, given, seed) if any(asked_inputs) else {})
+    requested = [*asked_inputs, *[None] * (len(declared) - len(asked_inputs))]
+    planned = [
+        _plan_input(number, value, wish) for number, (value, wish) in enumerate(zip(declared, requested, strict=True))
+    ]
+    return MadeInputs(planned, _make_arrays(planned, requested, seed) if any(asked_inputs) else {})
 
 
-def described(value: Value) -> str:
-    """An input as the program declares it, in a few words."""
+def declared_text(value: Value) -> str:
+    """Return an input as the program declares it, in a few words."""
     match value:
         case PlannedTensor():
             if value.dynamism is Dynamism.UNBOUNDED:
@@ -237,54 +239,60 @@ def described(value: Value) -> str:
 
 
 def _open_sizes(value: PlannedTensor) -> list[str]:
-    """Its sizes in words, with the symbols of open ones; of an unknown number of dimensions, dots."""
+    """Return the sizes of a tensor in words, open ones by symbol; dots for an unknown number of dimensions."""
     if not value.symbols:
         return [*map(str, value.sizes)] or ["..."]
     return [symbol or str(size) for symbol, size in zip(value.symbols, value.sizes, strict=True)]
 
 
-def _planned(number: int, value: Value, asked_input: AskedInput | None) -> PlannedInput:
+def _plan_input(number: int, value: Value, asked_input: AskedInput | None) -> PlannedInput:
     if isinstance(value, PlannedTensor):
-        return _planned_tensor(number, value, asked_input)
+        return _plan_tensor(number, value, asked_input)
     if isinstance(value, bool | int | float):
-        return _planned_scalar(number, value, asked_input)
+        return _plan_scalar(number, value, asked_input)
     if value is None:
         if asked_input is not None and asked_input.wish is not None:
             hint = "give none, or export the program with an example for it"
-            raise _unfit(number, f"is {asked_input.source}, the program was exported for none", hint)
+            raise _unfit_error(number, f"is {asked_input.source}, the program was exported for none", hint)
         return PlannedInput(None, "none", source=asked_input.source if asked_input else "")
     kind = "a text" if isinstance(value, str) else "a list"
-    raise _unfit(number, f"is {kind}, which ExecuTorch's runtime does not accept", "export with tensors and numbers")
+    raise _unfit_error(
+        number, f"is {kind}, which ExecuTorch's runtime does not accept", "export with tensors and numbers"
+    )
 
 
-def _planned_scalar(number: int, value: bool | float, asked_input: AskedInput | None) -> PlannedInput:
-    """A number or truth value: the runtime accepts the one of the export only."""
+def _plan_scalar(number: int, value: bool | float, asked_input: AskedInput | None) -> PlannedInput:
+    """Plan a number or truth value: the runtime accepts only the one of the export."""
     wish = value if asked_input is None else asked_input.wish
     wish = wish.item() if isinstance(wish, np.ndarray) and wish.ndim == 0 else wish
     alike = isinstance(wish, bool | int | float) and isinstance(wish, bool) == isinstance(value, bool)
     if not alike or not math.isclose(float(wish), float(value), rel_tol=1e-6):  # type: ignore[arg-type]
-        said = asked_input.source if asked_input else ""
-        problem = f"is {said}, the program was exported for {described(value)} and accepts no other"
+        source = asked_input.source if asked_input else ""
+        problem = f"is {source}, the program was exported for {declared_text(value)} and accepts no other"
         hint = "use default, export the program for that value, or make it a tensor"
-        raise _unfit(number, problem, hint)
+        raise _unfit_error(number, problem, hint)
     return PlannedInput(None, type(value).__name__, value, asked_input.source if asked_input else "")
 
 
-def _planned_tensor(number: int, value: PlannedTensor, asked_input: AskedInput | None) -> PlannedInput:
+def _plan_tensor(number: int, value: PlannedTensor, asked_input: AskedInput | None) -> PlannedInput:
     if asked_input is None:
         return PlannedInput(list(value.sizes), value.dtype.name)
-    dtype, shape = _asked_tensor(number, value, asked_input)
+    dtype, shape = _requested_type_and_shape(number, value, asked_input)
     if dtype != value.dtype.name:
-        problem = f"has the number type {dtype}, the program takes {described(value)}"
-        raise _unfit(number, problem, f"convert it to {value.dtype.name}")
-    if not _fits(shape, value):
+        problem = f"has the number type {dtype}, the program takes {declared_text(value)}"
+        raise _unfit_error(number, problem, f"convert it to {value.dtype.name}")
+    if not _fits_shape(shape, value):
         fixed = "which is fixed" if value.dynamism is Dynamism.STATIC else "at most"
-        problem = f"has the sizes [{','.join(map(str, shape))}], the program takes {described(value)}, {fixed}"
-        raise _unfit(number, problem, "give these sizes, or export or convert the model with other or dynamic sizes")
+        problem = f"has the sizes [{','.join(map(str, shape))}], the program takes {declared_text(value)}, {fixed}"
+        raise _unfit_error(
+            number, problem, "give these sizes, or export or convert the model with other or dynamic sizes"
+        )
     return PlannedInput(list(shape), dtype, source=asked_input.source)
 
 
-def _asked_tensor(number: int, value: PlannedTensor, asked_input: AskedInput) -> tuple[str, tuple[int, ...]]:
+def _requested_type_and_shape(
+    number: int, value: PlannedTensor, asked_input: AskedInput
+) -> tuple[str, tuple[int, ...]]:
     wish = asked_input.wish
     if isinstance(wish, TensorRecipe) and wish.shape is not None:
         return wish.dtype or value.dtype.name, wish.shape
@@ -294,13 +302,15 @@ def _asked_tensor(number: int, value: PlannedTensor, asked_input: AskedInput) ->
         return "bfloat16" if wide else wish.dtype.name, wish.shape
     if wish is not None:
         if value.dynamism is Dynamism.UNBOUNDED:
-            problem = f"is {asked_input.source} without sizes, but the sizes of {described(value)} are dynamic"
-            raise _unfit(number, problem, f"give the sizes first: TYPE[SIZE,...]={asked_input.source}")
+            problem = f"is {asked_input.source} without sizes, but the sizes of {declared_text(value)} are dynamic"
+            raise _unfit_error(number, problem, f"give the sizes first: TYPE[SIZE,...]={asked_input.source}")
         return value.dtype.name, value.sizes
-    raise _unfit(number, f"is {asked_input.source}, the program takes the tensor {described(value)}", "give a tensor")
+    raise _unfit_error(
+        number, f"is {asked_input.source}, the program takes the tensor {declared_text(value)}", "give a tensor"
+    )
 
 
-def _fits(shape: Sequence[int], value: PlannedTensor) -> bool:
+def _fits_shape(shape: Sequence[int], value: PlannedTensor) -> bool:
     if value.dynamism is Dynamism.STATIC:
         return tuple(shape) == value.sizes
     if value.dynamism is Dynamism.UNBOUNDED and not value.sizes:
@@ -310,36 +320,44 @@ def _fits(shape: Sequence[int], value: PlannedTensor) -> bool:
     if value.dynamism is not Dynamism.UNBOUNDED:
         return all(size <= most for size, most in zip(shape, value.sizes, strict=True))
     fixed = value.symbols or [UNNAMED] * len(shape)
-    return all(symbol or size == own for symbol, size, own in zip(fixed, shape, value.sizes, strict=True))
+    return all(
+        symbol or size == declared_size for symbol, size, declared_size in zip(fixed, shape, value.sizes, strict=True)
+    )
 
 
-def _unfit(number: int, problem: str, hint: str) -> UsageError:
+def _unfit_error(number: int, problem: str, hint: str) -> UsageError:
     return UsageError(f"input {number} {problem}", where="--input", hint=hint)
 
 
-def _arrays(planned: Sequence[PlannedInput], asked_inputs: Sequence[AskedInput | None], seed: int) -> dict[int, Array]:
-    """Values of all tensors; those that nobody asked for are what the seed gives without any wish."""
-    tensors = {number: Tensor(one.shape, one.dtype) for number, one in enumerate(planned) if one.shape is not None}
+def _make_arrays(
+    planned: Sequence[PlannedInput], asked_inputs: Sequence[AskedInput | None], seed: int
+) -> dict[int, Array]:
+    """Return the values of all tensors; those that nobody requested are drawn from the seed."""
+    tensors = {
+        number: Tensor(planned_input.shape, planned_input.dtype)
+        for number, planned_input in enumerate(planned)
+        if planned_input.shape is not None
+    }
     drawn = dict(zip(tensors, random_inputs(list(tensors.values()), seed), strict=True))
-    return {number: _values(asked_inputs[number], drawn[number], (seed, number)) for number in tensors}
+    return {number: _make_array(asked_inputs[number], drawn[number], (seed, number)) for number in tensors}
 
 
-def _values(asked_input: AskedInput | None, drawn: Array, seed: tuple[int, int]) -> Array:
+def _make_array(asked_input: AskedInput | None, drawn: Array, seed: tuple[int, int]) -> Array:
     wish = asked_input.wish if asked_input else None
     if isinstance(wish, np.ndarray):
         return wish
     if isinstance(wish, TensorRecipe):
-        return _filled(wish, drawn, seed)
-    return drawn if wish is None else _full(drawn, wish)
+        return _fill_array(wish, drawn, seed)
+    return drawn if wish is None else _constant_array(drawn, wish)
 
 
-def _filled(spec: TensorRecipe, drawn: Array, seed: tuple[int, int]) -> Array:
+def _fill_array(spec: TensorRecipe, drawn: Array, seed: tuple[int, int]) -> Array:
     if spec.bounds is not None:
         generator, (low, high) = np.random.RandomState(list(seed)), spec.bounds
-        whole = np.issubdtype(drawn.dtype, np.integer) or drawn.dtype == np.bool_
+        is_integer = np.issubdtype(drawn.dtype, np.integer) or drawn.dtype == np.bool_
         values = (
             generator.randint(int(low), math.ceil(high), drawn.shape, np.int64)
-            if whole
+            if is_integer
             else generator.uniform(low, high, drawn.shape)
         )
         return values.astype(drawn.dtype)
@@ -348,17 +366,17 @@ def _filled(spec: TensorRecipe, drawn: Array, seed: tuple[int, int]) -> Array:
         return np.arange(spec.first, spec.first + drawn.size).reshape(drawn.shape).astype(drawn.dtype)
     if spec.fill == "random":
         return drawn
-    return _full(drawn, spec.fill == "ones" if isinstance(spec.fill, str) else spec.fill)
+    return _constant_array(drawn, spec.fill == "ones" if isinstance(spec.fill, str) else spec.fill)
 
 
-def _full(drawn: Array, number: float) -> Array:
-    """A tensor of one number."""
+def _constant_array(drawn: Array, number: float) -> Array:
+    """Return a tensor of one number."""
     _check_fits(number, drawn)
     return np.full(drawn.shape, number, drawn.dtype)
 
 
 def _check_fits(number: float, drawn: Array) -> None:
-    """Refuse a number that is none of the tensor's type."""
+    """Refuse a number that the tensor's type cannot hold."""
     name = drawn.dtype.name
     limits = np.iinfo(name) if name.startswith(("int", "uint")) else None
     if limits and not (float(number).is_integer() and limits.min <= number <= limits.max):
@@ -369,33 +387,33 @@ class LabelledInputs(NamedTuple):
     """Inputs with the class of each."""
 
     labels: np.ndarray[tuple[int, ...], np.dtype[np.int64]]  # int64, shape (n,); -1 where the class is not known
-    arrays: dict[str, Array]  # by name, each with n along its first axis
+    arrays: dict[str, Array]  # arrays by name, each with n along its first axis
 
     def sample(self, number: int) -> dict[str, Array]:
-        """The arrays of one input, with a batch of one."""
+        """Return the arrays of one input, with a batch of one."""
         return {name: array[number : number + 1] for name, array in self.arrays.items()}
 
 
 def labelled_inputs(path: Path, arrays: Mapping[str, Array]) -> LabelledInputs | None:
-    """The labelled inputs that a file holds; None where it has no array ``labels``, and is one input."""
+    """Return the labelled inputs of a file; None if it has no array ``labels``, and is one input."""
     if LABELS not in arrays:
         return None
     labels = arrays[LABELS]
     if labels.ndim != 1 or not np.issubdtype(labels.dtype, np.integer):
         problem = f"the array labels is {labels.dtype.name}{list(labels.shape)}, not a list of whole numbers"
         raise TraceFormatError(problem, where=path, hint=_HINT)
-    others = {name: array for name, array in arrays.items() if name != LABELS}
-    if not 0 < len(labels) <= MOST_SAMPLES or not others:
-        problem = f"there are {len(labels)} labels for {counted_text(len(others), 'array')} of inputs"
+    input_arrays = {name: array for name, array in arrays.items() if name != LABELS}
+    if not 0 < len(labels) <= MOST_SAMPLES or not input_arrays:
+        problem = f"there are {len(labels)} labels for {counted_text(len(input_arrays), 'array')} of inputs"
         raise TraceFormatError(problem, where=path, hint=f"{_HINT}; at most {MOST_SAMPLES:,} of them")
-    for name, array in others.items():
+    for name, array in input_arrays.items():
         if array.shape[:1] != labels.shape:
             problem = f"there are {len(labels)} labels, and {name} has the shape {list(array.shape)}"
             raise TraceFormatError(problem, where=path, hint=_HINT)
     classes = labels.astype(np.int64)
     if int(classes.min()) < UNKNOWN:
         raise TraceFormatError(f"a label is {int(classes.min())}", where=path, hint=_HINT)
-    return LabelledInputs(classes, dict(others))
+    return LabelledInputs(classes, dict(input_arrays))
 
 
 _HINT = (
@@ -404,6 +422,6 @@ _HINT = (
 )
 
 
-def stacked(outputs: list[list[Any]]) -> list[Any]:
-    """Outputs of several inputs, each stacked along a new first axis; the inverse of one list for each input."""
-    return [np.stack(each) for each in zip(*outputs, strict=True)]
+def stack_outputs(outputs: list[list[Any]]) -> list[Any]:
+    """Return outputs of several inputs, each stacked along a new first axis."""
+    return [np.stack(outputs_of_position) for outputs_of_position in zip(*outputs, strict=True)]

@@ -1,4 +1,4 @@
-"""What a configuration file or `opscope profile` asks for: typed experiments, each of one model on one target."""
+"""Experiments that a configuration file or `opscope profile` requests, typed, each of one model on one target."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from opscope.hosts.target_kinds import AUTO, KINDS, forms
 
 
 class PlannedVariant(Variant, frozen=True, kw_only=True):
-    """One way to run the model, at one thread count, before the fields that are cleared for it are known.
+    """Way to run the model, at one thread count, before the fields that are cleared for it are known.
 
     Null among what its runtime is asked for: as of the experiment.
     """
@@ -27,14 +27,14 @@ class PlannedVariant(Variant, frozen=True, kw_only=True):
 
 
 class PlannedModel(NamedTuple):
-    """A model and what runs it: one model in two runtimes counts as two."""
+    """Model and the runtime that runs it: one model in two runtimes counts as two."""
 
     model: str  # a registered name, or the path of a program
-    runtime: str | None = None  # by its name; None: that of the program's format
+    runtime: str | None = None  # runtime by its name; None: that of the program's format
 
 
 class PlannedComparison(msgspec.Struct, frozen=True):
-    """Two variants to compare, by the names of their experiments and their own."""
+    """Pair of variants to compare, by the names of their experiments and their own."""
 
     baseline: tuple[str, str]  # experiment and variant
     candidate: tuple[str, str]  # experiment and variant
@@ -42,14 +42,14 @@ class PlannedComparison(msgspec.Struct, frozen=True):
 
 
 class Experiment(ExperimentSettings, frozen=True, kw_only=True):
-    """One model on one target: what becomes one bundle. Paths of its settings are from where we are.
+    """Model on one target, which becomes one bundle. Paths of its settings are relative to the current directory.
 
     What these switch off, their threads and CPUs are those of an experiment without variants.
     """
 
     name: str  # unique in the file; the directory of its bundle within `Plan.out`
     model: str  # a registered model, or the path of a .pte
-    target: str  # as in the file, the path of a runner complete
+    target: str  # as in the file, with the complete path of a runner
     variants: tuple[PlannedVariant, ...] = ()  # what is compared; empty: as the settings say
     evidence: bool = False  # run once to learn from the runner's log which kernels are there; nothing of it is timed
     device: str | None = None  # name that the file gives the machine; null where it gives none
@@ -61,41 +61,44 @@ class Experiment(ExperimentSettings, frozen=True, kw_only=True):
 
     @property
     def models_by_variant(self) -> dict[str, PlannedModel]:
-        """The model of each variant that is listed, by the variant's name."""
-        return {one.name: PlannedModel(one.model or self.model, one.runtime or self.runtime) for one in self.variants}
+        """Model of each variant that is listed, by the variant's name."""
+        return {
+            variant.name: PlannedModel(variant.model or self.model, variant.runtime or self.runtime)
+            for variant in self.variants
+        }
 
     @property
     def first_model(self) -> PlannedModel:
-        """That of the first variant, or of the experiment where none is listed."""
+        """Model of the first variant, or of the experiment if none is listed."""
         listed = self.models_by_variant.values()
-        models = [one for one in listed if one.model == self.model]
+        models = [planned_model for planned_model in listed if planned_model.model == self.model]
         return models[0] if models else PlannedModel(self.model, self.runtime)
 
     @property
     def all_models(self) -> tuple[PlannedModel, ...]:
-        """Every model that runs, each once: that of the experiment first, then those of its variants."""
+        """Models that run, each once: that of the experiment first, then those of its variants."""
         against = [] if self.against is None else [PlannedModel(self.against, self.runtime)]
         return tuple(dict.fromkeys([self.first_model, *self.models_by_variant.values(), *against]))
 
     @property
     def request(self) -> ExperimentRequest:
-        """What is asked for, as a manifest keeps it."""
+        """Request as a manifest keeps it."""
         models = str(self.models) if self.models else None
         return ExperimentRequest(target=self.target, models=models, config=self.config, **self.own())
 
 
 class Experiments(msgspec.Struct, frozen=True):
-    """Everything that a file asks for."""
+    """Experiments that a file requests."""
 
     file: Path  # the configuration
     out: Path  # directory of the bundles
-    experiments: tuple[Experiment, ...]  # in the order of the file
+    experiments: tuple[Experiment, ...]  # experiments in the order of the file
     comparisons: tuple[PlannedComparison, ...] = ()  # asked for beyond those with the baseline of each thread count
     notes: tuple[str, ...] = ()  # what in the file has no effect, one sentence each
 
 
 class Settings(ExperimentSettings, frozen=True, kw_only=True):
-    """How a model is profiled, and where; each field says itself what it means."""
+    """Settings of how a model is profiled, and where; each field has its own meaning."""
 
     target: Annotated[Text, option(f"Where to run: {forms(KINDS)}.", metavar="NAME", group="Target", common=True)] = (
         AUTO.name

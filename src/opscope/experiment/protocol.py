@@ -1,4 +1,4 @@
-"""What the runner asks of its child process and what it answers: JSON files, typed on both sides."""
+"""Messages between the runner and its child process: JSON files, typed on both sides."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ Result = TypeVar("Result")
 
 
 class ProbeAnswer(msgspec.Struct, frozen=True):
-    """The CPU's features as the runtime sees them."""
+    """Features of the CPU as the runtime sees them."""
 
     arch: str  # architecture, as in `opscope.machine.isa`
     fields: list[str]  # set fields of `cpuinfo_isa`
-    struct_size: int | None  # of `cpuinfo_isa`; null where the library's symbol table states none
-    layout_size: int  # of the layout that was proved
+    struct_size: int | None  # size of `cpuinfo_isa`; null where the library's symbol table states none
+    layout_size: int  # size of the layout that was proved
     offsets: dict[str, int]  # field -> byte offset in it, of all fields whose place is certain
     # fields that libraries set because they know the cores: the mechanism `hwcap` cannot switch them off
     fixed: list[str] = []
@@ -31,7 +31,7 @@ class ProbeAnswer(msgspec.Struct, frozen=True):
 
 
 class Refusal(msgspec.Struct, frozen=True, tag=True):
-    """The error that ended a process of ours, by its parts."""
+    """Error that ended a process of opscope, by its parts."""
 
     problem: str  # its sentence
     hint: str | None  # what to do next; null for nothing
@@ -40,19 +40,19 @@ class Refusal(msgspec.Struct, frozen=True, tag=True):
 
     @classmethod
     def of(cls, error: OpscopeError) -> Refusal:
-        """What an error says."""
+        """Return the parts of an error."""
         return cls(error.problem, error.hint, type(error).__name__, error.where)
 
 
 class Job(msgspec.Struct, frozen=True):
-    """One repetition to run, in the target's own terms."""
+    """Repetition to run, in the target's own terms."""
 
     program: str  # the .pte on this machine
     # how its process runs: with its number of threads stated, and the switch's mechanism; without one the switch is not
     # used, and nothing is proved about it
     variant: Variant
     inferences: int  # calls of methods, warm-up included
-    seed: int  # of the inputs
+    seed: int  # seed of the inputs
     timeout_seconds: float  # after this the process and all it started are ended
     traced: bool = True  # with event tracing; without it no trace is left, and the calls are timed all the same
     # library on this machine that counts calls of kernels, to preload into the process; the counts are left
@@ -66,22 +66,22 @@ class Job(msgspec.Struct, frozen=True):
     # from the seed
     values: str | None = None
     data: str | None = None  # .ptd on this machine with weights that the program keeps apart; None for none
-    warmup: int = 0  # of the inferences, the first ones, over which the use of the system is not counted
+    warmup: int = 0  # first inferences, over which the use of the system is not counted
     process: ProcessSettings = ProcessSettings()
 
     @property
     def clear(self) -> list[str] | None:
-        """Fields of ``cpuinfo_isa`` to clear; None: the switch is not used."""
+        """Fields of ``cpuinfo_isa`` to clear; None if the switch is not used."""
         return self.variant.clear
 
     @property
     def threads(self) -> int:
-        """Size of the thread pool; 0: the runtime's own choice."""
+        """Size of the thread pool; 0 for the runtime's own choice."""
         return 1 if self.variant.threads is None else self.variant.threads
 
 
 AS_IT_IS = Variant("plain", role=None, ablated=None, cleared=[], threads=1)
-"""One thread, and the CPU as it is."""
+"""Variant with one thread, and the CPU unchanged."""
 
 SETTINGS_OF_A_JOB = {
     "affinity": "affinity",
@@ -96,16 +96,16 @@ SETTINGS_OF_A_JOB = {
 
 
 class ProgramSides(msgspec.Struct, frozen=True):
-    """What is given to a program and what it gives, as who asks for a run knows it."""
+    """Inputs and outputs of a program, as the process that requests a run knows them."""
 
-    method: str  # that is called
+    method: str  # method that is called
     tensors: list[Tensor]  # its inputs as the program declares them
     inputs: list[str] | None  # names of tensors, in this order; null: in the order of the runtime
-    outputs: list[str] | None  # likewise
+    outputs: list[str] | None  # names of its outputs, in this order; null: in the order of the runtime
 
 
 class RunRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """What a process is asked to run."""
+    """Request to a process to run a job."""
 
     job: Job  # its paths are those of the machine that it runs on
     trace: str | None  # where to write the trace; null for a run without event tracing
@@ -120,17 +120,17 @@ class RunRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CeilingsRequest(msgspec.Struct, frozen=True):
-    """The ceilings of a machine without some features."""
+    """Request for the ceilings of a machine without some features."""
 
     cleared: list[str]  # fields of `cpuinfo_isa` whose instructions do not count
-    threads: int  # that measure at once
+    threads: int  # threads that measure at once
     seconds: float  # how long measuring should take
     answer: str  # where to write the CeilingsAnswer
     again: Ceilings | None = None  # ceilings to measure again, and no others; null for all
 
 
 class ChildAnswer(msgspec.Struct, Generic[Result], frozen=True):
-    """What became of a request: a result, or an error."""
+    """Answer to a request: a result, or an error."""
 
     result: Result | None = None  # null when there was an error
     error: str | None = None  # the error's sentence; null when there was none

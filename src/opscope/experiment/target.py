@@ -1,4 +1,4 @@
-"""What the engine needs of a place where models run."""
+"""Interface of a place where models run, as the engine needs it."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ if TYPE_CHECKING:
 
 
 class JobOutcome(msgspec.Struct, frozen=True):
-    """What became of a job: a measurement, or a failure."""
+    """Outcome of a job: a measurement, or a failure."""
 
     measurement: Measurement | None = None
     failure: Failure | None = None
 
 
 class SwitchOffer(NamedTuple):
-    """A mechanism that a target can switch features with."""
+    """Mechanism with which a target can switch features."""
 
     mechanism: Mechanism  # that switches
     probe: ProbeAnswer  # the CPU's features as its runtime sees them when none is off
@@ -48,12 +48,12 @@ class SwitchOffer(NamedTuple):
 
     @property
     def recorded(self) -> Mechanism | None:
-        """As a variant of the manifest says it."""
+        """Mechanism as a variant of the manifest states it; None for ``cpuinfo``."""
         return None if self.mechanism is Mechanism.CPUINFO else self.mechanism
 
 
 class Capabilities(NamedTuple):
-    """What a target can and cannot do, as it declares it itself."""
+    """Capabilities of a target, as it declares them itself."""
 
     untraceable: str | None = None  # why nothing is traced there, as one sentence; None: what is asked to be traced is
     # whether every run is traced, so that none shows the latency without tracing; false: none is, and None: what
@@ -78,11 +78,11 @@ class Capabilities(NamedTuple):
 
 
 class RunTarget(ABC):
-    """A place where models run. Each job gets a process of its own.
+    """Place where models run. Each job gets a process of its own.
 
     Attributes:
         honours: fields of a job and its variant, of those in ``SETTINGS_OF_A_JOB``, that it does not drop.
-        mechanisms: that its features can be switched with.
+        mechanisms: mechanisms that its features can be switched with.
     """
 
     honours: frozenset[str]
@@ -90,11 +90,11 @@ class RunTarget(ABC):
 
     @abstractmethod
     def describe(self) -> Target:
-        """Kind and address, for the manifest."""
+        """Return kind and address, for the manifest."""
 
     @abstractmethod
     def probe(self) -> ProbeAnswer:
-        """The CPU's features as the runtime there sees them.
+        """Return the CPU's features as the runtime there sees them.
 
         Raises:
             MissingDependencyError: the runtime is not installed there.
@@ -103,11 +103,11 @@ class RunTarget(ABC):
 
     @abstractmethod
     def environment(self) -> Environment:
-        """The machine and its software."""
+        """Return the machine and its software."""
 
     @abstractmethod
     def conditions(self) -> Conditions:
-        """The state of the machine now."""
+        """Return the state of the machine now."""
 
     @abstractmethod
     def execute(self, job: Job, directory: Path) -> JobOutcome:
@@ -122,17 +122,19 @@ class RunTarget(ABC):
         Raises:
             UsageError: it has such a setting; the message names it.
         """
-        asked = {name for one in (job, job.variant) for name in SETTINGS_OF_A_JOB if getattr(one, name, None)}
-        dropped = [own for name, own in SETTINGS_OF_A_JOB.items() if name in asked - self.honours]
+        requested = {
+            name for carrier in (job, job.variant) for name in SETTINGS_OF_A_JOB if getattr(carrier, name, None)
+        }
+        dropped = [setting for name, setting in SETTINGS_OF_A_JOB.items() if name in requested - self.honours]
         if dropped:
             known = options_of(ExperimentSettings)
-            words = [known[name].named(name) for name in dropped]
+            words = [known[setting].named(setting) for setting in dropped]
             kind = self.describe().kind
             hint = f"leave it out, or choose another --target than {kind}"
             raise UsageError(f"the runner there does not support {' or '.join(words)}", where=words[0], hint=hint)
 
     def ceilings(self, variant: Variant) -> Ceilings | None:  # noqa: ARG002 - for those that can
-        """The ceilings there, measured in their own process; None when this kind of target cannot measure them.
+        """Return the ceilings there, measured in their own process; None if this target cannot measure them.
 
         Args:
             variant: whose features are cleared and whose threads run, with the switch's mechanism stated.
@@ -145,7 +147,7 @@ class RunTarget(ABC):
         return None
 
     def identity(self) -> MachineIdentity | None:
-        """What ceilings depend on there; None where kept ones must not be used.
+        """Return what ceilings depend on there; None if stored ones must not be used.
 
         Raises:
             OpscopeError: it cannot be asked.
@@ -153,7 +155,7 @@ class RunTarget(ABC):
         return None
 
     def ceilings_again(self, sample: Ceilings) -> Ceilings:  # noqa: ARG002 - for those that can
-        """Some ceilings, measured again in their own process, with the features and threads that they say.
+        """Measure some ceilings again in their own process, with the features and threads that they state.
 
         Args:
             sample: which, see :func:`opscope.program.ceilings.drift_sample`.
@@ -164,7 +166,7 @@ class RunTarget(ABC):
         raise RunError("this target does not store ceilings")
 
     def offer(self, mechanism: Mechanism) -> SwitchOffer:
-        """What a mechanism can do there.
+        """Return what a mechanism can do there.
 
         Args:
             mechanism: any; ``cpuinfo`` is that of :meth:`RunTarget.probe`.
@@ -179,15 +181,15 @@ class RunTarget(ABC):
         raise FeatureError(problem, hint="leave out --switch")
 
     def capabilities(self) -> Capabilities:
-        """What it can and cannot do; usually it traces when it is asked to, and can be switched."""
+        """Return what it can and cannot do; by default it traces on request, and can be switched."""
         return Capabilities()
 
     def of(self, variant: str) -> RunTarget:  # noqa: ARG002 - for those that are made of several
-        """Where a variant runs: its own target among several, else this one."""
+        """Return the target that a variant runs on: its own one of several, else this one."""
         return self
 
     def reserved(self, request: LockRequest | None = None) -> AbstractContextManager[MachineHold | None]:  # noqa: ARG002 - for those that others use
-        """Hold it for us alone, and leave it as it was found; nothing to do for one that nobody else uses.
+        """Hold it for this process alone, and leave it as it was found.
 
         Args:
             request: what to do when another run measures there; see :meth:`opscope.hosts.host.Host.reserved`.
@@ -200,7 +202,7 @@ class RunTarget(ABC):
 
 
 def feature_groups(probe: Callable[[], ProbeAnswer]) -> list[str] | None:
-    """Names of the feature groups that the runtime sees; None where it cannot be proved which they are."""
+    """Return the feature groups that the runtime sees; None if they cannot be proved."""
     try:
         probed = probe()
     except FeatureError:

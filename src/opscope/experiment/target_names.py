@@ -1,4 +1,4 @@
-"""The name of a target, parsed: the same for the command line, configurations and manifests."""
+"""Names of targets, parsed: the same for the command line, configurations and manifests."""
 
 from __future__ import annotations
 
@@ -18,43 +18,43 @@ _BY_NAME = {kind.name: kind for kind in KINDS}
 
 
 class TargetName(NamedTuple):
-    """The name of one target: its kind, and its address, empty where it has none."""
+    """Name of a target: its kind, and its address, empty if it has none."""
 
     kind: TargetKind
     address: str = ""
 
     @property
     def text(self) -> str:
-        """The name as it is written."""
+        """Name as it is written."""
         return f"{self.kind.name}:{self.address}" if self.address else self.kind.name
 
     @property
     def runner(self) -> str:
-        """Path of the build of executor_runner that the name gives; empty where it gives none."""
+        """Path of the build of executor_runner in the name; empty if it has none."""
         if self.kind.only_builds:
             return self.address
-        return self._options.get(_RUNNER, "") if self.kind.builds else ""
+        return self._address_options.get(_RUNNER, "") if self.kind.builds else ""
 
     def beside(self, directory: Path) -> TargetName:
-        """The same, with the path of its build or of its Python taken as relative to a directory."""
+        """Return the name with the path of its build or Python taken relative to a directory."""
         if self.kind.here and self.address:
             return self._replace(address=str(directory / self.address))
         return self.running(str(directory / self.runner)) if self.runner else self
 
     def running(self, path: str) -> TargetName:
-        """The same with another path of its build."""
+        """Return the name with another path of its build."""
         if self.kind.only_builds:
             return self._replace(address=path)
-        options = urlencode({**self._options, _RUNNER: path}, safe="/:")
+        options = urlencode({**self._address_options, _RUNNER: path}, safe="/:")
         return self._replace(address=f"{self.address.partition('?')[0]}?{options}")
 
     @property
-    def _options(self) -> dict[str, str]:
+    def _address_options(self) -> dict[str, str]:
         return dict(parse_qsl(self.address.partition("?")[2]))
 
 
 def parse_target(text: str, *, builds_named: bool = False) -> TargetName:
-    """The target of a name."""
+    """Parse the name of a target."""
     name, colon, address = text.partition(":")
     kind = _BY_NAME.get(name)
     if kind is None or (colon and not kind.address):
@@ -73,5 +73,5 @@ def parse_target(text: str, *, builds_named: bool = False) -> TargetName:
 
 
 def kind_named(text: str) -> TargetKind:
-    """The kind of a target whose name was parsed before, whoever names its builds."""
+    """Return the kind of a target whose name was parsed before, even if it names no build."""
     return parse_target(text, builds_named=True).kind

@@ -1,4 +1,4 @@
-"""Tensors in raw files: inputs made from a seed, and bytes in the order of memory to arrays and back.
+"""Tensors in raw files: inputs made from a seed, and conversion between memory order and arrays.
 
 The values come from numpy's frozen generator, so a seed means the same inputs on every machine, with every target.
 """
@@ -30,16 +30,16 @@ _HALF_OF_UNIT, _UPPER = 0x7FFF, 16
 
 
 def random_inputs(tensors: Sequence[Tensor], seed: int) -> list[Array]:
-    """Inputs of these shapes and types: normal numbers, small non-negative integers.
+    """Return inputs of these shapes and types: normal numbers, small non-negative integers.
 
     Returns arrays of the type asked for; float32 where that is bfloat16.
     """
     # Its stream is frozen; those of the newer generators are not.
     generator = np.random.RandomState(seed)
-    return [_random(generator, tensor) for tensor in tensors]
+    return [_random_array(generator, tensor) for tensor in tensors]
 
 
-def _random(generator: np.random.RandomState, tensor: Tensor) -> Array:
+def _random_array(generator: np.random.RandomState, tensor: Tensor) -> Array:
     if tensor.dtype in _FLOATS:
         values = generator.standard_normal(tensor.shape).astype(np.float32)
         return values.astype(_numpy_type(tensor.dtype))
@@ -49,18 +49,18 @@ def _random(generator: np.random.RandomState, tensor: Tensor) -> Array:
 
 
 def as_type(values: Array, dtype: str) -> Array:
-    """Values as a number type; float32 for bfloat16."""
+    """Return values as a number type; float32 for bfloat16."""
     return values.astype(_numpy_type(dtype))
 
 
 def to_bytes(array: Array, dtype: str, order: Sequence[int]) -> bytes:
-    """The bytes of a tensor as they lie in memory."""
+    """Return the bytes of a tensor in memory order."""
     laid = np.ascontiguousarray(array.transpose(order))
-    return _rounded(laid).tobytes() if dtype == _BFLOAT16 else laid.tobytes()
+    return _round_to_bfloat16(laid).tobytes() if dtype == _BFLOAT16 else laid.tobytes()
 
 
 def from_bytes(data: bytes, tensor: Tensor, order: Sequence[int]) -> Array:
-    """The tensor whose bytes lie in memory so; the inverse of :func:`to_bytes`."""
+    """Return the tensor whose bytes are in memory order; the inverse of :func:`to_bytes`."""
     if tensor.dtype not in NUMBER_TYPES:
         raise RunError(f"outputs of number type {tensor.dtype} are not supported")
     wide = tensor.dtype == _BFLOAT16
@@ -77,8 +77,8 @@ def _numpy_type(name: str) -> np.dtype[np.generic]:
     return np.dtype("float32" if name == _BFLOAT16 else name)
 
 
-def _rounded(values: Array) -> np.ndarray[tuple[int, ...], np.dtype[np.uint16]]:
-    """The upper halves of float32 values, rounded to the nearest and to even, as torch rounds them."""
+def _round_to_bfloat16(values: Array) -> np.ndarray[tuple[int, ...], np.dtype[np.uint16]]:
+    """Return the upper halves of float32 values, rounded to nearest even as torch rounds them."""
     bits = np.ascontiguousarray(values, np.float32).view(np.uint32)
     odd = (bits >> _UPPER) & 1
     return ((bits + _HALF_OF_UNIT + odd) >> _UPPER).astype(np.uint16)

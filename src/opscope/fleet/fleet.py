@@ -17,8 +17,8 @@ from opscope.core.json import to_json
 from opscope.core.outputs import write_outputs
 from opscope.core.parts import part
 from opscope.core.tracebacks import page, tracebacks_kept
-from opscope.experiment.config import decoded
-from opscope.experiment.config_errors import typed, wrong
+from opscope.experiment.config import decode_config
+from opscope.experiment.config_errors import convert_config, field_error
 from opscope.fleet.analysis.causes import CauseKind, changed_facts, find_causes
 from opscope.fleet.analysis.changes import FALSE_RED_NIGHTS, detect_changes
 from opscope.fleet.analysis.fleet import (
@@ -286,14 +286,14 @@ def check_fleet(
 
 def read_fleet_budgets(file: Path) -> FleetBudgets:
     """Return the limits that a file sets for the series of a fleet."""
-    raw = decoded(file, hint="give a TOML or JSON file with [fleet] and [[budget]] entries")
-    budgets = typed(raw, FleetBudgets, file, {"device_changes": ("fail", "tell")})
+    raw = decode_config(file, hint="give a TOML or JSON file with [fleet] and [[budget]] entries")
+    budgets = convert_config(raw, FleetBudgets, file, {"device_changes": ("fail", "tell")})
     for number, entry in enumerate(budgets.budget):
         if entry.max_ms is None and entry.max_slower is None:
-            raise wrong(file, f"budget[{number}]", "it sets no limit", "give max_slower or max_ms")
+            raise field_error(file, f"budget[{number}]", "it sets no limit", "give max_slower or max_ms")
         if all(getattr(entry, name) is None for name in SELECTORS):
             hint = f"give at least one of {', '.join(SELECTORS)}; limits for all series belong in [fleet]"
-            raise wrong(file, f"budget[{number}]", "it chooses no series", hint)
+            raise field_error(file, f"budget[{number}]", "it chooses no series", hint)
     return budgets
 
 

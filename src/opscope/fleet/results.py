@@ -56,7 +56,7 @@ class AddReport(NotebookResult, msgspec.Struct, frozen=True, tag_field="schema",
         """Return the bundles that were added, a row each."""
         return listed_entries_frame(self.added)
 
-    def _document(self) -> Document:
+    def _build_document(self) -> Document:
         counts = f"{len(self.added)} added, {self.known} already there, {len(self.skipped)} left out"
         return entries_document(
             self.added, self.store, counts, [f"{bundle.path}: {bundle.problem}" for bundle in self.skipped]
@@ -73,7 +73,7 @@ class RemoveReport(NotebookResult, msgspec.Struct, frozen=True, tag_field="schem
         """Return the bundles that were removed, a row each."""
         return listed_entries_frame(self.removed)
 
-    def _document(self) -> Document:
+    def _build_document(self) -> Document:
         return entries_document(self.removed, self.store, f"{len(self.removed)} bundles removed")
 
 
@@ -92,7 +92,7 @@ class StoreEntries(NotebookResult, list[StoreEntry]):
         """Return every bundle in a row; times are in UTC."""
         return listed_entries_frame(self)
 
-    def _document(self) -> Document:
+    def _build_document(self) -> Document:
         return entries_document(self, self.store, f"{len(self):,} bundles")
 
 
@@ -113,7 +113,7 @@ class QueryResult(NotebookResult):
         """Return the rows; a column whose name is there before gets a number behind it."""
         return answer_frame(self.columns, self.types, self.rows)
 
-    def _document(self) -> Document:
+    def _build_document(self) -> Document:
         return query_document(self.columns, self.rows, self.store)
 
 
@@ -142,7 +142,7 @@ class HistoryResult(NotebookResult, History, frozen=True):
         check_most(most)
         return history_chart(self, most)
 
-    def _document(self) -> Document:
+    def _build_document(self) -> Document:
         from opscope.fleet.reports.history import history_document
 
         return history_document(self, has_pictures=False)._replace(title=self.store)
@@ -155,7 +155,7 @@ class FleetResult(NotebookResult, Fleet, frozen=True):
         """Return the newest run of every configuration in a row."""
         return fleet_frame(self)
 
-    def _document(self) -> Document:
+    def _build_document(self) -> Document:
         return fleet_screen(self)
 
 
@@ -170,7 +170,7 @@ class FleetGateResult(NotebookResult, Decision[FleetEvidence], frozen=True):
         """
         return slower_frame(self.evidence)
 
-    def _document(self) -> Document:
+    def _build_document(self) -> Document:
         from opscope.fleet.reports.fleet_gate import fleet_text
         from opscope.reports.document.blocks import NOTEBOOK_ROWS
         from opscope.reports.gate import gate_document

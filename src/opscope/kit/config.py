@@ -18,7 +18,7 @@ from opscope.bundle.manifest import Role
 from opscope.bundle.settings import USUAL, Rounds, Runs, Seed, Text, ThreadCounts, Warmup, thread_counts
 from opscope.core.errors import did_you_mean
 from opscope.experiment.config import PLAIN_NAME, Name
-from opscope.experiment.config_errors import shown, typed, wrong
+from opscope.experiment.config_errors import convert_config, field_error, value_text
 from opscope.experiment.planned import Experiment, Experiments, PlannedComparison, PlannedVariant
 from opscope.kit.readers.json import AnalysisPlan, ExperimentKey, PairFields
 from opscope.kit.readers.run import ROLES_HINT, propose_pairs, roles_note
@@ -81,7 +81,7 @@ def is_kit_config(raw: object) -> bool:
 
 def read_kit_config(raw: Any, file: Path) -> Experiments:  # noqa: ANN401 - what JSON gave; typed here
     """The experiments of a configuration of the kit."""
-    config = typed(raw, KitConfig, file, {"mode": _MODES}, strict=False)
+    config = convert_config(raw, KitConfig, file, {"mode": _MODES}, strict=False)
     # The kit's paths are relative to where it would have been started.
     places = [Path(), file.parent, *file.resolve().parent.parents]
     base = next((place for place in places if (place / config.model).is_file()), Path())
@@ -136,7 +136,9 @@ def _placed(number: int, config: KitExperimentConfig, base: Path, file: Path) ->
     path = f"experiments[{number}]"
     runner = config.runner_path or config.quiet_runner
     if not runner:
-        raise wrong(file, f"{path}.runner_path", "this key is missing", "name the executor_runner of the experiment")
+        raise field_error(
+            file, f"{path}.runner_path", "this key is missing", "name the executor_runner of the experiment"
+        )
     arguments, verbose = _arguments(config.extra_args)
     if config.mode == "xnntrace" and verbose:
         runner = verbose
@@ -185,8 +187,8 @@ def _affinity(mask: str | int | None, path: str, file: Path) -> list[int]:
     match = _MASK.match(str(mask).strip())
     bits = int(match[1], 16) if match else 0
     if not bits:
-        problem = f"{shown(mask)} is not a mask of CPUs"
-        raise wrong(file, path, problem, 'use a hexadecimal number as for taskset, for example "0x80" for CPU 7')
+        problem = f"{value_text(mask)} is not a mask of CPUs"
+        raise field_error(file, path, problem, 'use a hexadecimal number as for taskset, for example "0x80" for CPU 7')
     return [number for number in range(bits.bit_length()) if bits >> number & 1]
 
 
@@ -195,7 +197,9 @@ def _check_names(placed: list[_Placed], file: Path) -> None:
     for one in placed:
         for variant in one.variants:
             if variant.name in seen:
-                raise wrong(file, f"experiments[{one.number}].name", f"two experiments named {shown(variant.name)}")
+                raise field_error(
+                    file, f"experiments[{one.number}].name", f"two experiments named {value_text(variant.name)}"
+                )
             seen.add(variant.name)
 
 
@@ -215,12 +219,12 @@ def _side(side: ExperimentKey, path: str, placed: list[_Placed], file: Path) -> 
     one = timing.get(side.experiment)
     if one is None:
         hint = did_you_mean(side.experiment, timing)
-        raise wrong(file, f"{path}.experiment", f"no timing experiment {shown(side.experiment)}", hint)
+        raise field_error(file, f"{path}.experiment", f"no timing experiment {value_text(side.experiment)}", hint)
     variants = [variant for variant in one.variants if side.threads in (variant.threads, None)]
     if len(variants) != 1:
         counts = ", ".join(str(variant.threads) for variant in one.variants)
-        raise wrong(
-            file, f"{path}.threads", f"{shown(side.threads)} is not allowed; {side.experiment} runs with {counts}"
+        raise field_error(
+            file, f"{path}.threads", f"{value_text(side.threads)} is not allowed; {side.experiment} runs with {counts}"
         )
     return one, variants[0]
 

@@ -47,7 +47,7 @@ from opscope.program.operators.kinds import Category
 from opscope.program.operators.taxonomy import classify
 from opscope.readers.lifecycle import PORTABLE
 from opscope.reports.document.text import csv_cell, decimal
-from opscope.reports.formats.event_files import guarded
+from opscope.reports.formats.event_files import guard_cells
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -112,11 +112,11 @@ def _timeline(rows: pl.DataFrame, model: str) -> bytes:
         _percent(rows),
         pl.col("place").alias("node_id"),
         pl.col("run_index"),
-        guarded(pl.col("block").cast(pl.String)).alias("block"),
+        guard_cells(pl.col("block").cast(pl.String)).alias("block"),
         decimal(pl.col("since_run"), _TO_MS).alias("timestamp_ms"),
         pl.col("parent_place").alias("parent_id"),
         pl.col("op_type"),
-        guarded(_backend()).alias("backend"),
+        guard_cells(_backend()).alias("backend"),
     ]
     text = io.BytesIO()
     rows.clear().select(columns).write_csv(text)
@@ -162,9 +162,9 @@ def _identity(model: str, name: str) -> list[pl.Expr]:
     own = pl.col(name).cast(pl.String)
     return [
         pl.lit(csv_cell(model)).alias("model_id"),
-        guarded(own).alias("name"),
-        guarded(_type() if name == "name" else own).alias("type"),
-        guarded(_backend()).alias("delegate_backend"),
+        guard_cells(own).alias("name"),
+        guard_cells(_type() if name == "name" else own).alias("type"),
+        guard_cells(_backend()).alias("delegate_backend"),
     ]
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import msgspec
 
-from opscope.analysis.kernels.kernel_sources import log_source, registered_source
+from opscope.analysis.kernels.kernel_sources import source_of_log, source_of_registrations
 from opscope.analysis.kernels.kernels import KernelFilter, KernelView, kernel_lines, kernel_pairs
 from opscope.analysis.kernels.ladder import LadderInputs, variant_ladder
 from opscope.bundle.manifest import (
@@ -34,8 +34,8 @@ from opscope.core.version import __version__
 from opscope.kit.readers.directory import read_kit, record_beside
 from opscope.measurements.analyses import analysis_of, comparisons_of
 from opscope.measurements.attribution import with_program
-from opscope.measurements.bundle_kernels import of_variant
-from opscope.measurements.trace_sides import marked
+from opscope.measurements.bundle_kernels import with_variant
+from opscope.measurements.trace_sides import mark_warmup
 from opscope.runtimes.registry import read_model
 from opscope.runtimes.side import Side, Warmup
 
@@ -104,7 +104,7 @@ def experiment_side(
     path = Path(run.directory) / file
     trace = read_trace(path)
     warnings = [*run.warnings, *experiment.warnings, *_first_run_only(experiment), *_checked(run, experiment, trace)]
-    table = marked(trace.table, "auto" if warmup is None else warmup).with_warnings(*warnings)
+    table = mark_warmup(trace.table, "auto" if warmup is None else warmup).with_warnings(*warnings)
     hashes = [(str(path), trace.sha256)]
     side = Side(table, str(path), trace.format, hashes, experiment.key, None, _variant(experiment))
     if files is None:
@@ -376,13 +376,13 @@ def kit_sources(directory: Path, label: str | None) -> list[KernelSource]:
 def _of_experiment(experiment: KitExperiment, directory: Path) -> KernelSource | None:
     files = experiment.files
     if experiment.kernels is not None and files.kernel_log:
-        source = log_source(experiment.kernels, experiment.listed.experiment, str(directory / files.kernel_log))
+        source = source_of_log(experiment.kernels, experiment.listed.experiment, str(directory / files.kernel_log))
     elif experiment.kernel_rows and files.kernels:
         lines = [(row.kernel.whole, row.category, row.registrations) for row in experiment.kernel_rows]
-        source = registered_source(lines, experiment.listed.experiment, str(directory / files.kernels))
+        source = source_of_registrations(lines, experiment.listed.experiment, str(directory / files.kernels))
     else:
         return None
-    return of_variant(source, _variant(experiment))
+    return with_variant(source, _variant(experiment))
 
 
 def kit_kernels(run: KitRun, analyses: Mapping[str, Analysis], comparisons: Sequence[Comparison]) -> KernelView:

@@ -1,4 +1,4 @@
-"""Finding the program of a trace, and attributing the trace's operators with it."""
+"""Attribution of a trace's operators to a program that the user names or the bundle holds."""
 
 from __future__ import annotations
 
@@ -26,15 +26,16 @@ if TYPE_CHECKING:
     from opscope.runtimes.side import Side
 
 _FASTEST_KERNEL, _FASTEST_DEVICE = 5_000, 500_000
-"""Multiply-accumulates in a nanosecond that nothing reaches: a kernel of ExecuTorch, and a device behind a delegate.
+"""Multiply-accumulates per ns that nothing reaches: by a kernel of ExecuTorch, and behind a delegate.
 
-An Apple M4 does 1,000 with its matrix unit, an accelerator of 1,000 TOPS (int8) 500,000."""
+An Apple M4 does 1,000 with its matrix unit, an accelerator of 1,000 TOPS (int8) 500,000.
+"""
 _OTHER = "give the program that ran: its operators must match the trace"
 _OTHER_RECORD = "give the record of the same export, or omit it"
 
 
 def with_program(side: Side, program: Path, etrecord: Path | None) -> Side:
-    """A side attributed with a program that the user named.
+    """Return a side attributed with a program that the user named.
 
     A record that cannot be used costs the layers: the reason is a warning of the table.
     """
@@ -43,18 +44,24 @@ def with_program(side: Side, program: Path, etrecord: Path | None) -> Side:
         raise MismatchError("the bundle was measured with another program", where=program, hint=_OTHER)
     if etrecord is not None and not etrecord.exists():
         raise NotFoundError("no such file", where=etrecord, hint=_OTHER_RECORD)
-    return _as_far_as_known(side, lambda: _with_named_program(side, program, etrecord, verified=expected is not None))
+    return _attribute_or_warn(
+        side, lambda: _attribute_with_named_program(side, program, etrecord, verified=expected is not None)
+    )
 
 
-def _as_far_as_known(side: Side, attributed: Callable[[], Side]) -> Side:
-    """A side as it is attributed, with what a bug of ours leaves unknown in its warnings: all of it, or a cost."""
+def _attribute_or_warn(side: Side, attribute: Callable[[], Side]) -> Side:
+    """Return an attributed side; its warnings say what a bug in opscope leaves unknown."""
     with failures_heard() as failures:
-        found = part("the attribution of operators", attributed, side)
-    return found._replace(table=found.table.with_warnings(*map(part_warning, failures))) if failures else found
+        attributed_side = part("the attribution of operators", attribute, side)
+    return (
+        attributed_side._replace(table=attributed_side.table.with_warnings(*map(part_warning, failures)))
+        if failures
+        else attributed_side
+    )
 
 
-def _with_named_program(side: Side, program: Path, etrecord: Path | None, *, verified: bool) -> Side:
-    named, attributions, etrecord, problem = runtime_attributing(side.format, program).attributed(
+def _attribute_with_named_program(side: Side, program: Path, etrecord: Path | None, *, verified: bool) -> Side:
+    renamed, attributions, etrecord, problem = runtime_attributing(side.format, program).attributed(
         side, program, etrecord
     )
     if attributions.conflict:
@@ -62,41 +69,43 @@ def _with_named_program(side: Side, program: Path, etrecord: Path | None, *, ver
             f"the trace belongs to another program: {attributions.conflict}", where=program, hint=_OTHER
         )
     phases = side.phases or runtime_of(program).phases(program)
-    called = set(named.table.inference_times().method.texts)
-    named = named._replace(phases={method: phase for method, phase in phases.items() if method in called})
-    return _attributed(named, attributions, _info(program, etrecord, problem, verified=verified), problem)
+    methods = set(renamed.table.inference_times().method.texts)
+    renamed = renamed._replace(phases={method: phase for method, phase in phases.items() if method in methods})
+    return _add_attribution(
+        renamed, attributions, _program_info(program, etrecord, problem, verified=verified), problem
+    )
 
 
 def with_bundled_program(side: Side) -> Side:
-    """A side of a bundle attributed with the program and the record that the bundle holds.
+    """Return a side attributed with the program and the record that its bundle holds.
 
-    What is missing or cannot be used is said in a warning, and the names are all there is.
+    A warning says what is missing or unusable; operators are then known by name only.
     """
     recorded = side.model
     assert side.bundle is not None  # noqa: S101 - only called for sides of bundles
-    assert recorded is not None  # noqa: S101 - likewise
+    assert recorded is not None  # noqa: S101 - only called for sides of bundles
     _check_hashes(side.bundle, recorded)
     bundle = side.bundle
-    return _as_far_as_known(side, lambda: _with_recorded_program(side, bundle, recorded))
+    return _attribute_or_warn(side, lambda: _attribute_with_recorded_program(side, bundle, recorded))
 
 
-def _with_recorded_program(side: Side, bundle: Bundle, recorded: Model) -> Side:
+def _attribute_with_recorded_program(side: Side, bundle: Bundle, recorded: Model) -> Side:
     program = bundle.path / recorded.program
     etrecord = bundle.path / recorded.etrecord if recorded.etrecord else None
     try:
         if _hash_of(program) != recorded.sha256:
             raise MismatchError("it is not the program that ran", where=program)
-        named, attributions, etrecord, problem = runtime_attributing(side.format, program).attributed(
+        renamed, attributions, etrecord, problem = runtime_attributing(side.format, program).attributed(
             side, program, etrecord
         )
     except InvalidBundleError:
         raise
     except OpscopeError as error:
         text = bundle.without_place(str(error))
-        return _warned(side, "program_unusable", f"operators are known by name only: {text}")
+        return _add_warning(side, "program_unusable", f"operators are known by name only: {text}")
     if attributions.conflict:
-        return _warned(side, "program_unusable", f"operators are known by name only: {attributions.conflict}")
-    return _attributed(named, attributions, _info(program, etrecord, problem, verified=True), problem)
+        return _add_warning(side, "program_unusable", f"operators are known by name only: {attributions.conflict}")
+    return _add_attribution(renamed, attributions, _program_info(program, etrecord, problem, verified=True), problem)
 
 
 def _check_hashes(bundle: Bundle, recorded: Model) -> None:
@@ -110,15 +119,15 @@ def _hash_of(path: Path) -> str:
         return sha256_of(path)
 
 
-def _info(program: Path, etrecord: Path | None, problem: OpscopeError | None, *, verified: bool) -> ProgramInfo:
+def _program_info(program: Path, etrecord: Path | None, problem: OpscopeError | None, *, verified: bool) -> ProgramInfo:
     record, record_hash = (str(etrecord), sha256_of(etrecord)) if etrecord else (None, None)
     return ProgramInfo(
         str(program), sha256_of(program), record, record_hash, verified, problem.problem if problem else None
     )
 
 
-def _attributed(side: Side, attributions: Attributions, info: ProgramInfo, problem: OpscopeError | None) -> Side:
-    """A side with what its program says; ``problem`` is why the record of the export could not be used."""
+def _add_attribution(side: Side, attributions: Attributions, info: ProgramInfo, problem: OpscopeError | None) -> Side:
+    """Add what its program says to a side; ``problem``: why the record of the export could not be used."""
     warnings = [_call_warning(call.instruction, call.problem) for call in attributions.calls if call.problem]
     warnings += [
         TraceWarning(
@@ -135,13 +144,13 @@ def _attributed(side: Side, attributions: Attributions, info: ProgramInfo, probl
         for text in attributions.undecided
     ]
     warnings += _impossible_rates(side, attributions)
-    ceilings, missing = _ceilings(side)
+    ceilings, missing = _read_ceilings(side)
     known = ProgramKnowledge(info, attributions, ceilings)
-    done = side._replace(table=side.table.with_warnings(*warnings, *missing), known=known)
+    attributed = side._replace(table=side.table.with_warnings(*warnings, *missing), known=known)
     if problem is None:
-        return done
+        return attributed
     text = side.bundle.without_place(str(problem)) if side.bundle else str(problem)
-    return _warned(done, "record_unusable", f"layers and source lines are unknown: {text}")
+    return _add_warning(attributed, "record_unusable", f"layers and source lines are unknown: {text}")
 
 
 def _impossible_rates(side: Side, attributions: Attributions) -> list[TraceWarning]:
@@ -164,8 +173,8 @@ def _impossible_rates(side: Side, attributions: Attributions) -> list[TraceWarni
     return []
 
 
-def _ceilings(side: Side) -> tuple[Ceilings | None, list[TraceWarning]]:
-    """The ceilings of a variant, or why there are none though somebody tried to measure them."""
+def _read_ceilings(side: Side) -> tuple[Ceilings | None, list[TraceWarning]]:
+    """Return the ceilings of a variant, or a warning why there are none although somebody tried to measure them."""
     if side.bundle is None or side.variant is None:
         return None, []
     try:
@@ -187,6 +196,6 @@ def _call_warning(instruction: int, problem: str) -> TraceWarning:
     return TraceWarning("attribution", message, "layers marked aligned or ambiguous are likely, not certain")
 
 
-def _warned(side: Side, code: str, message: str) -> Side:
+def _add_warning(side: Side, code: str, message: str) -> Side:
     warning = TraceWarning(code, message, "give the files of the export that ran, with --program and --etrecord")
     return side._replace(table=side.table.with_warnings(warning))

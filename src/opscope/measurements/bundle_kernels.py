@@ -1,4 +1,4 @@
-"""What a bundle tells of its kernels: what its evidence arm counted, and the ladders of its variants."""
+"""Kernels of a bundle: what its evidence arm counted, and the ladders of its variants."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 
 from opscope.analysis.analysis import rule_evidence
-from opscope.analysis.kernels.kernel_sources import EvidenceKind, counted_source, log_source, named_source
+from opscope.analysis.kernels.kernel_sources import EvidenceKind, source_of_counter, source_of_log, source_of_trace
 from opscope.analysis.kernels.kernels import KernelFilter, KernelView, kernel_lines, kernel_pairs
 from opscope.analysis.kernels.ladder import LadderInputs, variant_ladder
 from opscope.bundle.kernel_evidence import evidence_directory, evidence_runs
@@ -35,76 +35,81 @@ if TYPE_CHECKING:
 def bundle_sources(
     bundle: Bundle, label: str | None, analyses: Mapping[str, Analysis] | None = None
 ) -> list[KernelSource]:
-    """What the evidence arm of a bundle tells, and of variants that it does not count, their traces or logs.
+    """Return what the evidence arm of a bundle counted; for other variants, their traces or logs.
 
-    Runs that failed tell nothing. ``analyses`` are those of its variants, where they are known already.
+    Runs that failed are left out. ``analyses``: analyses of the bundle's variants, if they are known already.
     """
     if label is not None and bundle.manifest.variant(label) is None:
         hint = did_you_mean(label, (variant.name for variant in bundle.manifest.variants))
         raise NotFoundError(f"the bundle has no variant {label!r}", where=bundle.path, hint=hint)
     runs = evidence_runs(bundle)
-    wanted = [variant for variant in bundle.manifest.variants if label in {None, variant.name}]
-    found = [
-        (one, _counted(bundle, runs, one.name) or _named(bundle, one.name, analyses) or printed_log(bundle, one.name))
-        for one in wanted
+    variants = [variant for variant in bundle.manifest.variants if label in {None, variant.name}]
+    sources = [
+        (
+            variant,
+            _counted_source(bundle, runs, variant.name)
+            or _named_source(bundle, variant.name, analyses)
+            or printed_log(bundle, variant.name),
+        )
+        for variant in variants
     ]
-    return [of_variant(source, variant) for variant, source in found if source is not None]
+    return [with_variant(source, variant) for variant, source in sources if source is not None]
 
 
-def _counted(bundle: Bundle, runs: Mapping[str, EvidenceRun], name: str) -> KernelSource | None:
+def _counted_source(bundle: Bundle, runs: Mapping[str, EvidenceRun], name: str) -> KernelSource | None:
     run = runs.get(name)
     if run is None or not run.counts:
         return None
     path = evidence_directory(bundle, name) / run.counts
-    return counted_source(read_kernel_counts(path), name, str(path.relative_to(bundle.path)))
+    return source_of_counter(read_kernel_counts(path), name, str(path.relative_to(bundle.path)))
 
 
-def _named(bundle: Bundle, name: str, analyses: Mapping[str, Analysis] | None) -> KernelSource | None:
-    """What the traces of a variant tell, where its runtime names kernels."""
+def _named_source(bundle: Bundle, name: str, analyses: Mapping[str, Analysis] | None) -> KernelSource | None:
+    """Return the kernels that the traces of a variant name; None if its runtime names none."""
     manifest, variant = bundle.manifest, bundle.manifest.variant(name)
-    traced = [one.trace for one in manifest.completed(name) if one.trace]
+    traced = [repetition.trace for repetition in manifest.completed(name) if repetition.trace]
     runtime = runtime_of(bundle.path / manifest.model_of(name).program, variant.runtime if variant else None)
     if not traced or not runtime.names_kernels or (analyses is not None and name not in analyses):
         return None
     known = analyses[name] if analyses is not None else analysis_of(bundle_side(bundle, name, None))
-    return named_source(known.operators, name, str(traced[0]))
+    return source_of_trace(known.operators, name, str(traced[0]))
 
 
-def of_variant(source: KernelSource, variant: Variant) -> KernelSource:
-    """A source with the role and the threads of a variant."""
+def with_variant(source: KernelSource, variant: Variant) -> KernelSource:
+    """Return a source with the role and the threads of a variant."""
     role = variant.role.value if variant.role else None
     return source._replace(column=msgspec.structs.replace(source.column, role=role, threads=variant.threads))
 
 
 class AnalysedVariants(NamedTuple):
-    """The variants of a bundle that have a result, and how they compare."""
+    """Variants of a bundle that have a result, and how they compare."""
 
-    sides: Mapping[str, Side]  # by name
-    analyses: Mapping[str, Analysis]  # of each, by name
+    sides: Mapping[str, Side]  # sides by name
+    analyses: Mapping[str, Analysis]  # analyses of each, by name
     comparisons: Mapping[str, Comparison]  # with the baseline of the same number of threads, by the candidate's name
 
 
 def bundle_kernels(bundle: Bundle, known: AnalysedVariants) -> KernelView:
-    """What a report of a bundle shows of kernels; evidence that cannot be used is said in a note."""
+    """Return what a report of a bundle shows of kernels; a note says which evidence cannot be used."""
     try:
-        return _view(bundle, known, bundle_sources(bundle, None, known.analyses), evidence_runs(bundle), [])
+        return _kernel_view(bundle, known, bundle_sources(bundle, None, known.analyses), evidence_runs(bundle), [])
     except OpscopeError as error:
-        return _view(bundle, known, [], {}, [f"the counted kernels cannot be used: {error.problem}"])
+        return _kernel_view(bundle, known, [], {}, [f"the counted kernels cannot be used: {error.problem}"])
 
 
-def _view(
+def _kernel_view(
     bundle: Bundle,
     known: AnalysedVariants,
     sources: Sequence[KernelSource],
     runs: Mapping[str, EvidenceRun],
     notes: list[str],
 ) -> KernelView:
-    every = KernelFilter()
-    ladders = _ladders(bundle, known, runs, sources)
+    no_filter = KernelFilter()
+    ladders = _variant_ladders(bundle, known, runs, sources)
     return KernelView(
         columns=[source.column for source in sources],
-        kernels=kernel_lines(sources, every),
-        pairs=kernel_pairs(sources, every),
+        kernels=kernel_lines(sources, no_filter),
+        pairs=kernel_pairs(sources, no_filter),
         ladders=ladders,
         notes=[*notes, *_attribution_problems(ladders)],
     )
@@ -113,19 +118,25 @@ def _view(
 def bundle_ladders(
     bundle: Bundle, label: str | None, sources: Sequence[KernelSource], exported: frozenset[str] | None
 ) -> tuple[list[VariantLadder], list[str]]:
-    """The ladders of a bundle's variants, and what could not be had, one sentence each."""
+    """Return the ladders of a bundle's variants, and what could not be had, one sentence each."""
     manifest = bundle.manifest
-    sides = {v.name: bundle_side(bundle, v.name, None) for v in manifest.variants if manifest.completed(v.name)}
+    sides = {
+        variant.name: bundle_side(bundle, variant.name, None)
+        for variant in manifest.variants
+        if manifest.completed(variant.name)
+    }
     notes: list[str] = []
     analyses = {name: analysis_of(side) for name, side in sides.items() if label in {None, name}}
-    known = AnalysedVariants(sides, analyses, _comparisons(manifest, sides, notes))
-    ladders = _ladders(bundle, known, evidence_runs(bundle), sources, exported, label)
+    known = AnalysedVariants(sides, analyses, _compare_variants(manifest, sides, notes))
+    ladders = _variant_ladders(bundle, known, evidence_runs(bundle), sources, exported, label)
     notes += _attribution_problems(ladders)
-    notes += [f"{v.name}: no traced repetition succeeded" for v in manifest.variants if v.name not in sides]
+    notes += [
+        f"{variant.name}: no traced repetition succeeded" for variant in manifest.variants if variant.name not in sides
+    ]
     return ladders, notes
 
 
-def _ladders(
+def _variant_ladders(
     bundle: Bundle,
     known: AnalysedVariants,
     runs: Mapping[str, EvidenceRun],
@@ -133,11 +144,19 @@ def _ladders(
     exported: frozenset[str] | None = None,
     label: str | None = None,
 ) -> list[VariantLadder]:
-    """Of the variants that have a result, in their order; ``exported``: kernels of a library that is named."""
-    wanted = [v for v in bundle.manifest.variants if label in {None, v.name} and v.name in known.analyses]
+    """Return the ladders of the variants that have a result, in order; ``exported``: a named library's kernels."""
+    variants = [
+        variant
+        for variant in bundle.manifest.variants
+        if label in {None, variant.name} and variant.name in known.analyses
+    ]
     return [
-        variant_ladder(one.name, one.threads, _inputs(bundle, known, runs.get(one.name), sources, exported, one))
-        for one in wanted
+        variant_ladder(
+            variant.name,
+            variant.threads,
+            _ladder_inputs(bundle, known, runs.get(variant.name), sources, exported, variant),
+        )
+        for variant in variants
     ]
 
 
@@ -149,7 +168,7 @@ def _attribution_problems(ladders: Sequence[VariantLadder]) -> list[str]:
     ]
 
 
-def _inputs(
+def _ladder_inputs(
     bundle: Bundle,
     known: AnalysedVariants,
     run: EvidenceRun | None,
@@ -157,30 +176,30 @@ def _inputs(
     exported: frozenset[str] | None,
     variant: Variant,
 ) -> LadderInputs:
-    """Everything about one variant."""
+    """Collect what is known of one variant."""
     manifest, side = bundle.manifest, known.sides[variant.name]
     analysis = known.analyses[variant.name]
     joined = joined_calls(bundle, variant.name, analysis) if run else None
-    own = {own.column.kind: own for own in sources if own.column.variant == variant.name}
+    sources_by_kind = {source.column.kind: source for source in sources if source.column.variant == variant.name}
     return LadderInputs(
         operators=analysis.operators,
         sme=rule_evidence(side.table, analysis, side.known).sme,
         machine=manifest.environment.machine,
-        features=_features(manifest, variant),
+        features=_features_on(manifest, variant),
         emulated=manifest.target.emulated,
-        switched=_switched(manifest, variant),
+        switched=_groups_off_elsewhere(manifest, variant),
         exported=frozenset(run.library.kernels) if exported is None and run else exported,
         calls={} if isinstance(joined, str) else joined,
         problem=joined if isinstance(joined, str) else None,
-        counted=own.get(EvidenceKind.COUNTED),
-        named=EvidenceKind.NAMED in own,
-        registered=own.get(EvidenceKind.REGISTERED),
+        counted=sources_by_kind.get(EvidenceKind.COUNTED),
+        named=EvidenceKind.NAMED in sources_by_kind,
+        registered=sources_by_kind.get(EvidenceKind.REGISTERED),
         comparison=known.comparisons.get(variant.name),
     )
 
 
-def _comparisons(manifest: Manifest, sides: Mapping[str, Side], notes: list[str]) -> dict[str, Comparison]:
-    """Every variant against the baseline of the same number of threads, where acceleration was switched."""
+def _compare_variants(manifest: Manifest, sides: Mapping[str, Side], notes: list[str]) -> dict[str, Comparison]:
+    """Compare every variant with the baseline of its thread count, if acceleration was switched."""
     # Kernels are asked what acceleration does to them; of two programs nothing was switched.
     if manifest.target.emulated or manifest.programs:
         return {}
@@ -194,24 +213,31 @@ def _comparisons(manifest: Manifest, sides: Mapping[str, Side], notes: list[str]
     return comparisons
 
 
-def _features(manifest: Manifest, variant: Variant) -> frozenset[str] | None:
-    """Feature groups that a variant had; None where that is not known."""
+def _features_on(manifest: Manifest, variant: Variant) -> frozenset[str] | None:
+    """Return the feature groups that a variant had; None if unknown."""
     features = manifest.environment.features
     return None if features is None or variant.ablated is None else frozenset(features) - frozenset(variant.ablated)
 
 
-def _switched(manifest: Manifest, variant: Variant) -> tuple[str, ...]:
-    """Groups that are off in some other variant and on in this one, in the order of the manifest; empty for none."""
-    own = variant.ablated or []
-    return tuple(dict.fromkeys(name for v in manifest.variants for name in v.ablated or [] if name not in own))
+def _groups_off_elsewhere(manifest: Manifest, variant: Variant) -> tuple[str, ...]:
+    """Return the groups that are off in another variant and on in this one, in manifest order."""
+    off_here = variant.ablated or []
+    return tuple(
+        dict.fromkeys(
+            name
+            for variant_elsewhere in manifest.variants
+            for name in variant_elsewhere.ablated or []
+            if name not in off_here
+        )
+    )
 
 
 def printed_log(bundle: Bundle, variant: str) -> KernelSource | None:
-    """The kernels that the first process of a variant printed; None where it listed none.
+    """Return the kernels that the first process of a variant printed; None if it listed none.
 
     A library that was built with XNNPACK's log level 4 lists them in every process, others in none.
     """
-    places = (bundle.left_file(repetition, LOG) for repetition in bundle.manifest.completed(variant))
-    path = next(filter(None, places), None)
+    files = (bundle.left_file(repetition, LOG) for repetition in bundle.manifest.completed(variant))
+    path = next(filter(None, files), None)
     log = read_kernel_log(path) if path else None
-    return log_source(log, variant, str(path.relative_to(bundle.path))) if path and log and log.entries else None
+    return source_of_log(log, variant, str(path.relative_to(bundle.path))) if path and log and log.entries else None

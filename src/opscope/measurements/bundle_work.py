@@ -27,9 +27,9 @@ WORK = "work.json"
 
 
 def keep_work(bundle: Bundle, variant: str, work: Work) -> None:
-    """Keep the work of a variant's program in a bundle that is held, in place of what was counted before.
+    """Keep the work of a variant's program in a bundle that is held, replacing earlier counts.
 
-    Raises a BundleError where it is the work of another program.
+    Raises BundleError if it is the work of another program.
     """
     _check_program(bundle, variant, work, evidence_directory(bundle, variant) / WORK)
     directory = evidence_directory(bundle, variant)
@@ -39,17 +39,24 @@ def keep_work(bundle: Bundle, variant: str, work: Work) -> None:
 
 
 def kept_work(bundle: Bundle, variant: str) -> Work | None:
-    """The work of the program that a variant ran; None where nobody counted it.
+    """Return the work of the program that a variant ran; None if nobody counted it.
 
-    Raises a BundleError where the record is damaged, is of another program, or is not the one that was counted.
+    Raises BundleError if the record is damaged, is of another program, or is not the one that was counted.
     """
     manifest = bundle.manifest
-    found = next((one.name for one in manifest.beside(variant) if one.name in manifest.work_sha256), None)
-    if found is None:
+    counted_variant = next(
+        (
+            variant_of_program.name
+            for variant_of_program in manifest.beside(variant)
+            if variant_of_program.name in manifest.work_sha256
+        ),
+        None,
+    )
+    if counted_variant is None:
         return None
-    file = evidence_directory(bundle, found) / WORK
+    file = evidence_directory(bundle, counted_variant) / WORK
     content = file_bytes(file)
-    bundle.check_hash(bundle.relative(file), hashlib.sha256(content).hexdigest(), manifest.work_sha256[found])
+    bundle.check_hash(bundle.relative(file), hashlib.sha256(content).hexdigest(), manifest.work_sha256[counted_variant])
     try:
         work = from_json(content, Work)
     except msgspec.MsgspecError as error:

@@ -1,4 +1,4 @@
-"""Which operator called which kernels: counts of the evidence arm held against the trace of the same process."""
+"""Kernels that each operator called: counts of the evidence arm matched with the trace of the counted process."""
 
 from __future__ import annotations
 
@@ -37,37 +37,40 @@ _BACKEND = "XNNPACK"
 def join_calls(
     table: EventTable, calls: KernelCalls, copies: Mapping[OperatorKey, int] | None = None
 ) -> Mapping[OperatorKey, OperatorCalls] | str:
-    """The calls of every operator of XNNPACK's delegates, or why they cannot be distinguished.
+    """Return the calls of every operator of XNNPACK's delegates, or why they cannot be assigned.
 
     The counter numbers delegates by their first call and operators by their order in it; so does the trace, which has
     one event for a concatenation where XNNPACK runs one copy for each of its inputs. All numbers must agree, or nothing
-    is given.
+    is assigned.
     """
     if calls.problem:
         return calls.problem
-    traced, counted = _delegates(table), list(calls.positions().values())
+    traced, counted = _delegate_operators(table), list(calls.positions().values())
     parts = copies or {}
-    sizes = [[parts.get(place, 1) for place in places] for places in traced]
-    if [sum(own) for own in sizes] != [len(own) for own in counted]:
+    sizes = [[parts.get(key, 1) for key in keys] for keys in traced]
+    if [sum(delegate_sizes) for delegate_sizes in sizes] != [len(delegate_calls) for delegate_calls in counted]:
         text = "the trace has delegates of {} operators, the counter saw {}"
-        totals = [sum(own) for own in sizes], [len(own) for own in counted]
+        totals = (
+            [sum(delegate_sizes) for delegate_sizes in sizes],
+            [len(delegate_calls) for delegate_calls in counted],
+        )
         return text.format(*(", ".join(map(str, side)) or "none" for side in totals))
     joined = {}
-    for places, own, each in zip(traced, sizes, counted, strict=True):
-        following = iter(each)
-        for place, size in zip(places, own, strict=True):
-            joined[place] = _together(list(itertools.islice(following, size)))
+    for keys, delegate_sizes, delegate_calls in zip(traced, sizes, counted, strict=True):
+        following = iter(delegate_calls)
+        for key, size in zip(keys, delegate_sizes, strict=True):
+            joined[key] = _merge_calls(list(itertools.islice(following, size)))
     return joined
 
 
-def _together(parts: Sequence[OperatorCalls]) -> OperatorCalls:
-    """The calls of one event."""
+def _merge_calls(parts: Sequence[OperatorCalls]) -> OperatorCalls:
+    """Merge the calls of the parts of one event."""
     first = parts[0]
     return msgspec.structs.replace(first, calls=sum_calls(part.calls for part in parts)) if len(parts) > 1 else first
 
 
 def copies_of(operators: Iterable[Operator]) -> dict[OperatorKey, int]:
-    """How many copies XNNPACK makes for each concatenation among operators that are attributed to a program's nodes."""
+    """Return how many copies XNNPACK makes for each concatenation among attributed operators."""
     copies = {}
     for row in operators:
         counts = [int(kind.removeprefix(CONCATENATE)) for kind in row.computes if kind.startswith(CONCATENATE)]
@@ -76,26 +79,26 @@ def copies_of(operators: Iterable[Operator]) -> dict[OperatorKey, int]:
     return copies
 
 
-def _delegates(table: EventTable) -> list[list[OperatorKey]]:
-    """Operators of every delegate of the first inference, delegates in the order of their first calls."""
+def _delegate_operators(table: EventTable) -> list[list[OperatorKey]]:
+    """Return the operators of every delegate of the first inference, delegates by their first call."""
     frame = table.frame.with_row_index("row")
-    own = frame.filter(
+    events = frame.filter(
         (pl.col("scope") == Scope.DELEGATE_OP.value)
         & (pl.col("backend").cast(pl.String) == _BACKEND)
         & (pl.col("inference") == pl.col("inference").min())
     )
     begins = frame.select(pl.col("row").cast(pl.Int64).alias("parent"), pl.col("start").alias("begin"))
-    rows = own.join(begins, on="parent", how="left").sort("begin", "position")
-    found: dict[tuple[int, int], dict[int, OperatorKey]] = {}
+    rows = events.join(begins, on="parent", how="left").sort("begin", "position")
+    delegates: dict[tuple[int, int], dict[int, OperatorKey]] = {}
     for row in rows.select("method", "chain", "instruction", "position").iter_rows():
         method, chain, instruction, position = row
-        place = OperatorKey(str(method) if method is not None else UNKNOWN_METHOD, instruction, position)
-        found.setdefault((chain, instruction), {}).setdefault(position, place)
-    return [list(places.values()) for places in found.values()]
+        key = OperatorKey(str(method) if method is not None else UNKNOWN_METHOD, instruction, position)
+        delegates.setdefault((chain, instruction), {}).setdefault(position, key)
+    return [list(keys.values()) for keys in delegates.values()]
 
 
 def joined_calls(bundle: Bundle, variant: str, analysis: Analysis) -> Mapping[OperatorKey, OperatorCalls] | str | None:
-    """Calls by operator, by the trace of the very process that was counted; None when nothing was counted."""
+    """Return calls by operator, from the trace of the counted process itself; None if nothing was counted."""
     run = evidence_of(bundle, variant)
     if run is None or run.counts is None or run.trace is None:
         return None
@@ -108,36 +111,36 @@ def joined_calls(bundle: Bundle, variant: str, analysis: Analysis) -> Mapping[Op
 
 
 def with_kernels(analysis: Analysis, side: Side) -> Analysis:
-    """The analysis with the kernels that its operators called, where the bundle's evidence arm counted them.
+    """Return the analysis with the kernels that its operators called, if the evidence arm counted them.
 
-    Evidence that cannot be used is said in a warning; nothing else of the analysis depends on it.
+    A warning says which evidence cannot be used; nothing else of the analysis depends on it.
     """
     if side.bundle is None or side.variant is None:
         return analysis
     try:
-        found = joined_calls(side.bundle, side.variant.name, analysis)
+        calls = joined_calls(side.bundle, side.variant.name, analysis)
     except OpscopeError as error:
-        return _warned(analysis, side.bundle.without_place(str(error)))
-    if found is None or isinstance(found, str):
-        return analysis if found is None else _warned(analysis, found)
-    rows = [_with_kernel(row, found) for row in analysis.operators]
+        return _add_warning(analysis, side.bundle.without_place(str(error)))
+    if calls is None or isinstance(calls, str):
+        return analysis if calls is None else _add_warning(analysis, calls)
+    rows = [_with_kernel(row, calls) for row in analysis.operators]
     return msgspec.structs.replace(analysis, operators=rows)
 
 
 def _with_kernel(row: Operator, calls: Mapping[OperatorKey, OperatorCalls]) -> Operator:
-    """An operator with the kernels that computed it; those that only laid data out are left out."""
+    """Return an operator with the kernels that computed it, without those that only laid data out."""
     key = operator_key(row)
     operator_calls = calls.get(key) if key else None
-    names = [name for name in operator_calls.calls if not _packs(name)] if operator_calls else []
+    names = [name for name in operator_calls.calls if not _only_packs(name)] if operator_calls else []
     return msgspec.structs.replace(row, kernel=", ".join(names)) if names else row
 
 
-def _packs(name: str) -> bool:
+def _only_packs(name: str) -> bool:
     symbol = parse_symbol(name)
     return symbol is not None and symbol.packs
 
 
-def _warned(analysis: Analysis, problem: str) -> Analysis:
+def _add_warning(analysis: Analysis, problem: str) -> Analysis:
     warning = TraceWarning(
         "evidence_unusable",
         f"kernels called by operators are not shown: {problem}",

@@ -1,4 +1,4 @@
-"""Findings of a whole experiment: of the variant that its report is about, of its first comparison, and of the rest."""
+"""Findings of an experiment: of the variant that its report is about, of its first comparison, and of the rest."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from opscope.program.ceilings import Ceilings
     from opscope.runtimes.side import Side
 
-_Found = TypeVar("_Found")
+_Value = TypeVar("_Value")
 
 
 def findings_of(
@@ -27,82 +27,102 @@ def findings_of(
     sides: Mapping[str, Side],
     analyses: Mapping[str, Analysis],
     comparisons: Sequence[Comparison],
-    shown: Analysis | None,
+    analysis: Analysis | None,
 ) -> tuple[list[Message], list[Message]]:
-    """What stands out in an experiment, most severe first, and what was checked and found in order."""
-    if shown is None:
+    """Return what stands out in an experiment, most severe first, and what was checked and found in order."""
+    if analysis is None:
         return [], []
-    alone = shown.findings, shown.ruled_out
-    return part("findings of pairs", lambda: _findings_of(manifest, sides, analyses, comparisons, shown), alone)
+    own_findings = analysis.findings, analysis.ruled_out
+    return part(
+        "findings of pairs", lambda: _collect_findings(manifest, sides, analyses, comparisons, analysis), own_findings
+    )
 
 
-def _findings_of(
+def _collect_findings(
     manifest: Manifest,
     sides: Mapping[str, Side],
     analyses: Mapping[str, Analysis],
     comparisons: Sequence[Comparison],
-    shown: Analysis,
+    analysis: Analysis,
 ) -> tuple[list[Message], list[Message]]:
     from opscope.analysis.analysis import rule_evidence
-    from opscope.analysis.findings.rule import asked
+    from opscope.analysis.findings.rule import ask_rules
     from opscope.analysis.rules.acceleration import outputs_agree
     from opscope.analysis.rules.evidence import ExperimentEvidence, PairEvidence, place_times
-    from opscope.analysis.rules.rules import examine_comparison, examine_experiment, examined, merged
-    from opscope.measurements.quality import withheld_because
+    from opscope.analysis.rules.rules import examine_comparison, examine_experiment, merge_findings, sort_messages
+    from opscope.measurements.quality import distrust_reason
 
     evidence = {
-        name: rule_evidence(side.table, analysis, side.known, side.calls, withheld_because(side))
+        name: rule_evidence(side.table, analysis, side.known, side.calls, distrust_reason(side))
         for name, analysis in analyses.items()
         for side in (sides[name],)
     }
-    groups = [(shown.findings, shown.ruled_out)]
+    groups = [(analysis.findings, analysis.ruled_out)]
     for comparison in comparisons[:1]:
         candidate = evidence.get(comparison.candidate.label)
         off, on = (manifest.variant(side.label) for side in (comparison.baseline, comparison.candidate))
         switched = switched_features(off, on, manifest.environment.features)
         switched = switched or declared_features(comparison.baseline.label, comparison.candidate.label) or switched
-        pair = PairEvidence(comparison, candidate, switched, _ceilings(analyses, comparison))
+        pair = PairEvidence(comparison, candidate, switched, _ceilings_of_sides(analyses, comparison))
         if manifest.programs:  # the rest asks what acceleration does, and nothing was switched
-            groups.append(examined(asked([outputs_agree], pair)))
+            groups.append(sort_messages(ask_rules([outputs_agree], pair)))
         else:
             groups.append(examine_comparison(pair))
-    name = shown.variant or ""
+    name = analysis.variant or ""
     groups.append(
         examine_experiment(
             ExperimentEvidence(
                 shown=evidence.get(name),
                 name=name,
-                by_threads=by_threads(manifest.variant(name), manifest.variants, evidence),
-                switched={group for one in manifest.variants if one.name in evidence for group in one.ablated or ()},
-                disturbed=next((one.disturbed for one in evidence.values() if one.disturbed), None),
+                by_threads=group_by_threads(manifest.variant(name), manifest.variants, evidence),
+                switched={
+                    group
+                    for variant in manifest.variants
+                    if variant.name in evidence
+                    for group in variant.ablated or ()
+                },
+                disturbed=next(
+                    (
+                        candidate_evidence.disturbed
+                        for candidate_evidence in evidence.values()
+                        if candidate_evidence.disturbed
+                    ),
+                    None,
+                ),
                 backends=manifest.model_of(name).backends,
                 features=manifest.environment.features,
                 known_runtime=manifest.environment.known_runtime,
             )
         )
     )
-    return merged(groups, place_times(shown.operators))
+    return merge_findings(groups, place_times(analysis.operators))
 
 
-def by_threads(variant: Variant | None, variants: Sequence[Variant], found: Mapping[str, _Found]) -> dict[int, _Found]:
-    """What was found of a variant and of those that differ from it in threads alone, by their number, its own first.
+def group_by_threads(
+    variant: Variant | None, variants: Sequence[Variant], values: Mapping[str, _Value]
+) -> dict[int, _Value]:
+    """Return values of a variant and of those that differ in threads alone, by thread count, its own first.
 
-    Empty where that is not known, as in reports of other tools' directories.
+    Empty if the thread count is unknown, as in reports of other tools' directories.
     """
-    if variant is None or variant.threads is None or variant.name not in found:
+    if variant is None or variant.threads is None or variant.name not in values:
         return {}
     alike = [
-        one for one in variants if msgspec.structs.replace(one, name=variant.name, threads=variant.threads) == variant
+        candidate
+        for candidate in variants
+        if msgspec.structs.replace(candidate, name=variant.name, threads=variant.threads) == variant
     ]
-    known: dict[int, _Found] = {variant.threads: found[variant.name]}
-    for one in alike:
-        if one.threads is not None and one.name in found:
-            known.setdefault(one.threads, found[one.name])
+    known: dict[int, _Value] = {variant.threads: values[variant.name]}
+    for candidate in alike:
+        if candidate.threads is not None and candidate.name in values:
+            known.setdefault(candidate.threads, values[candidate.name])
     return known
 
 
-def _ceilings(analyses: Mapping[str, Analysis], comparison: Comparison) -> tuple[Ceilings | None, Ceilings | None]:
-    """Of the baseline and of the candidate, where they were measured."""
+def _ceilings_of_sides(
+    analyses: Mapping[str, Analysis], comparison: Comparison
+) -> tuple[Ceilings | None, Ceilings | None]:
+    """Return the ceilings of the baseline and of the candidate; None for a side without."""
     baseline, candidate = (analyses.get(side.label) for side in (comparison.baseline, comparison.candidate))
     return baseline.ceilings if baseline else None, candidate.ceilings if candidate else None
 
@@ -110,10 +130,10 @@ def _ceilings(analyses: Mapping[str, Analysis], comparison: Comparison) -> tuple
 def switched_features(
     baseline: Variant | None, candidate: Variant | None, features: Sequence[str] | None
 ) -> tuple[str, ...] | None:
-    """Feature groups that were off on the baseline only; None where that is not known.
+    """Return the feature groups that were off on the baseline only; None if unknown.
 
-    A group that the CPU lacks was not switched, nor was any where all that was cleared on the baseline was cleared on
-    the candidate, too.
+    A group that the CPU lacks was not switched, nor was any if all that was cleared on the baseline was also cleared on
+    the candidate.
     """
     if candidate is None or baseline is None or candidate.ablated is None or baseline.ablated is None:
         return None

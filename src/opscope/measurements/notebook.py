@@ -1,4 +1,4 @@
-"""What every result of the Python API has besides its fields."""
+"""Features of every result of the Python API besides its fields."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ if TYPE_CHECKING:
 
     from opscope.reports.document.blocks import Document
 
-_Shown = TypeVar("_Shown", bound=msgspec.Struct)
+_Result = TypeVar("_Result", bound=msgspec.Struct)
 _LONGEST = 200
 
 
-def shown_as(kind: type[_Shown], found: msgspec.Struct) -> _Shown:
+def shown_as(kind: type[_Result], result: msgspec.Struct) -> _Result:
     """Return a plain result as one that a notebook can show, with the same fields."""
-    return kind(**{name: getattr(found, name) for name in found.__struct_fields__})
+    return kind(**{name: getattr(result, name) for name in result.__struct_fields__})
 
 
 def check_most(most: int) -> None:
@@ -30,7 +30,7 @@ def check_most(most: int) -> None:
 
 
 class NotebookResult:
-    """A result with a short ``repr``, the first screen of its report in a notebook, and data frames.
+    """Result with a short ``repr``, the first screen of its report in a notebook, and data frames.
 
     A subclass gives its document and its frame. It stands first among the bases, so that its ``repr`` takes the place
     of one that prints every field.
@@ -54,20 +54,20 @@ class NotebookResult:
 
     @property
     def answer(self) -> str:
-        """The figure or verdict that is asked for first, as a sentence without a full stop."""
-        return self._document().answer
+        """Main figure or verdict, as a sentence without a full stop."""
+        return self._build_document().answer
 
-    def _document(self) -> Document:
-        """Return what a person sees of it."""
+    def _build_document(self) -> Document:
+        """Return the document whose first screen a notebook shows."""
         raise NotImplementedError
 
     def __repr__(self) -> str:
         from opscope.reports.document.text import plain
 
-        document = self._document()
+        document = self._build_document()
         return f"<{type(self).__name__} {plain(document.title, _LONGEST)}: {plain(document.answer, _LONGEST)}>"
 
     def _repr_html_(self) -> str:
         from opscope.reports.document.html import html_fragment
 
-        return html_fragment(self._document())
+        return html_fragment(self._build_document())

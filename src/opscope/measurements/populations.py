@@ -1,4 +1,4 @@
-"""Calls of several kinds in one trace: each kind is a method of its own, so that no figure is an average of two kinds.
+"""Kinds of calls in one trace: each kind becomes a method of its own, so that no figure averages two kinds.
 
 A file tells kinds apart by bundled inputs or by the names of its blocks. Where it does not, calls of two or three
 clearly different lengths that take turns are told apart, as prompts and tokens of a language model are.
@@ -28,16 +28,16 @@ if TYPE_CHECKING:
 
 _LENGTHS = {2: ("short", "long"), 3: ("short", "middle", "long")}
 _GAP = 1.5
-"""Ratio of two neighbouring durations from which calls are of different lengths."""
+"""Ratio of two neighbouring durations from which calls count as different lengths."""
 _WITHIN = 1.3
-"""Ratio of the 90th to the 10th percentile up to which calls are of one length."""
+"""Largest ratio of 90th to 10th percentile for calls of one length."""
 _FEWEST_CALLS, _FEWEST_TURNS = 3, 3
 _MOST_KINDS = 16
 _ANONYMOUS_BLOCKS = {"", "Default", "Execute"}
 
 
-class _Kinds(NamedTuple):
-    """The kind of every inference."""
+class _CallKinds(NamedTuple):
+    """Kind of every inference."""
 
     labels: list[list[str]]  # one list for each process, in the order of its inferences
     told_by: str  # what tells them apart, in words
@@ -51,7 +51,7 @@ def with_populations(table: EventTable) -> EventTable:
     methods = table.inference_times().method
     if len(set(methods.codes.tolist())) != 1:
         return table
-    kinds = _by_bundled_input(table) or _by_block(table) or _by_length(table)
+    kinds = _kinds_by_bundled_input(table) or _kinds_by_block(table) or _kinds_by_length(table)
     if kinds is None:
         return table
     method = methods.texts[methods.codes[0]] if methods.codes[0] >= 0 else None
@@ -65,24 +65,24 @@ def with_populations(table: EventTable) -> EventTable:
     return table.with_inference_methods(names).with_warnings(warning)
 
 
-def _by_bundled_input(table: EventTable) -> _Kinds | None:
-    numbers = [_of_roots(trace, "bundled_input") for trace in table.traces]
+def _kinds_by_bundled_input(table: EventTable) -> _CallKinds | None:
+    numbers = [_values_of_inferences(trace, "bundled_input") for trace in table.traces]
     known = {number for process in numbers for number in process}
     if len(known) < 2 or len(known) > _MOST_KINDS or -1 in known:  # noqa: PLR2004 - one input is one kind
         return None
-    return _Kinds([[f"bundled input {number}" for number in process] for process in numbers], "their bundled input")
+    return _CallKinds([[f"bundled input {number}" for number in process] for process in numbers], "their bundled input")
 
 
-def _by_block(table: EventTable) -> _Kinds | None:
-    names = [[name or "" for name in _of_roots(trace, "block")] for trace in table.traces]
+def _kinds_by_block(table: EventTable) -> _CallKinds | None:
+    names = [[name or "" for name in _values_of_inferences(trace, "block")] for trace in table.traces]
     calls = Counter(name for process in names for name in process)
     if not 1 < len(calls) <= _MOST_KINDS or calls.keys() & _ANONYMOUS_BLOCKS or min(calls.values()) < _FEWEST_CALLS:
         return None
     shapes = all(name.startswith("input ") for name in calls)  # as the reader of ONNX Runtime's profiles names them
-    return _Kinds(names, "the shapes of their inputs" if shapes else "the names of their blocks")
+    return _CallKinds(names, "the shapes of their inputs" if shapes else "the names of their blocks")
 
 
-def _of_roots(trace: Sequence[Segment], column: str) -> list[Any]:
+def _values_of_inferences(trace: Sequence[Segment], column: str) -> list[Any]:
     """Return a column's value at each inference of a process, in order."""
     return [
         segment.columns[column][root]
@@ -92,23 +92,23 @@ def _of_roots(trace: Sequence[Segment], column: str) -> list[Any]:
     ]
 
 
-def _by_length(table: EventTable) -> _Kinds | None:
-    """Tell calls apart whose durations have a clear gap, if calls of both sides take turns.
+def _kinds_by_length(table: EventTable) -> _CallKinds | None:
+    """Distinguish calls whose durations have a clear gap, if calls of both sides take turns.
 
-    A call that was interrupted is long, too, but only one of its operators is: so the time without the longest operator
-    must have the gap as well.
+    A call that was interrupted is also long, but only one of its operators is: so the time without the longest operator
+    must have the gap as well. None if there is no such gap.
     """
     inferences = table.inference_times()
     durations = inferences.duration.astype(np.float64)
     if len(durations) < 2 * _FEWEST_CALLS or durations.min() <= 0:
         return None
     ordered = np.sort(durations)
-    borders = np.flatnonzero(ordered[1:] / ordered[:-1] > _GAP)
-    if len(borders) + 1 not in _LENGTHS:
+    gaps = np.flatnonzero(ordered[1:] / ordered[:-1] > _GAP)
+    if len(gaps) + 1 not in _LENGTHS:
         return None
-    kind = np.searchsorted(ordered[borders], durations, side="left")
+    kind = np.searchsorted(ordered[gaps], durations, side="left")
     without_longest = np.concatenate([_without_longest(trace) for trace in table.traces])
-    clusters = [kind == number for number in range(len(borders) + 1)]
+    clusters = [kind == number for number in range(len(gaps) + 1)]
     if any(cluster.sum() < _FEWEST_CALLS or not _is_one_length(durations[cluster]) for cluster in clusters):
         return None
     typical = [float(np.median(without_longest[cluster])) for cluster in clusters]
@@ -118,7 +118,7 @@ def _by_length(table: EventTable) -> _Kinds | None:
     if max(len(list(groupby(process))) - 1 for process in by_process) < _FEWEST_TURNS:
         return None
     labels = [[_LENGTHS[len(clusters)][number] for number in process] for process in by_process]
-    return _Kinds(labels, "a clear gap between their durations")
+    return _CallKinds(labels, "a clear gap between their durations")
 
 
 def _is_one_length(durations: Floats) -> bool:

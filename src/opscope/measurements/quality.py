@@ -1,4 +1,4 @@
-"""The quality of a whole experiment: its figures, its machine and its course."""
+"""Quality of a whole experiment: of its figures, its machine and its course."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ def quality_of(
     comparisons: Sequence[Comparison],
     agreements: Sequence[OutputAgreement] = (),
 ) -> Quality | None:
-    """How far an experiment can be trusted; None when nothing was measured."""
+    """Return how far an experiment can be trusted; None if nothing was measured."""
     from opscope.analysis.findings.message import unjudged
 
     if not analyses:
         return None
-    return explained("the quality", lambda: _quality_of(manifest, analyses, comparisons, agreements), unjudged)
+    return explained("the quality", lambda: _judge_experiment(manifest, analyses, comparisons, agreements), unjudged)
 
 
-def _quality_of(
+def _judge_experiment(
     manifest: Manifest,
     analyses: Mapping[str, Analysis],
     comparisons: Sequence[Comparison],
@@ -68,10 +68,10 @@ def _quality_of(
 
 
 def quality_of_sides(baseline: Side, candidate: Side, comparison: Comparison) -> Quality:
-    """How far a comparison can be trusted: by the figures of both sides, and by the machine where a bundle tells."""
+    """Return how far a comparison can be trusted, by the figures of both sides and by their machines if known."""
     from opscope.analysis.analysis import measured_latency
     from opscope.analysis.findings.message import judge
-    from opscope.analysis.latency.latency import untraced
+    from opscope.analysis.latency.latency import untraced_arm
     from opscope.analysis.latency.methods import method_times, timed_by_method
     from opscope.analysis.quality.quality import evidence_of, examine_measurement
     from opscope.analysis.quality.quality_machine import examine_machine
@@ -79,7 +79,7 @@ def quality_of_sides(baseline: Side, candidate: Side, comparison: Comparison) ->
     sides = {"the baseline": baseline, "the candidate": candidate}
     measured: dict[str, tuple[Latency, Untraced | None]] = {}
     for name, side in sides.items():
-        timing = untraced(side.calls) if side.calls else None
+        timing = untraced_arm(side.calls) if side.calls else None
         methods = method_times(side.table, [], side.calls, {})
         measured |= timed_by_method(name, measured_latency(side.table, side.path), timing, methods)
     outputs = comparison.outputs
@@ -98,21 +98,23 @@ def quality_of_sides(baseline: Side, candidate: Side, comparison: Comparison) ->
     )
     bundles = {side.bundle.path.resolve(): side.bundle for side in sides.values() if side.bundle}
     machine = [result for bundle in bundles.values() for result in examine_machine(circumstances(bundle.manifest))]
-    told = {name: (s.bundle.manifest, s.variant.name) for name, s in sides.items() if s.bundle and s.variant}
-    return judge([*disturbance_of(told), *examine_measurement(evidence), *machine])
+    variants = {
+        name: (side.bundle.manifest, side.variant.name) for name, side in sides.items() if side.bundle and side.variant
+    }
+    return judge([*disturbance_of(variants), *examine_measurement(evidence), *machine])
 
 
 def disturbance_of(variants: Mapping[str, tuple[Manifest, str]]) -> list[Message]:
-    """What other processes took from the inferences that the headline rests on; nothing of an emulated CPU."""
+    """Return what other processes took from the inferences of the headline; empty for an emulated CPU."""
     from opscope.analysis.quality.disturbance import examine_disturbance
 
     if any(manifest.target.emulated for manifest, _ in variants.values()):
         return []
-    return examine_disturbance([_calls_of(name, *variant) for name, variant in variants.items()])
+    return examine_disturbance([_measured_calls(name, *variant) for name, variant in variants.items()])
 
 
-def withheld_because(*sides: Side) -> str | None:
-    """Return why a side, or a ratio of two, is not to be trusted: rows are lost, or others disturbed it; else None."""
+def distrust_reason(*sides: Side) -> str | None:
+    """Return why a side, or a ratio of two, cannot be trusted: rows are lost, or it was disturbed; else None."""
     from opscope.analysis.analysis import LOST_ROWS
     from opscope.analysis.quality.disturbance import withheld_reason
 
@@ -121,12 +123,16 @@ def withheld_because(*sides: Side) -> str | None:
             if warning.code == LOST_ROWS:
                 return f"{side.label}: {warning.message}"
     return withheld_reason(
-        [_calls_of(s.label, s.bundle.manifest, s.variant.name) for s in sides if s.bundle and s.variant]
+        [
+            _measured_calls(side.label, side.bundle.manifest, side.variant.name)
+            for side in sides
+            if side.bundle and side.variant
+        ]
     )
 
 
-def _calls_of(name: str, manifest: Manifest, variant: str) -> VariantCalls:
-    """The measured calls of the arm that the headline rests on: the untraced one, where there is one."""
+def _measured_calls(name: str, manifest: Manifest, variant: str) -> VariantCalls:
+    """Return the measured calls of the arm that the headline rests on: the untraced one, if there is one."""
     from opscope.analysis.quality.disturbance import ProcessCalls, VariantCalls
     from opscope.bundle.manifest import TracingMode
 
@@ -147,7 +153,7 @@ def _calls_of(name: str, manifest: Manifest, variant: str) -> VariantCalls:
 
 
 def circumstances(manifest: Manifest) -> Circumstances:
-    """The state of the machine during an experiment, and what became of its repetitions."""
+    """Return the state of the machine during an experiment, and what became of its repetitions."""
     from opscope.analysis.quality.quality_machine import Circumstances
     from opscope.core.system.usage import stolen_share
 
@@ -180,7 +186,7 @@ def circumstances(manifest: Manifest) -> Circumstances:
         missing=len(manifest.pending()) - failed,
         emulated=manifest.target.emulated,
         thermal_status=max(statuses, default=None),
-        limit_mhz=_limit([phone.limits_mhz for phone in phones]),
+        limit_mhz=_lowest_clock_limit([phone.limits_mhz for phone in phones]),
         speed_limit=min((state.speed_limit for state in states if state.speed_limit is not None), default=None),
         low_power=max((state.low_power for state in states if state.low_power is not None), default=None),
         steal=stolen_share(usages),
@@ -190,8 +196,8 @@ def circumstances(manifest: Manifest) -> Circumstances:
     )
 
 
-def _limit(limits: Sequence[Sequence[float | None]]) -> tuple[float, float] | None:
-    """Lowest and highest limit of the CPU whose limit moved most; None where none was told."""
-    told = ([limit for limit in own if limit] for own in itertools.zip_longest(*limits))
-    moved = [(min(own), max(own)) for own in told if own]
+def _lowest_clock_limit(limits: Sequence[Sequence[float | None]]) -> tuple[float, float] | None:
+    """Return the lowest and highest limit of the CPU whose limit moved most; None if none was reported."""
+    limits_of_cpus = ([limit for limit in limits_of_cpu if limit] for limits_of_cpu in itertools.zip_longest(*limits))
+    moved = [(min(limits_of_cpu), max(limits_of_cpu)) for limits_of_cpu in limits_of_cpus if limits_of_cpu]
     return min(moved, key=lambda ends: ends[0] / ends[1], default=None)

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, repr=False, eq=False)
 class EventsResult(NotebookResult, EventTable):
-    """The events of traces, as :func:`opscope.read` gives them.
+    """Events of traces, as :func:`opscope.read` gives them.
 
     ``path`` is what was read, ``known`` what the program says about its operators: empty without a program.
 
@@ -54,11 +54,11 @@ class EventsResult(NotebookResult, EventTable):
     known: Mapping[OperatorKey, OperatorFacts] = field(default_factory=dict)
 
     def to_polars(self) -> pl.DataFrame:
-        """Every event in a row; the columns are those of the event table's reference."""
+        """Return every event in a row; the columns are those of the event table's reference."""
         return self.frame
 
     def with_layers(self) -> pl.DataFrame:
-        """The rows of ``to_polars`` with the layer of each event.
+        """Return the rows of ``to_polars`` with the layer of each event.
 
         The columns behind them are ``module``, ``module_type``, ``aten``, ``source`` and ``attribution``. They are null
         where a layer is not known: without a program and its record, and for the framework's own time.
@@ -68,7 +68,7 @@ class EventsResult(NotebookResult, EventTable):
         return layer_frame(self.frame, self.known)
 
     def by_layer(self) -> pl.DataFrame:
-        """Self time of every layer in every inference: a row each, in order of process, inference and first event.
+        """Return the self time of every layer in every inference, by process, inference and first event.
 
         Columns: ``process``, ``inference``, ``warmup``, ``method``, ``module``, ``module_type``, ``events`` and
         ``self_time``. The time of each inference adds up to its latency; ``module`` is null for what no layer claims.
@@ -77,14 +77,14 @@ class EventsResult(NotebookResult, EventTable):
 
         return layer_times(self.with_layers())
 
-    def _document(self) -> Document:
+    def _build_document(self) -> Document:
         from opscope.reports.inspected import events_document
 
         return events_document(self, self.path)
 
 
 class AnalysisResult(NotebookResult, Analysis, frozen=True):
-    """Where the time of one trace or variant goes, as :func:`opscope.analyze` gives it.
+    """Split of the time of one trace or variant, as :func:`opscope.analyze` gives it.
 
     >>> import opscope
     >>> where = opscope.analyze("out#accelerated")
@@ -95,13 +95,13 @@ class AnalysisResult(NotebookResult, Analysis, frozen=True):
     """
 
     def to_polars(self) -> pl.DataFrame:
-        """Every operator in a row, in program order; columns as in ``operators.csv``."""
+        """Return every operator in a row, in program order; columns as in ``operators.csv``."""
         from opscope.reports.formats.frames import operator_frame
 
         return operator_frame(self)
 
     def plot(self, most: int = 20) -> alt.Chart:
-        """The longest operators as bars, coloured by category, as a chart of Altair's.
+        """Draw the longest operators as bars, coloured by category, as a chart of Altair's.
 
         Args:
             most: bars at most; the title says what they leave out.
@@ -114,14 +114,14 @@ class AnalysisResult(NotebookResult, Analysis, frozen=True):
         check_most(most)
         return operator_bars(self, most)
 
-    def _document(self) -> Document:
+    def _build_document(self) -> Document:
         from opscope.reports.inspected import analysis_document
 
         return analysis_document(self)
 
 
 class ComparisonResult(NotebookResult, Comparison, frozen=True):
-    """Verdict and split of a difference, as :func:`opscope.compare` gives it.
+    """Verdict on a difference and its split, as :func:`opscope.compare` gives it.
 
     >>> import opscope
     >>> change = opscope.compare("out#baseline", "out#accelerated")
@@ -132,18 +132,18 @@ class ComparisonResult(NotebookResult, Comparison, frozen=True):
     """
 
     def to_polars(self) -> pl.DataFrame:
-        """Every operator of both sides in a row; a side that does not have it is null."""
+        """Return every operator of both sides in a row; a side that does not have it is null."""
         from opscope.reports.formats.frames import change_frame
 
         return change_frame(self)
 
     def plot(self) -> alt.LayerChart:
-        """The steps from one latency to the other by kind of operator, as a chart of Altair's."""
+        """Draw the steps from one latency to the other by kind of operator, as a chart of Altair's."""
         from opscope.reports.pictures.steps import shift_chart
 
         return shift_chart(self)
 
-    def _document(self) -> Document:
+    def _build_document(self) -> Document:
         from opscope.reports.comparison import comparison_document
 
         return comparison_document(self)
@@ -151,7 +151,7 @@ class ComparisonResult(NotebookResult, Comparison, frozen=True):
 
 @dataclass(frozen=True, repr=False)
 class Profiled(NotebookResult):
-    """What :func:`opscope.profile` did.
+    """Result of :func:`opscope.profile`.
 
     Attributes:
         path: directory of the bundle.
@@ -166,27 +166,27 @@ class Profiled(NotebookResult):
     notes: list[str] = field(default_factory=list)
 
     def to_polars(self) -> pl.DataFrame:
-        """The operators of every variant, a row each, with the variant's name in the first column."""
+        """Return the operators of every variant, a row each, with the variant's name in the first column."""
         from opscope.reports.formats.frames import content_frame
 
         return content_frame(self.content)
 
-    def _document(self) -> Document:
+    def _build_document(self) -> Document:
         from opscope.reports.report import first_document
 
         return first_document(self.content)._replace(title=str(self.path))
 
 
 class GateResult(NotebookResult, Decision[ComparisonEvidence], frozen=True):
-    """The decision of a gate, as :func:`opscope.check` gives it."""
+    """Decision of a gate, as :func:`opscope.check` gives it."""
 
     def to_polars(self) -> pl.DataFrame:
-        """Every limit in a row, the end-to-end slowdown first; figures are in the unit of their ``quantity``."""
+        """Return every limit in a row, the end-to-end slowdown first; figures are in their ``quantity``."""
         from opscope.reports.formats.frames import gate_frame
 
         return gate_frame(self)
 
-    def _document(self) -> Document:
+    def _build_document(self) -> Document:
         from opscope.reports.document.blocks import NOTEBOOK_ROWS
         from opscope.reports.gate import comparison_text, gate_document
 
@@ -195,67 +195,67 @@ class GateResult(NotebookResult, Decision[ComparisonEvidence], frozen=True):
 
 
 class ValidationResult(NotebookResult, Validation, frozen=True):
-    """Whether a bundle is complete and true, as :func:`opscope.validate` gives it."""
+    """Check of whether a bundle is complete and true, as :func:`opscope.validate` gives it."""
 
     def to_polars(self) -> pl.DataFrame:
-        """Every check in a row, in their order; ``problems`` is how many each found."""
+        """Return every check in a row, in their order; ``problems`` is the number that each found."""
         from opscope.reports.formats.frames import validation_frame
 
         return validation_frame(self)
 
-    def _document(self) -> Document:
+    def _build_document(self) -> Document:
         from opscope.reports.validation import validation_document
 
         return validation_document(self)
 
 
 class PreflightResult(NotebookResult, Preflight, frozen=True):
-    """What a program tells before it runs, as :func:`opscope.preflight` gives it."""
+    """Preflight of a program before it runs, as :func:`opscope.preflight` gives it."""
 
     def to_polars(self) -> pl.DataFrame:
-        """The work of each method by category, delegated and portable, a row each."""
+        """Return the work of each method by category, delegated and portable, a row each."""
         from opscope.reports.formats.frames import preflight_frame
 
         return preflight_frame(self)
 
-    def _document(self) -> Document:
+    def _build_document(self) -> Document:
         from opscope.reports.preflight import preflight_document
 
         return preflight_document(self)
 
 
 class WorkResult(NotebookResult, Work, frozen=True):
-    """What the operators of a model execute, as :func:`opscope.count` gives it."""
+    """Work that the operators of a model execute, as :func:`opscope.count` gives it."""
 
     def to_polars(self) -> pl.DataFrame:
-        """Every operator in a row, in the order in which they run; a column for each class of instructions."""
+        """Return every operator in a row, in execution order, with a column per class of instructions."""
         from opscope.reports.formats.frames import work_frame
 
         return work_frame(self)
 
-    def _document(self) -> Document:
+    def _build_document(self) -> Document:
         from opscope.reports.work import work_document
 
         return work_document(self)
 
 
 class BisectionResult(NotebookResult, Bisection, frozen=True):
-    """What made a model slower, as :func:`opscope.bisect` gives it."""
+    """Bisection for what made a model slower, as :func:`opscope.bisect` gives it."""
 
     def to_polars(self) -> pl.DataFrame:
-        """Every state in a row, from the good end to the bad one."""
+        """Return every state in a row, from the good end to the bad one."""
         from opscope.reports.formats.frames import bisection_frame
 
         return bisection_frame(self)
 
-    def _document(self) -> Document:
+    def _build_document(self) -> Document:
         from opscope.reports.bisection import bisection_document
 
         return bisection_document(self)
 
 
 class TuningResult(NotebookResult, Tuning, frozen=True):
-    """Which setting is faster than a runtime's default, as :func:`opscope.tune` gives it."""
+    """Search for a setting that is faster than a runtime's default, as :func:`opscope.tune` gives it."""
 
     def to_polars(self) -> pl.DataFrame:
         """Return every setting in a row, the default first, then finalists."""
@@ -263,22 +263,22 @@ class TuningResult(NotebookResult, Tuning, frozen=True):
 
         return tuning_frame(self)
 
-    def _document(self) -> Document:
+    def _build_document(self) -> Document:
         from opscope.reports.tuning import tuning_document
 
         return tuning_document(self)
 
 
 class KernelsResult(NotebookResult, KernelView, frozen=True):
-    """What is known of the kernels of some runs, as :func:`opscope.kernels` gives it."""
+    """Kernels of some runs, as far as they are known, as :func:`opscope.kernels` gives them."""
 
     def to_polars(self) -> pl.DataFrame:
-        """What each source says of each kernel, a row a pair; ``amount`` counts calls or samples, see ``evidence``."""
+        """Return what each source says of each kernel, a row per pair; ``evidence`` says what ``amount`` counts."""
         from opscope.reports.formats.frames import kernel_frame
 
         return kernel_frame(self)
 
-    def _document(self) -> Document:
+    def _build_document(self) -> Document:
         from opscope.reports.kernel_evidence import kernel_document
 
         return kernel_document(self)

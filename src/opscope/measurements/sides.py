@@ -1,6 +1,6 @@
-"""Sides from traces and from bundles: there a variant, with its program and what its runs were called with.
+"""Sides from bundles: a variant with its program and the inputs of its calls.
 
-What the callers of variants saw is told by the manifest, and by that which of several runtimes is the fastest.
+The manifest has what callers of variants measured, and with it which of several runtimes is the fastest.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from opscope.bundle.bundle import VARIANTS, Bundle
 from opscope.bundle.manifest import Failure, FailureKind, Role, TracingMode
 from opscope.core.errors import NotFoundError, RunError, UsageError, did_you_mean
 from opscope.core.parts import PartFailure, explained, part
-from opscope.measurements.trace_sides import marked
+from opscope.measurements.trace_sides import mark_warmup
 from opscope.runtimes.registry import runtime_of
 from opscope.runtimes.side import Side, Warmup
 
@@ -30,23 +30,25 @@ if TYPE_CHECKING:
 
 
 def bundle_side(bundle: Bundle, name: str | None, warmup: Warmup) -> Side:
-    """The side that a variant of a bundle is, with its program; None names the one of :func:`usual_variant`."""
+    """Return the side of a bundle's variant, with its program; without a name, that of :func:`usual_variant`."""
     variant = find_variant(bundle.manifest, name, bundle.path)
     repetitions = bundle.manifest.completed(variant.name)
     if not repetitions:
         hint = "see the failures in manifest.json; --resume retries them"
         raise RunError(f"no repetition of {variant.name} succeeded", where=bundle.path, hint=hint)
     bundle.check_records(variant.name)
-    traces = [] if bundle.manifest.left_out.trace else [_trace(bundle, repetition) for repetition in repetitions]
-    return _side(bundle, variant, traces, warmup)
+    traces = (
+        [] if bundle.manifest.left_out.trace else [_read_trace_of(bundle, repetition) for repetition in repetitions]
+    )
+    return _variant_side(bundle, variant, traces, warmup)
 
 
 def readable_sides(bundle: Bundle) -> tuple[Bundle, dict[str, Side]]:
-    """The sides of all variants that have a result, by name, and the bundle as far as it can be read.
+    """Return the sides of all variants that have a result, by name, and the bundle as far as it can be read.
 
-    A trace that a bug of ours keeps from being read is that of a failed repetition, as the manifest of the bundle that
-    is given back says; a variant of which nothing is left has no side. Where that is so of all traces, the sides are
-    those of the untraced calls, which have no split.
+    A trace that a bug in opscope makes unreadable counts as a failed repetition, as the returned bundle's manifest
+    says; a variant without any trace left has no side. If no trace at all is left, the sides are those of the untraced
+    calls, which have no split.
     """
     read, sides = _readable_sides(bundle)
     bugs = [
@@ -97,45 +99,53 @@ def _readable_sides(bundle: Bundle) -> tuple[Bundle, dict[str, Side]]:
     for variant in bundle.manifest.variants:
         if bundle.manifest.completed(variant.name):
             bundle.check_records(variant.name)
-        bundle, traces = _readable(bundle, variant)
+        bundle, traces = _read_traces(bundle, variant)
         if bundle.manifest.completed(variant.name):
-            side = part(f"the variant {variant.name}", partial(_side, bundle, variant, traces, None), None)
+            side = part(f"the variant {variant.name}", partial(_variant_side, bundle, variant, traces, None), None)
             sides |= {} if side is None else {variant.name: side}
     return bundle, {name: side._replace(bundle=bundle) for name, side in sides.items()}
 
 
-def _readable(bundle: Bundle, variant: Variant) -> tuple[Bundle, list[TraceRead]]:
-    """The traces of a variant that can be read, and the bundle in which the others failed."""
+def _read_traces(bundle: Bundle, variant: Variant) -> tuple[Bundle, list[TraceRead]]:
+    """Return the traces of a variant that can be read, and the bundle in which the others failed."""
     if bundle.manifest.left_out.trace:
         return bundle, []
     traces: list[TraceRead] = []
     failures: dict[int, Failure] = {}
     for repetition in bundle.manifest.completed(variant.name):
-        found = explained(f"the trace {repetition.trace}", partial(_trace, bundle, repetition), lambda own: own)
-        if isinstance(found, PartFailure):
-            failures[id(repetition)] = Failure(FailureKind.BUG, found.unreadable)
+        read_result = explained(
+            f"the trace {repetition.trace}", partial(_read_trace_of, bundle, repetition), lambda failure: failure
+        )
+        if isinstance(read_result, PartFailure):
+            failures[id(repetition)] = Failure(FailureKind.BUG, read_result.unreadable)
         else:
-            traces.append(found)
+            traces.append(read_result)
     if not failures:
         return bundle, traces
     repetitions = [
-        msgspec.structs.replace(own, failure=failures[id(own)]) if id(own) in failures else own
-        for own in bundle.manifest.repetitions
+        msgspec.structs.replace(repetition, failure=failures[id(repetition)])
+        if id(repetition) in failures
+        else repetition
+        for repetition in bundle.manifest.repetitions
     ]
     return _with_manifest(bundle, msgspec.structs.replace(bundle.manifest, repetitions=repetitions)), traces
 
 
-def _side(bundle: Bundle, variant: Variant, traces: Sequence[TraceRead], warmup: Warmup) -> Side:
-    """A side of the traces of all its repetitions; of none, where nothing was traced."""
+def _variant_side(bundle: Bundle, variant: Variant, traces: Sequence[TraceRead], warmup: Warmup) -> Side:
+    """Return a side of the traces of all repetitions; of the timed calls if nothing was traced."""
     from opscope.core.table import EventTable
     from opscope.core.table.calls import CALLS_FORMAT, named_by_calls
     from opscope.measurements.attribution import with_bundled_program
 
     repetitions, untraced = bundle.manifest.completed(variant.name), bundle.manifest.left_out.trace
-    tables = [_of_calls(one, untraced) for one in repetitions] if untraced else [trace.table for trace in traces]
+    tables = (
+        [_table_of_process(repetition, untraced) for repetition in repetitions]
+        if untraced
+        else [trace.table for trace in traces]
+    )
     plan, methods = bundle.manifest.plan.of(variant.name), bundle.manifest.model_of(variant.name).methods
     planned: Warmup = "auto" if plan.warmup is None else plan.warmup
-    table = marked(EventTable.concat(tables), planned if warmup is None else warmup)
+    table = mark_warmup(EventTable.concat(tables), planned if warmup is None else warmup)
     if plan.calls:
         table = named_by_calls(table, plan.calls)
     elif methods and len(methods) == 1:
@@ -143,14 +153,14 @@ def _side(bundle: Bundle, variant: Variant, traces: Sequence[TraceRead], warmup:
     files = [(repetition.trace or repetition.directory, repetition.data_sha256) for repetition in repetitions]
     path = str(bundle.path / VARIANTS / variant.name)
     warmed = max(table.warmup, default=0)
-    calls, phases = calls_of(bundle.manifest, variant.name, warmed), _phases(bundle, variant)
+    calls, phases = calls_of(bundle.manifest, variant.name, warmed), _phases_of_calls(bundle, variant)
     form = traces[0].format if traces else CALLS_FORMAT
     side = Side(table, path, form, files, variant.name, bundle, variant, calls=calls, phases=phases)
     return side if untraced else with_bundled_program(side)
 
 
-def _trace(bundle: Bundle, repetition: Repetition) -> TraceRead:
-    """The trace of a repetition, which is the one that the repetition left; hashed while it is decoded."""
+def _read_trace_of(bundle: Bundle, repetition: Repetition) -> TraceRead:
+    """Return the trace of a repetition; it is hashed while it is decoded and must be the recorded one."""
     from opscope.readers.registry import read_trace
 
     file = str(repetition.trace)
@@ -159,8 +169,8 @@ def _trace(bundle: Bundle, repetition: Repetition) -> TraceRead:
     return trace_read
 
 
-def _of_calls(repetition: Repetition, reason: str) -> EventTable:
-    """The calls of a process that was not traced, each of them whole."""
+def _table_of_process(repetition: Repetition, reason: str) -> EventTable:
+    """Return the calls of a process that was not traced, each as a whole."""
     from opscope.core.table import TraceWarning
     from opscope.core.table.calls import table_of_calls
 
@@ -169,96 +179,114 @@ def _of_calls(repetition: Repetition, reason: str) -> EventTable:
     return table_of_calls(measured.wall_ns if measured else [], measured.load_ns if measured else None, warning)
 
 
-def _phases(bundle: Bundle, variant: Variant) -> dict[str, Phase]:
-    """What calls of the methods that were called do for a language model."""
+def _phases_of_calls(bundle: Bundle, variant: Variant) -> dict[str, Phase]:
+    """Return what calls of the called methods do for a language model, by method."""
     plan, model = bundle.manifest.plan.of(variant.name), bundle.manifest.model_of(variant.name)
-    called = plan.calls or model.methods or []
-    return {method: phase for method, phase in model.phases.items() if method in called}
+    methods = plan.calls or model.methods or []
+    return {method: phase for method, phase in model.phases.items() if method in methods}
 
 
 def usual_variant(manifest: Manifest) -> Variant:
-    """The variant that is meant where none is named: the accelerated one, of two programs the candidate."""
+    """Return the variant that is meant without a name: the accelerated one, of two programs the candidate."""
     candidates = manifest.with_role(Role.CANDIDATE) if manifest.programs else []
     return (manifest.with_role(Role.ACCELERATED) or candidates or manifest.variants)[0]
 
 
 def find_variant(manifest: Manifest, name: str | None, where: str | Path) -> Variant:
-    """Return the variant of a name; None: the one that is meant where none is named.
+    """Return the variant of a name; without a name, that of :func:`usual_variant`.
 
-    Raises NotFoundError, which names the bundle, where it has no such variant.
+    Raises NotFoundError, which names the bundle, if it has no variant of this name.
     """
     if name is None:
         return usual_variant(manifest)
-    found = manifest.variant(name)
-    if found is None:
+    variant = manifest.variant(name)
+    if variant is None:
         hint = did_you_mean(name, (variant.name for variant in manifest.variants))
         reason = manifest.left_out.switch
         why = f": acceleration was not switched off in it ({reason})" if reason else ""
         raise NotFoundError(f"the bundle has no variant {name!r}{why}", where=where, hint=hint)
-    return found
+    return variant
 
 
 def compared_pairs(manifest: Manifest) -> list[tuple[str, str]]:
-    """Baseline and candidate of every comparison.
+    """Return baseline and candidate of every comparison.
 
-    At each thread count it is everything against the baseline. A baseline that has others of its own program is for
-    these; of several programs, those that run in the same way are then compared with the first one. Of several runtimes
-    the fastest is the candidate of everything else, and the first pair is that with the baseline.
+    At each thread count everything is compared with the baseline. A baseline that has others of its own program is only
+    for these; of several programs, those that run in the same way are then compared with the first one. Of several
+    runtimes the fastest is the candidate of everything else, and the first pair is that with the baseline.
     """
-    if fastest := fastest_first(manifest):
-        first = {one.name for one in manifest.with_role(Role.BASELINE)}
+    if fastest := rank_variants(manifest):
+        first = {baseline.name for baseline in manifest.with_role(Role.BASELINE)}
         return [(name, fastest[0]) for name in sorted(fastest[1:], key=lambda name: name not in first)]
     pairs = []
     for baseline in manifest.with_role(Role.BASELINE):
-        others = _beside(manifest, baseline)
-        pairs += [(baseline.name, v.name) for v in sorted(others, key=lambda v: v.role is not Role.ACCELERATED)]
+        candidates = _candidates_of(manifest, baseline)
+        pairs += [
+            (baseline.name, variant.name)
+            for variant in sorted(candidates, key=lambda variant: variant.role is not Role.ACCELERATED)
+        ]
     known = {frozenset(pair) for pair in pairs}
-    return [*pairs, *(pair for pair in _across(manifest) if frozenset(pair) not in known)]
+    return [*pairs, *(pair for pair in _pairs_across_programs(manifest) if frozenset(pair) not in known)]
 
 
-def _beside(manifest: Manifest, baseline: Variant) -> list[Variant]:
-    """What a baseline is the baseline of."""
-    beside = [v for v in manifest.variants if v.threads == baseline.threads]
-    others = [v for v in beside if v.role not in {Role.BASELINE, Role.CONTROL}]
-    own = {v.name for v in manifest.beside(baseline.name)}
-    return [v for v in others if v.name in own] or others
+def _candidates_of(manifest: Manifest, baseline: Variant) -> list[Variant]:
+    """Return the variants that are compared with a baseline."""
+    at_same_threads = [variant for variant in manifest.variants if variant.threads == baseline.threads]
+    comparable = [variant for variant in at_same_threads if variant.role not in {Role.BASELINE, Role.CONTROL}]
+    names = {variant.name for variant in manifest.beside(baseline.name)}
+    return [variant for variant in comparable if variant.name in names] or comparable
 
 
-def _across(manifest: Manifest) -> list[tuple[str, str]]:
-    """Variants of other programs with those of the first that run in the same way."""
+def _pairs_across_programs(manifest: Manifest) -> list[tuple[str, str]]:
+    """Return variants of the first program paired with those of other programs that run in the same way."""
     if not manifest.programs:
         return []
-    first = {_way(v): v.name for v in reversed(manifest.beside(manifest.variants[0].name))}
-    own = {v.name for v in manifest.beside(manifest.variants[0].name)}
-    others = [v for v in manifest.variants if v.name not in own and v.role is not Role.CONTROL]
-    return [(first[_way(v)], v.name) for v in others if _way(v) in first]
+    first = {_run_conditions(variant): variant.name for variant in reversed(manifest.beside(manifest.variants[0].name))}
+    names = {variant.name for variant in manifest.beside(manifest.variants[0].name)}
+    of_other_programs = [
+        variant for variant in manifest.variants if variant.name not in names and variant.role is not Role.CONTROL
+    ]
+    return [
+        (first[_run_conditions(variant)], variant.name)
+        for variant in of_other_programs
+        if _run_conditions(variant) in first
+    ]
 
 
-def _way(variant: Variant) -> tuple[object, ...]:
-    """How a variant runs, whatever its program; without a delegate is told from with one."""
+def _run_conditions(variant: Variant) -> tuple[object, ...]:
+    """Return how a variant runs, whatever its program: features off, threads, CPUs, and without a delegate or not."""
     return tuple(variant.ablated or []), variant.threads, tuple(variant.affinity), variant.delegate == "none"
 
 
 def control_pairs(manifest: Manifest) -> list[tuple[str, str]]:
-    """Variants without and with the mechanism that switches features, both with all of them, at each thread count."""
+    """Return variants without and with the mechanism that switches features, all features on, by thread count."""
     pairs = []
     for control in manifest.with_role(Role.CONTROL):
         variants = manifest.beside(control.name)
-        beside = [v for v in variants if v.threads == control.threads and v.switch and not v.cleared]
-        pairs += [(control.name, variant.name) for variant in beside[:1]]
+        switched = [
+            variant
+            for variant in variants
+            if variant.threads == control.threads and variant.switch and not variant.cleared
+        ]
+        pairs += [(control.name, variant.name) for variant in switched[:1]]
     return pairs
 
 
 _FEWEST = 3
-"""Of two variants the one is compared with the other, whichever is faster."""
+"""Fewest variants for which the fastest is searched; of two, one is compared with the other."""
 
 
 def calls_of(manifest: Manifest, variant: str, warmup: int) -> CallTimes | None:
-    """Calls of a variant, without tracing too; None when nothing was timed without it."""
+    """Return the calls of a variant, also those without tracing; None if nothing was timed without tracing."""
     from opscope.analysis.latency.latency import CallTimes
 
     walls = {
-        arm: {r.round: r.measurement for r in manifest.completed(variant, arm) if r.measurement} for arm in TracingMode
+        arm: {
+            repetition.round: repetition.measurement
+            for repetition in manifest.completed(variant, arm)
+            if repetition.measurement
+        }
+        for arm in TracingMode
     }
     if not walls[TracingMode.TIMED]:
         return None
@@ -286,32 +314,43 @@ def calls_of(manifest: Manifest, variant: str, warmup: int) -> CallTimes | None:
     )
 
 
-def fastest_first(manifest: Manifest) -> list[str]:
-    """Variants by latency, where three or more run a network in several runtimes; else empty.
+def rank_variants(manifest: Manifest) -> list[str]:
+    """Return variants by latency if three or more run a network in several runtimes; else empty.
 
-    It is the question of such an experiment which of them is the fastest, so all others are compared with that one.
-    Where features are switched off, thread counts differ, several methods are called or nothing was timed without
-    tracing, it is another question.
+    Such an experiment asks which of them is the fastest, so all others are compared with that one. It asks something
+    else if features are switched off, thread counts differ, several methods are called, or nothing was timed without
+    tracing.
     """
-    done = [one for one in manifest.variants if one.role is not Role.CONTROL and manifest.completed(one.name)]
-    if any(len(set(manifest.plan.of(one.name).calls)) > 1 for one in done):
+    completed = [
+        variant
+        for variant in manifest.variants
+        if variant.role is not Role.CONTROL and manifest.completed(variant.name)
+    ]
+    if any(len(set(manifest.plan.of(variant.name).calls)) > 1 for variant in completed):
         return []  # one may be first in a prompt and another one in a token
-    ways = {(tuple(one.ablated or ()), one.threads, tuple(one.affinity)) for one in done}
-    alike = len(ways) == 1 and not manifest.switches and all(one.role is not Role.ACCELERATED for one in done)
-    if len(done) < _FEWEST or not alike or manifest.target.emulated or len(set(runtimes_of(manifest, done))) == 1:
+    ways = {(tuple(variant.ablated or ()), variant.threads, tuple(variant.affinity)) for variant in completed}
+    alike = (
+        len(ways) == 1 and not manifest.switches and all(variant.role is not Role.ACCELERATED for variant in completed)
+    )
+    if (
+        len(completed) < _FEWEST
+        or not alike
+        or manifest.target.emulated
+        or len(set(runtimes_of(manifest, completed))) == 1
+    ):
         return []
-    levels = {one.name: _level(manifest, one.name) for one in done}
+    levels = {variant.name: _headline_latency(manifest, variant.name) for variant in completed}
     known = {name: level for name, level in levels.items() if level is not None}
-    return sorted(known, key=lambda name: known[name]) if len(known) == len(done) else []
+    return sorted(known, key=lambda name: known[name]) if len(known) == len(completed) else []
 
 
 def runtimes_of(manifest: Manifest, variants: list[Variant]) -> list[str]:
-    """Names of the runtimes of variants, each as often as it is there."""
-    return [one.runtime or runtime_of(manifest.model_of(one.name).program).name for one in variants]
+    """Return the runtimes' names of variants, in their order."""
+    return [variant.runtime or runtime_of(manifest.model_of(variant.name).program).name for variant in variants]
 
 
-def _level(manifest: Manifest, variant: str) -> float | None:
-    """The latency of a variant's headline; None where no untraced call of it is known to be behind the warm-up."""
+def _headline_latency(manifest: Manifest, variant: str) -> float | None:
+    """Return the latency of a variant's headline; None if no untraced call after the warm-up is known."""
     from opscope.core.stats.hierarchy import typical
 
     warmup = manifest.plan.of(variant).warmup

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def trace_side(path: Path, warmup: Warmup, tick_ns: Fraction | None = None) -> Side:
-    """The side that a trace is, or a directory of traces, each of them a process.
+    """Return the side of a trace, or of a directory of traces, each of which is a process.
 
     ``tick_ns``: length of a tick of the clock that the traces were written by; None: they are in nanoseconds.
     """
@@ -27,23 +27,23 @@ def trace_side(path: Path, warmup: Warmup, tick_ns: Fraction | None = None) -> S
     if path.is_dir():
         files, _, other_formats = traces_in(path)
     read_files = [read_trace_in_ns(file, tick_ns) for file in files]
-    clocks = sorted({one.table.clock.value for one in read_files})
+    clocks = sorted({trace.table.clock.value for trace in read_files})
     if len(clocks) > 1:
         hint = "give traces of each clock their own directory"
         raise MismatchError(f"its traces use different clocks: {' and '.join(clocks)}", where=path, hint=hint)
-    table = EventTable.concat([one.table for one in read_files])
-    table = marked(with_populations(table), warmup)
+    table = EventTable.concat([trace.table for trace in read_files])
+    table = mark_warmup(with_populations(table), warmup)
     if other_formats:
         from opscope.core.table import TraceWarning
 
-        others = " and ".join(f"{count:,} of the format {name}" for name, count in other_formats.items())
-        message = f"the directory has traces in other formats, which were not read: {others}"
+        others_text = " and ".join(f"{count:,} of the format {name}" for name, count in other_formats.items())
+        message = f"the directory has traces in other formats, which were not read: {others_text}"
         table = table.with_warnings(TraceWarning("other_formats", message, "give every format its own directory"))
-    hashes = [(str(file), one.sha256) for file, one in zip(files, read_files, strict=True)]
+    hashes = [(str(file), trace.sha256) for file, trace in zip(files, read_files, strict=True)]
     return Side(table, str(path), read_files[0].format, hashes, path.name, None, None)
 
 
-def marked(table: EventTable, warmup: Warmup) -> EventTable:
+def mark_warmup(table: EventTable, warmup: Warmup) -> EventTable:
     """Mark the warm-up inferences of a table.
 
     A number counts for every process; without one, marks that the file itself holds are kept, and else they are found

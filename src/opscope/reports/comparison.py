@@ -1,4 +1,4 @@
-"""The report of a comparison: both latencies, the ratio with its uncertainty, where it comes from."""
+"""Report of a comparison: both latencies, the ratio with its uncertainty, and where it comes from."""
 
 from __future__ import annotations
 
@@ -56,65 +56,65 @@ _DECIDED = {Verdict.FASTER, Verdict.SLOWER}
 
 
 def comparison_document(comparison: Comparison) -> Document:
-    """Both sides, the answer, and what it rests on."""
+    """Return both sides, the answer, and what it rests on."""
     trust = [Sentence(f"{line}.") for line in accuracy_sentences(comparison.accuracy)] if comparison.accuracy else []
     networks = [Sentence(comparison.networks, Tone.BAD)] if comparison.networks else []
     return Document(
-        title=_title(comparison),
-        heading=_title(comparison),
-        answer=_answer(comparison),
-        blocks=list(_first(comparison)),
-        sections=list(_sections(comparison)),
+        title=_title_text(comparison),
+        heading=_title_text(comparison),
+        answer=_answer_text(comparison),
+        blocks=list(_first_screen(comparison)),
+        sections=list(_write_sections(comparison)),
         trust=[*networks, *trust, Sentence(*quality_line(comparison.quality, [(COMPARISON, comparison.quality)]))],
     )
 
 
-def _title(comparison: Comparison) -> str:
-    """Both sides by name; by where they are, too, where the names are the same."""
-    return " against ".join(_named(comparison, side) for side in (comparison.candidate, comparison.baseline))
+def _title_text(comparison: Comparison) -> str:
+    """Return both sides by name, with the differing part of their paths if the names agree."""
+    return " against ".join(_side_name(comparison, side) for side in (comparison.candidate, comparison.baseline))
 
 
-def _named(comparison: Comparison, side: ComparedSide) -> str:
-    names = [one.label for one in (comparison.baseline, comparison.candidate)]
+def _side_name(comparison: Comparison, side: ComparedSide) -> str:
+    names = [compared.label for compared in (comparison.baseline, comparison.candidate)]
     if names[0] != names[1]:
         return plain(side.label, _LINE)
-    paths = [Path(one.path).parts for one in (comparison.baseline, comparison.candidate)]
-    own = [part for part in Path(side.path).parts if not all(part in parts for parts in paths)]
-    return plain(f"{side.label} of {'/'.join(own)}" if own else side.label, _LINE)
+    paths = [Path(compared.path).parts for compared in (comparison.baseline, comparison.candidate)]
+    distinct = [part for part in Path(side.path).parts if not all(part in parts for parts in paths)]
+    return plain(f"{side.label} of {'/'.join(distinct)}" if distinct else side.label, _LINE)
 
 
-def _answer(comparison: Comparison) -> str:
+def _answer_text(comparison: Comparison) -> str:
     if not comparison.methods:
-        return _verdict(comparison.end_to_end)
+        return _verdict_sentence(comparison.end_to_end)
     return "; ".join(
-        f"{plain(method, _LINE)}: {change_text(result, 'slower', _undecided(result))}"
+        f"{plain(method, _LINE)}: {change_text(result, 'slower', _undecided_text(result))}"
         for method, result in comparison.verdicts.items()
     )
 
 
-def _verdict(result: EndToEnd) -> str:
+def _verdict_sentence(result: EndToEnd) -> str:
     if result.reason:
         return f"speedup {speedup_text(result)}: {result.reason}"
     interval = interval_text(result.ci95, ratio_text) if result.ci95 else "no interval"
     decided = result.verdict in _DECIDED
-    verdict = f"candidate {verdict_text(result.verdict)}" if decided else _undecided(result)
+    verdict = f"candidate {verdict_text(result.verdict)}" if decided else _undecided_text(result)
     return f"speedup {speedup_text(result)} {interval}: {verdict}"
 
 
-def _undecided(result: EndToEnd) -> str:
+def _undecided_text(result: EndToEnd) -> str:
     if result.verdict is Verdict.UNDECIDABLE or result.minimum_detectable is None:
         single = result.baseline_processes == result.candidate_processes == 1
         return f"{verdict_text(result.verdict)}: {NOT_BETWEEN if single else 'too few processes'}"
     return f"{no_difference_text(result)}; cannot detect changes below {share_text(result.minimum_detectable)}"
 
 
-def _figures(comparison: Comparison) -> Figures:
+def _headline_figures(comparison: Comparison) -> Figures:
     if comparison.methods:
         return Figures(method_figures(comparison), comparisons_table([comparison], brief=True))
     result = comparison.end_to_end
     times = side_latencies(result)
-    names = _named(comparison, comparison.baseline), _named(comparison, comparison.candidate)
-    shown = [
+    names = _side_name(comparison, comparison.baseline), _side_name(comparison, comparison.candidate)
+    sides = [
         (role, f"{time_text(time)}  {name}")
         for role, time, name in zip(("baseline", "candidate"), times, names, strict=True)
     ]
@@ -123,13 +123,13 @@ def _figures(comparison: Comparison) -> Figures:
         HeadlineFigure("baseline", time_text(times[0]), names[0]),
         HeadlineFigure("speedup", speedup_text(result), trust_text(result)),
     ]
-    return Figures(figures, facts(shown))
+    return Figures(figures, facts(sides))
 
 
-def _first(comparison: Comparison) -> Iterator[Block]:
-    yield _figures(comparison)
+def _first_screen(comparison: Comparison) -> Iterator[Block]:
+    yield _headline_figures(comparison)
     if not comparison.has_split:
-        yield not_split(comparison)
+        yield no_split_sentence(comparison)
     else:
         yield changes_table(comparison)
         yield Bullets(shift_sentences(comparison) if comparison.operators else [])
@@ -137,7 +137,7 @@ def _first(comparison: Comparison) -> Iterator[Block]:
         yield Sentence("The candidate has a lower precision. What keeps it from being faster:")
         yield Bullets([number_type_text(cause) for cause in comparison.number_types])
     if comparison.notes:
-        yield Messages([note(one) for one in comparison.notes])
+        yield Messages([note(text) for text in comparison.notes])
 
 
 _NUMBER_TYPE_STEPS = {
@@ -164,13 +164,13 @@ def number_type_text(cause: NumberTypeCause) -> str:
     return f"{texts[cause.kind]}: {share_text(cause.share)} of the call ({names}); {_NUMBER_TYPE_STEPS[cause.kind]}"
 
 
-def not_split(comparison: Comparison) -> Sentence:
-    """Why there is no split of the change."""
+def no_split_sentence(comparison: Comparison) -> Sentence:
+    """Return why the change is not split into operators."""
     reason = comparison.no_split.message if comparison.no_split else "nothing was traced"
     return Sentence(f"The difference is not split into operators: {reason}.")
 
 
-def _sections(comparison: Comparison) -> Iterator[Section]:
+def _write_sections(comparison: Comparison) -> Iterator[Section]:
     yield Section("Latency Comparison", [comparisons_table([comparison])], "latency", "Latency")
     if comparison.has_split:
         yield Section(
@@ -179,7 +179,7 @@ def _sections(comparison: Comparison) -> Iterator[Section]:
             "categories",
             "Categories",
         )
-        yield Section("Where the change comes from", shift_blocks(comparison, told=True), "change", "Change")
+        yield Section("Where the change comes from", shift_blocks(comparison, has_sentences=True), "change", "Change")
     outputs = accuracy_section(comparison.accuracy)
     if outputs is not None:
         yield outputs
@@ -190,10 +190,10 @@ def _sections(comparison: Comparison) -> Iterator[Section]:
             "trust",
             "Trust",
         )
-    sides = [(role, f"{side.label}: {side.path}") for role, side in _sides(comparison)]
+    sides = [(role, f"{side.label}: {side.path}") for role, side in _sides_by_role(comparison)]
     yield Section("What was compared", [facts(sides)], "run", folded=True)
 
 
-def _sides(comparison: Comparison) -> Iterator[tuple[str, ComparedSide]]:
+def _sides_by_role(comparison: Comparison) -> Iterator[tuple[str, ComparedSide]]:
     yield "baseline", comparison.baseline
     yield "candidate", comparison.candidate

@@ -1,6 +1,6 @@
-"""A decision on a terminal and in Markdown: the verdict in one sentence, every limit, then what it rests on.
+"""Decision of a gate on a terminal and in Markdown: the verdict in a sentence, every limit, then the evidence.
 
-Each kind of evidence says in a :class:`GateText` what is its own; the writers are the same for all.
+Each kind of evidence puts its own words into a :class:`GateText`; the writers are shared.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from opscope.analysis.gate.decision import Outcome, Quantity, failing
+from opscope.analysis.gate.decision import Outcome, Quantity, failing_criteria
 from opscope.analysis.gate.gate import DESIGN
 from opscope.core.stats.effect import Verdict
 from opscope.core.units import counted_text, interval_text, milliseconds, share_text, signed_share_text, time_text
@@ -43,60 +43,63 @@ if TYPE_CHECKING:
 
 _MOST_TOLD, _MOST_ROWS, _MOST_MARKDOWN_ROWS = 3, 8, 20
 LEAST_LOSS = 0.005
-"""Part of the latency that an operator lost at least, to be listed."""
+"""Smallest loss of an operator that is listed, as a share of the latency."""
 _NAME = 60
 _RATIOS = (Quantity.SLOWDOWN, Quantity.WORK)
 _NOTES = 2
-"""Notes that a terminal has."""
+"""Notes that a terminal shows."""
 _CHANGES = {Verdict.SLOWER: "slower", Verdict.FASTER: "faster"}
 
 
 class GateText(NamedTuple):
-    """What a kind of evidence says of its decision, to every writer."""
+    """Words of one kind of evidence for its decision, for every writer."""
 
-    answer: str  # in the heading, behind the outcome
+    answer: str  # answer in the heading, behind the outcome
     sentence: str  # all figures in one sentence, behind the outcome
     subject: str  # what was judged
     sections: Callable[[int], Sequence[Section]]  # the evidence, so many rows of each table at most
     sides: TableBlock | None = None  # what was compared
     where: str = ""  # what decides the outcome, where that is not the first criterion
     properties: Mapping[str, str] = {}  # further figures, for programs that read JUnit
-    # longer words for the reason of a criterion, by its name; lines behind the first one are details
+    # longer reasons of criteria, by name; lines after the first are details
     reasons: Mapping[str, str] = {}
     notes: Sequence[str] = ()  # beside those of the decision
     problem: str = ""  # why it is not a pass, where the first criterion that decides does not say it all
 
 
 def gate_sentence(decision: Decision[Any], text: GateText) -> str:
-    """The verdict in one sentence: the outcome, and the figures that it rests on."""
-    return f"{_word(decision, text.where)}: {text.sentence}"
+    """Return the verdict in one sentence: the outcome, and the figures that it rests on."""
+    return f"{_outcome_text(decision, text.where)}: {text.sentence}"
 
 
 def gate_notes(decision: Decision[Any], text: GateText) -> list[str]:
-    """What limits the meaning of the figures, each as one sentence."""
-    forced = [f"not comparable, but compared anyway: {one}" for one in decision.mismatches]
+    """Return what limits the meaning of the figures, one sentence each."""
+    forced = [f"not comparable, but compared anyway: {mismatch}" for mismatch in decision.mismatches]
     return [*forced, *decision.notes, *text.notes]
 
 
 def gate_summary(decision: Decision[Any], text: GateText) -> RenderableType:
-    """What a person reads after a gate."""
+    """Return the decision for a terminal."""
     return terminal_document(gate_document(decision, text, _MOST_ROWS)._replace(heading=""))
 
 
 def gate_markdown(decision: Decision[Any], text: GateText) -> str:
-    """The decision for a comment on a pull request, a mail or the summary of a job."""
+    """Return the decision in Markdown for a pull request, a mail or the summary of a job."""
     return markdown_document(gate_document(decision, text, _MOST_MARKDOWN_ROWS), level=2)
 
 
 def gate_document(decision: Decision[Any], text: GateText, most: int) -> Document:
-    """The verdict, every limit, and what it rests on, so many rows of each table at most."""
+    """Return the verdict, every limit and the evidence; each table has at most ``most`` rows."""
     criteria = decision.criteria
-    deciding = failing(decision) or (criteria if len(criteria) == 1 else [])
+    deciding = failing_criteria(decision) or (criteria if len(criteria) == 1 else [])
     notes = gate_notes(decision, text)
     blocks: list[Block] = [
         *([text.sides] if text.sides else []),
         Bullets(
-            [f"{one.outcome.value}: {plain(one.name, _NAME)}: {reason(one, text)}" for one in deciding[:_MOST_TOLD]]
+            [
+                f"{criterion.outcome.value}: {plain(criterion.name, _NAME)}: {reason(criterion, text)}"
+                for criterion in deciding[:_MOST_TOLD]
+            ]
         ),
         Sentence(f"Next: {decision.advice}." if decision.advice else ""),
         Sentence(
@@ -108,7 +111,7 @@ def gate_document(decision: Decision[Any], text: GateText, most: int) -> Documen
     ]
     return Document(
         title="opscope check",
-        heading=f"opscope check: {_word(decision)}, {text.answer}",
+        heading=f"opscope check: {_outcome_text(decision)}, {text.answer}",
         answer=gate_sentence(decision, text),
         blocks=blocks,
         sections=[],
@@ -116,40 +119,46 @@ def gate_document(decision: Decision[Any], text: GateText, most: int) -> Documen
 
 
 def reason(criterion: Criterion, text: GateText) -> str:
-    """Why a criterion has its outcome, in one line."""
+    """Return why a criterion has its outcome, in one line."""
     return text.reasons.get(criterion.name, criterion.reason).partition("\n")[0]
 
 
 def criteria_blocks(decision: Decision[Any], text: GateText, most: int) -> list[Block]:
-    """Every limit, those that decide first where some are left out; of a single one all is said already."""
+    """Return a table of the limits, failing ones first if some are left out; empty for a single limit."""
     criteria = decision.criteria
     if len(criteria) == 1:
         return []
-    first = failing(decision)
-    shown = criteria if len(criteria) <= most else [*first, *(c for c in criteria if c not in first)][:most]
-    rest = len(criteria) - len(shown)
-    return [criteria_table(shown, text), Sentence(f"And {rest} more." if rest else "")]
+    first = failing_criteria(decision)
+    listed = (
+        criteria
+        if len(criteria) <= most
+        else [*first, *(criterion for criterion in criteria if criterion not in first)][:most]
+    )
+    rest = len(criteria) - len(listed)
+    return [criteria_table(listed, text), Sentence(f"And {rest} more." if rest else "")]
 
 
 def criteria_table(criteria: Sequence[Criterion], text: GateText) -> TableBlock:
-    """Limits with what was measured of each."""
+    """Return a table of limits with the measured values."""
     return table(
         criteria,
-        column("criterion", Format.NAME, lambda one: one.name),
-        column("measured", Format.FIGURE, lambda one: value_text(one.quantity, one.measured)),
-        column("95 % interval", Format.TEXT, lambda one: criterion_interval(one.quantity, one.ci95)),
+        column("criterion", Format.NAME, lambda criterion: criterion.name),
+        column("measured", Format.FIGURE, lambda criterion: value_text(criterion.quantity, criterion.measured)),
+        column("95 % interval", Format.TEXT, lambda criterion: criterion_interval(criterion.quantity, criterion.ci95)),
         column("limit", Format.FIGURE, limit_text),
-        column("outcome", Format.TEXT, lambda one: TableCell(one.outcome.value, tone=_tone(one))),
-        column("why", Format.TEXT, lambda one: reason(one, text), wide=True),
+        column(
+            "outcome", Format.TEXT, lambda criterion: TableCell(criterion.outcome.value, tone=_outcome_tone(criterion))
+        ),
+        column("why", Format.TEXT, lambda criterion: reason(criterion, text), wide=True),
     )
 
 
-def _tone(criterion: Criterion) -> Tone:
+def _outcome_tone(criterion: Criterion) -> Tone:
     return Tone.PLAIN if criterion.outcome is Outcome.PASSED else Tone.STRONG
 
 
 def value_text(quantity: Quantity, value: float | None) -> str:
-    """A figure of a criterion in its unit."""
+    """Return a value of a criterion in its unit."""
     if value is None:
         return "not known"
     if quantity is Quantity.TIME:
@@ -160,64 +169,66 @@ def value_text(quantity: Quantity, value: float | None) -> str:
 
 
 def limit_text(criterion: Criterion) -> str:
-    """A limit in its unit; that of a change without a sign."""
+    """Return a limit in its unit; a limit of a change has no sign."""
     is_ratio = criterion.quantity in _RATIOS
     return value_text(Quantity.SHARE if is_ratio else criterion.quantity, criterion.limit)
 
 
 def measured_text(criterion: Criterion) -> str:
-    """What was measured of a criterion, with its interval."""
+    """Return the measured value of a criterion, with its interval."""
     return (
         f"{value_text(criterion.quantity, criterion.measured)} {criterion_interval(criterion.quantity, criterion.ci95)}"
     )
 
 
 def criterion_interval(quantity: Quantity, interval: tuple[float, float] | None) -> str:
-    """An interval in the unit of its criterion."""
+    """Return an interval in the unit of its criterion."""
     if interval is None:
         return "exact" if quantity is Quantity.WORK else "(no interval)"
     return interval_text(interval, partial(value_text, quantity))
 
 
-def slowdown_answer(decision: Decision[Any], name: str, where: str = "") -> str:
-    """Whether a candidate is slower, in one line: what is read of a comment among many."""
+def slowdown_answer(decision: Decision[Any], name: str, budget: str = "") -> str:
+    """Return whether a candidate is slower, in one line, to be read among many comments."""
     latency = latency_criteria(decision)
-    shown = [one for one in failing(decision) if one in latency] or latency
-    verdicts = {one.verdict for one in shown}
+    listed = [criterion for criterion in failing_criteria(decision) if criterion in latency] or latency
+    verdicts = {criterion.verdict for criterion in listed}
     furthest = min if verdicts == {Verdict.FASTER} else max
-    first = furthest(shown, key=lambda one: one.measured or 0.0)
-    several, place = len(shown) > 1, f" in {plain(first.method, _NAME)}" if first.method else ""
+    first = furthest(listed, key=lambda criterion: criterion.measured or 0.0)
+    several, method_text = len(listed) > 1, f" in {plain(first.method, _NAME)}" if first.method else ""
     change = "no ratio" if first.measured is None else signed_share_text(first.measured)
     change = f"(up to {change})" if several else f"({change})"
-    if where:
+    if budget:
         keeps = "exceeds" if decision.outcome is Outcome.REGRESSION else "may exceed"
-        return f"{name} {keeps} {where} {change}"
-    place = f" in {len(shown)} methods" if several else place
+        return f"{name} {keeps} {budget} {change}"
+    method_text = f" in {len(listed)} methods" if several else method_text
     if decision.outcome in {Outcome.INCONCLUSIVE, Outcome.UNTRUSTED}:
-        return f"cannot tell whether {name} is slower{place} {change}"
+        return f"cannot tell whether {name} is slower{method_text} {change}"
     words = _CHANGES.get(first.verdict or Verdict.NO_DIFFERENCE, "not slower") if len(verdicts) == 1 else "not slower"
-    return f"{name} is {words}{place} {change}"
+    return f"{name} is {words}{method_text} {change}"
 
 
 def comparison_text(decision: Decision[ComparisonEvidence]) -> GateText:
-    """What a decision on two sides, or on a run and its history, says."""
+    """Return the words for a decision on two sides, or on a run and its history."""
     evidence, latency = decision.evidence, latency_criteria(decision)
     name = evidence.model or "the candidate"
-    failed = failing(decision)
-    where = f"{counted_text(len(failed), 'limit')} of the budget" if failed and failed[0] not in latency else ""
+    failed = failing_criteria(decision)
+    budget = f"{counted_text(len(failed), 'limit')} of the budget" if failed and failed[0] not in latency else ""
     grade = decision.quality.grade.value if decision.quality else "not judged"
     return GateText(
-        answer=slowdown_answer(decision, name, where),
-        sentence="; ".join(_comparison_sentence(evidence.verdicts.get(one.method or ""), one) for one in latency),
+        answer=slowdown_answer(decision, name, budget),
+        sentence="; ".join(
+            _comparison_sentence(evidence.verdicts.get(criterion.method or ""), criterion) for criterion in latency
+        ),
         subject=evidence.model or evidence.candidate.label,
         sections=lambda most: [_slower_section(evidence, most), *_unmatched_sections(evidence.unmatched)],
-        sides=_sides(evidence),
-        where=f" in {where}" if where else "",
+        sides=_sides_table(evidence),
+        where=f" in {budget}" if budget else "",
         properties={
             "baseline": evidence.baseline.path,
             "candidate": evidence.candidate.path,
-            **_figures("threshold", {one.method: f"{one.limit:g}" for one in latency}),
-            **_figures("slowdown", {one.method: _slowdown(one) for one in latency}),
+            **_properties_by_method("threshold", {criterion.method: f"{criterion.limit:g}" for criterion in latency}),
+            **_properties_by_method("slowdown", {criterion.method: _slowdown_text(criterion) for criterion in latency}),
             "design": evidence.end_to_end.design,
             "arm": evidence.end_to_end.arm,
             "grade": grade,
@@ -226,31 +237,31 @@ def comparison_text(decision: Decision[ComparisonEvidence]) -> GateText:
 
 
 def latency_criteria(decision: Decision[Any]) -> list[Criterion]:
-    """The limits of latency that a gate has without a budget file: of all calls, or of several methods one by one."""
-    first, *others = decision.criteria
-    return [first, *(one for one in others if one.method and one.quantity is Quantity.SLOWDOWN)]
+    """Return the latency limits that a gate has without a budget file: of all calls, or by method."""
+    first, *rest = decision.criteria
+    return [first, *(criterion for criterion in rest if criterion.method and criterion.quantity is Quantity.SLOWDOWN)]
 
 
-def _figures(name: str, figures: Mapping[str | None, str]) -> dict[str, str]:
-    """A figure by the name of its property, which those of several methods have in it."""
+def _properties_by_method(name: str, figures: Mapping[str | None, str]) -> dict[str, str]:
+    """Return figures as properties, whose names contain the method if there are several."""
     return {f"{name} of {plain(method)}" if method else name: text for method, text in figures.items()}
 
 
-def _slowdown(criterion: Criterion) -> str:
+def _slowdown_text(criterion: Criterion) -> str:
     return "withheld" if criterion.measured is None else f"{criterion.measured:.6g}"
 
 
-def _word(decision: Decision[Any], where: str = "") -> str:
-    """The outcome, and whether it passes all the same."""
+def _outcome_text(decision: Decision[Any], where: str = "") -> str:
+    """Return the outcome, and whether it may pass although it failed."""
     excused = decision.let_through and decision.outcome is not Outcome.PASSED
     return f"{decision.outcome.value}{where}{' (allowed to pass)' if excused else ''}"
 
 
 def _comparison_sentence(end_to_end: EndToEnd | None, criterion: Criterion) -> str:
-    of = f"{plain(criterion.method, _NAME)} " if criterion.method else ""
+    prefix = f"{plain(criterion.method, _NAME)} " if criterion.method else ""
     if end_to_end is None:
-        return f"{of}{time_text(criterion.candidate_ns or 0.0)}, not judged: {criterion.reason}"
-    latency = f"{of}{time_text(end_to_end.candidate_ns)}"
+        return f"{prefix}{time_text(criterion.candidate_ns or 0.0)}, not judged: {criterion.reason}"
+    latency = f"{prefix}{time_text(end_to_end.candidate_ns)}"
     if criterion.measured is None:
         return f"{latency}, no ratio to the baseline: {end_to_end.reason}"
     speed = f"{latency}, speedup {speedup_text(end_to_end)}"
@@ -259,9 +270,9 @@ def _comparison_sentence(end_to_end: EndToEnd | None, criterion: Criterion) -> s
     return f"{speed}, slowdown {measured_text(criterion)}, threshold {share_text(criterion.limit)}"
 
 
-def _sides(evidence: ComparisonEvidence) -> TableBlock:
+def _sides_table(evidence: ComparisonEvidence) -> TableBlock:
     end_to_end, sides = evidence.end_to_end, (evidence.baseline, evidence.candidate)
-    paths = _told_apart(*(side.path for side in sides))
+    paths = _strip_shared_directories(*(side.path for side in sides))
     counted = "runs or processes" if end_to_end.design == DESIGN else "processes"
     head = ("side", "path", f"latency ({end_to_end.arm}, {end_to_end.design})", counted)
     ends = evidence.verdicts.values()
@@ -273,8 +284,8 @@ def _sides(evidence: ComparisonEvidence) -> TableBlock:
     return words_table(head, zip(("baseline", "candidate"), paths, times, counts, strict=True), texts=2)
 
 
-def _told_apart(baseline: str, candidate: str) -> tuple[str, str]:
-    """Two paths without the directories that they share: those of a job say nothing."""
+def _strip_shared_directories(baseline: str, candidate: str) -> tuple[str, str]:
+    """Return two paths without the directories that they share: a job's directories mean nothing."""
     sides = baseline.split("/"), candidate.split("/")
     shortest = min(map(len, sides)) - 1
     shared = next((at for at in range(shortest) if sides[0][at] != sides[1][at]), shortest)
@@ -283,15 +294,15 @@ def _told_apart(baseline: str, candidate: str) -> tuple[str, str]:
 
 def _slower_section(evidence: ComparisonEvidence, most: int) -> Section:
     least = LEAST_LOSS * evidence.end_to_end.candidate_ns
-    shown = [change for change in evidence.slower if -change.saved_ns >= least][:most]
-    if not shown:
+    listed = [change for change in evidence.slower if -change.saved_ns >= least][:most]
+    if not listed:
         nothing = f"No operator is detectably slower by {share_text(LEAST_LOSS)} of the latency or more."
         return Section("Operators that became slower", [Sentence(nothing, wide=True)])
-    rest = evidence.slower[len(shown) :]
-    more = f"{len(rest)} more lost {time_text(-sum(c.saved_ns for c in rest))} together." if rest else ""
+    rest = evidence.slower[len(listed) :]
+    more = f"{len(rest)} more lost {time_text(-sum(change.saved_ns for change in rest))} together." if rest else ""
     rows = table(
-        shown,
-        *_both_sides(),
+        listed,
+        *_side_columns(),
         column("lost ms", Format.MS, lambda change: -change.saved_ns),
         column("95 % interval", Format.TEXT, _lost_interval, wide=True),
         column("verdict", Format.VERDICT, lambda change: change.verdict, wide=True),
@@ -299,7 +310,7 @@ def _slower_section(evidence: ComparisonEvidence, most: int) -> Section:
     return Section("Operators that became slower, in traced runs", [rows, Sentence(more)])
 
 
-def _both_sides() -> tuple[TableColumn, ...]:
+def _side_columns() -> tuple[TableColumn, ...]:
     return (
         column("operator", Format.NAME, lambda change: change.name),
         column("layer", Format.NAME, lambda change: change.module, wide=True),
@@ -313,7 +324,7 @@ def _unmatched_sections(unmatched: Sequence[OperatorChange]) -> list[Section]:
         return []
     rest = len(unmatched) - _MOST_ROWS
     more = f"And {rest} smaller ones." if rest > 0 else ""
-    rows = table(unmatched[:_MOST_ROWS], *_both_sides())
+    rows = table(unmatched[:_MOST_ROWS], *_side_columns())
     return [Section("Operators that only one side has, in traced runs", [rows, Sentence(more)])]
 
 

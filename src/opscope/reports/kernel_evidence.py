@@ -1,4 +1,4 @@
-"""The kernel view and the evidence ladders as a document."""
+"""Kernels by source, and the evidence ladders, as a document."""
 
 from __future__ import annotations
 
@@ -38,38 +38,45 @@ _NOTHING = "none of them has such a kernel"
 
 
 def kernel_document(view: KernelView) -> Document:
-    """Which kernels each source names, and what is known of each operator."""
+    """Return which kernels each source names, and what is known of each operator."""
     kernels = [kernel_table(view)] if view.kernels else [Sentence(_NOTHING)] if view.columns else []
-    blocks: list[Block] = [Bullets([_column_line(n, c) for n, c in enumerate(view.columns, 1)]), *kernels]
+    blocks: list[Block] = [
+        Bullets([_column_line(number, source) for number, source in enumerate(view.columns, 1)]),
+        *kernels,
+    ]
     blocks.append(Bullets([_pair_line(view, pair) for pair in view.pairs]))
     blocks += [Section(_ladder_heading(ladder), _ladder_blocks(ladder)) for ladder in view.ladders]
     return Document(
         title="Kernels",
         answer=kernels_answer(view),
         blocks=[*blocks, Messages(list(map(note, view.notes)))],
-        sections=list(_sections(view)),
+        sections=list(_write_sections(view)),
     )
 
 
 def kernels_answer(view: KernelView) -> str:
-    """How many kernels are known, and from how many sources."""
+    """Return how many kernels are known, and from how many sources."""
     return f"{counted_text(len(view.kernels), 'kernel')} in {counted_text(len(view.columns), 'source')}"
 
 
 def _column_line(number: int, column: KernelColumn) -> str:
-    parts = [plain(column.variant), column.role if column.role != column.variant else None, _threads(column.threads)]
-    named = ", ".join(part for part in parts if part)
+    parts = [
+        plain(column.variant),
+        column.role if column.role != column.variant else None,
+        _threads_text(column.threads),
+    ]
+    source = ", ".join(part for part in parts if part)
     note = f"; {column.note}" if column.note else ""
-    found = counted_text(column.kernels, "kernel")
-    return f"[{number}] {named}: {found}, {KIND_TEXTS[column.kind]} ({plain(column.path)}){note}"
+    kernels = counted_text(column.kernels, "kernel")
+    return f"[{number}] {source}: {kernels}, {KIND_TEXTS[column.kind]} ({plain(column.path)}){note}"
 
 
-def _threads(count: int | None) -> str | None:
+def _threads_text(count: int | None) -> str | None:
     return None if count is None else counted_text(count, "thread")
 
 
 def kernel_table(view: KernelView) -> TableBlock:
-    """What each source says of each kernel."""
+    """Return what each source says of each kernel."""
     return table(
         view.kernels,
         column("kernel", Format.NAME, lambda line: line.name),
@@ -82,31 +89,33 @@ def kernel_table(view: KernelView) -> TableBlock:
 
 
 def _pair_line(view: KernelView, pair: KernelPair) -> str:
-    left, right = pair.left + 1, pair.right + 1
-    threads = _threads(view.columns[pair.left].threads)
-    where = f" at {threads}" if threads else ""
+    first, second = pair.left + 1, pair.right + 1
+    threads = _threads_text(view.columns[pair.left].threads)
+    threads_suffix = f" at {threads}" if threads else ""
     return (
-        f"[{left}] and [{right}]{where}: {len(pair.only_left)} only in [{left}], "
-        f"{len(pair.only_right)} only in [{right}], {len(pair.both)} in both"
+        f"[{first}] and [{second}]{threads_suffix}: {len(pair.only_left)} only in [{first}], "
+        f"{len(pair.only_right)} only in [{second}], {len(pair.both)} in both"
     )
 
 
 def _ladder_heading(ladder: VariantLadder) -> str:
-    threads = _threads(ladder.threads)
-    where = f", {threads}" if threads else ""
+    threads = _threads_text(ladder.threads)
+    threads_suffix = f", {threads}" if threads else ""
     products = f"{len(ladder.operators)} convolutions and products in delegates"
-    return f"{plain(ladder.variant)}{where}: {ladder.about}, {products}"
+    return f"{plain(ladder.variant)}{threads_suffix}: {ladder.about}, {products}"
 
 
 def _ladder_blocks(ladder: VariantLadder) -> list[Block]:
-    """The questions with an answer, as tables, and the others with their reasons in a line."""
+    """Return the levels with an answer as tables, and the others with their reasons in one line."""
     answered = [
         number
         for number in range(len(EvidenceLevel))
         if any(operator.steps[number].answer is not Answer.UNKNOWN for operator in ladder.operators)
     ]
-    unknown = Sentence(_unknown_text(ladder, [n for n in range(len(EvidenceLevel)) if n not in answered]))
-    return [_questions(ladder), _operators(ladder, answered), unknown] if answered else [unknown]
+    unknown = Sentence(
+        _unknown_text(ladder, [number for number in range(len(EvidenceLevel)) if number not in answered])
+    )
+    return [_levels_table(ladder), _operators_table(ladder, answered), unknown] if answered else [unknown]
 
 
 def _unknown_text(ladder: VariantLadder, numbers: Sequence[int]) -> str:
@@ -123,8 +132,8 @@ def _unknown_text(ladder: VariantLadder, numbers: Sequence[int]) -> str:
 _SHARE = "share of latency answered yes"
 
 
-def _questions(ladder: VariantLadder) -> TableBlock:
-    """Answers by question; without shares of latency where times mean nothing."""
+def _levels_table(ladder: VariantLadder) -> TableBlock:
+    """Return the answers by level; without shares of latency on an emulated CPU, whose times mean nothing."""
     return table(
         evidence_level_counts(ladder),
         column("question", Format.TEXT, lambda row: row.rung.value),
@@ -135,28 +144,31 @@ def _questions(ladder: VariantLadder) -> TableBlock:
     )
 
 
-def _operators(ladder: VariantLadder, numbers: Sequence[int]) -> TableBlock:
-    """Answers by operator, of the questions with these numbers."""
-    left = len(ladder.operators) - _OPERATORS
+def _operators_table(ladder: VariantLadder, numbers: Sequence[int]) -> TableBlock:
+    """Return the answers by operator, of the levels with these numbers."""
+    omitted = len(ladder.operators) - _OPERATORS
     return table(
         ladder.operators[:_OPERATORS],
-        column("operator", Format.NAME, lambda own: own.module or own.name),
-        None if ladder.emulated else column("share", Format.SHARE, lambda own: own.share),
-        *(column(tuple(EvidenceLevel)[number].value, Format.FIGURE, partial(_answer_of, number)) for number in numbers),
-        closing=[Closing(f"and {left} more, see --md or --json", {})] if left > 0 else [],
+        column("operator", Format.NAME, lambda operator: operator.module or operator.name),
+        None if ladder.emulated else column("share", Format.SHARE, lambda operator: operator.share),
+        *(
+            column(tuple(EvidenceLevel)[number].value, Format.FIGURE, partial(_answer_at_level, number))
+            for number in numbers
+        ),
+        closing=[Closing(f"and {omitted} more, see --md or --json", {})] if omitted > 0 else [],
     )
 
 
-def _answer_of(number: int, ladder: OperatorLadder) -> str:
-    return _answer(ladder.steps[number])
+def _answer_at_level(number: int, ladder: OperatorLadder) -> str:
+    return _answer_text(ladder.steps[number])
 
 
-def _answer(step: LevelAnswer) -> str:
+def _answer_text(step: LevelAnswer) -> str:
     return step.isa.value if step.isa and step.answer is Answer.YES else _ANSWERS[step.answer]
 
 
-def _sections(view: KernelView) -> Iterator[Section]:
-    """What a terminal has no room for: names by source, and the source or the reason of every answer."""
+def _write_sections(view: KernelView) -> Iterator[Section]:
+    """Yield what a terminal has no room for: names by source, and the source or reason of every answer."""
     for pair in view.pairs:
         sides = ((pair.left, pair.only_left), (pair.right, pair.only_right))
         lists = [f"only in {view.columns[number].variant}: {', '.join(names)}" for number, names in sides if names]
@@ -170,14 +182,15 @@ def _sections(view: KernelView) -> Iterator[Section]:
             for number, step in enumerate(operator_ladder.steps)
         ]
         yield Section(
-            f"Answers of {_ladder_heading(ladder)}", [Sentence(problem), _steps(steps, emulated=ladder.emulated)]
+            f"Answers of {_ladder_heading(ladder)}",
+            [Sentence(problem), _answers_table(steps, emulated=ladder.emulated)],
         )
 
 
-_Step: TypeAlias = "tuple[OperatorLadder, LevelAnswer, bool]"
+_AnswerRow: TypeAlias = "tuple[OperatorLadder, LevelAnswer, bool]"
 
 
-def _steps(steps: Sequence[_Step], *, emulated: bool) -> TableBlock:
+def _answers_table(steps: Sequence[_AnswerRow], *, emulated: bool) -> TableBlock:
     return table(
         steps,
         column("operator", Format.NAME, lambda row: row[0].name if row[2] else ""),

@@ -1,4 +1,4 @@
-"""The preflight of a program as a document, the answer first."""
+"""Preflight of a program as a document, the answer first."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def preflight_document(preflight: Preflight) -> Document:
     rules = preflight.partition_rules or preflight.acceleration_rules
     runtime = next((candidate for candidate in RUNTIMES if rules.startswith(candidate.title)), EXPORTER)
     notes = [f"note: {preflight.ran}" if preflight.ran else "", _cpu_text(preflight.cpu)]
-    sections = [Section(method.name, _method(method, preflight.cpu)) for method in preflight.methods]
+    sections = [Section(method.name, _method_blocks(method, preflight.cpu)) for method in preflight.methods]
     return Document(
         title=preflight.path,
         heading=f"{preflight.path} ({runtime.suffix.removeprefix('.')})",
@@ -65,7 +65,7 @@ def _cpu_text(cpu: PreflightCpu | None) -> str:
 def headline(method: MethodPreflight, cpu: PreflightCpu | None) -> str:
     """Return what share of a method's work gets which kernels on a processor."""
     matrix, name = method.matrix, plain(method.name, _NAME)
-    where = f" on {cpu.name}" if cpu else ""
+    cpu_text = f" on {cpu.name}" if cpu else ""
     if matrix.share is None:
         return f"{name}: {_no_kernels(method)}"
     shares: dict[str, float] = {}
@@ -75,8 +75,8 @@ def headline(method: MethodPreflight, cpu: PreflightCpu | None) -> str:
     ordered = sorted(shares.items(), key=lambda item: -item[1])
     kernels = ", ".join(f"{share_text(share)} with {kernel}" for kernel, share in ordered)
     bound = "at most " if method.dynamic else ""
-    rest = f"; not inspected: {', '.join(_others(method))}" if method.partition.other_backends else ""
-    return f"{name}: {bound}{macs_text(matrix.macs)}{where}, {kernels}{rest}"
+    rest = f"; not inspected: {', '.join(_other_delegates(method))}" if method.partition.other_backends else ""
+    return f"{name}: {bound}{macs_text(matrix.macs)}{cpu_text}, {kernels}{rest}"
 
 
 def _no_kernels(method: MethodPreflight) -> str:
@@ -84,21 +84,21 @@ def _no_kernels(method: MethodPreflight) -> str:
     if method.partition.unread:
         return "kernels unknown: delegates have no payload"
     if method.partition.other_backends:
-        return f"not inspected: {', '.join(_others(method))}"
+        return f"not inspected: {', '.join(_other_delegates(method))}"
     unknown = sum(side.unknown for row in method.work for side in (row.delegated, row.portable))
     if unknown:
         return f"kernels unknown, and the work of {counted_text(unknown, 'operator')}"
     return "no multiply-accumulates, so there is nothing for matrix kernels"
 
 
-def _others(method: MethodPreflight) -> list[str]:
-    """Delegates of other backends, counted by name."""
+def _other_delegates(method: MethodPreflight) -> list[str]:
+    """Return the delegates of other backends, counted by name."""
     rows = method.partition.other_backends
-    return [f"{counted_text(other.count, 'delegate')} of {plain(other.name, 30)}" for other in rows]
+    return [f"{counted_text(backend.count, 'delegate')} of {plain(backend.name, 30)}" for backend in rows]
 
 
 def partition_line(method: MethodPreflight) -> str:
-    """What is delegated, in one sentence."""
+    """Return what is delegated, in one sentence."""
     partition = method.partition
     if not partition.calls + partition.portable_operators + len(partition.other_backends):
         return counted_text(partition.delegated_operators, "operator")
@@ -106,7 +106,8 @@ def partition_line(method: MethodPreflight) -> str:
     parts = [f"{counted_text(partition.delegated_operators, 'operator')} in {calls}"]
     if partition.unread:
         parts = [calls, f"{counted_text(partition.unread, 'delegate')} without payload"]
-    return f"{', '.join([*parts, *_others(method)])}; {counted_text(partition.portable_operators, 'portable operator')}"
+    portable = counted_text(partition.portable_operators, "portable operator")
+    return f"{', '.join([*parts, *_other_delegates(method)])}; {portable}"
 
 
 def forecast_line(forecast: Forecast, cpu: PreflightCpu) -> str:
@@ -120,22 +121,22 @@ def forecast_line(forecast: Forecast, cpu: PreflightCpu) -> str:
     return f"prediction from nominal rates: {text}"
 
 
-def _method(method: MethodPreflight, cpu: PreflightCpu | None) -> list[Block]:
+def _method_blocks(method: MethodPreflight, cpu: PreflightCpu | None) -> list[Block]:
     prediction = (method.forecast, cpu) if method.forecast and cpu else None
     return [
         Sentence(partition_line(method)),
         Sentence(forecast_line(*prediction) if prediction else ""),
         Messages(method.findings, brief=True),
         work_table(method),
-        _matrix(method, cpu),
-        _portable(method),
-        *([_forecast(*prediction)] if prediction else []),
-        Bullets(_passing(method) if method.borders.calls else []),
+        _matrix_table(method, cpu),
+        _portable_table(method),
+        *([_forecast_table(*prediction)] if prediction else []),
+        Bullets(_boundary_lines(method) if method.borders.calls else []),
     ]
 
 
 def work_table(method: MethodPreflight) -> TableBlock:
-    """Work by category, delegated and portable, where both are there."""
+    """Return the work by category; portable work has columns of its own if there is any."""
     sides = {"delegated": "delegated", "portable": "portable"}
     if not any(row.portable.operators for row in method.work):
         sides = {"delegated": "operators"}
@@ -143,19 +144,19 @@ def work_table(method: MethodPreflight) -> TableBlock:
         method.work,
         CATEGORY,
         *(
-            column(head, Format.FIGURE, partial(_cell_of, side, number))
+            column(head, Format.FIGURE, partial(_group_cell, side, number))
             for side, word in sides.items()
             for number, head in enumerate((word, "MAC", "bytes"))
         ),
     )
 
 
-def _cell_of(side: str, number: int, row: object) -> str:
+def _group_cell(side: str, number: int, row: object) -> str:
     return group_cells(getattr(row, side))[number]
 
 
 def group_cells(work: GroupWork) -> tuple[str, str, str]:
-    """Operators, multiply-accumulates and bytes of a group of operators."""
+    """Return operators, multiply-accumulates and bytes of a group of operators as texts."""
     if not work.operators:
         return "-", "", ""
     if work.unknown == work.operators:
@@ -164,10 +165,10 @@ def group_cells(work: GroupWork) -> tuple[str, str, str]:
     return str(work.operators), count_text(work.macs) + unknown, size_text(work.bytes) + unknown
 
 
-def _matrix(method: MethodPreflight, cpu: PreflightCpu | None) -> TableBlock:
+def _matrix_table(method: MethodPreflight, cpu: PreflightCpu | None) -> TableBlock:
     # Groups differ in reasons, too, which the table does not show: those that look alike are one row of it.
-    rows = grouped(method.matrix.groups, lambda group: (group.form.value, group.types, _kernel(group, cpu)))
-    counted = [(key, *_sums(groups)) for key, groups in rows.items()]
+    rows = grouped(method.matrix.groups, lambda group: (group.form.value, group.types, _kernel_text(group, cpu)))
+    counted = [(key, *_sum_groups(groups)) for key, groups in rows.items()]
     rest = counted[_MOST_ROWS:]
     more = {"count": sum(row[1] for row in rest), "share": sum(row[2] for row in rest)}
     return table(
@@ -181,12 +182,12 @@ def _matrix(method: MethodPreflight, cpu: PreflightCpu | None) -> TableBlock:
     )
 
 
-def _sums(groups: Sequence[MatrixGroup]) -> tuple[int, float]:
-    """Return the operators of groups, and their share."""
+def _sum_groups(groups: Sequence[MatrixGroup]) -> tuple[int, float]:
+    """Return the number of operators of groups, and their share."""
     return sum(group.operators for group in groups), sum(group.share for group in groups)
 
 
-def _kernel(group: MatrixGroup, cpu: PreflightCpu | None) -> str:
+def _kernel_text(group: MatrixGroup, cpu: PreflightCpu | None) -> str:
     """Return the kernel of a group; a rule of SME that was read and not tried is marked."""
     if group.form is Form.PORTABLE:
         return "portable"
@@ -196,7 +197,7 @@ def _kernel(group: MatrixGroup, cpu: PreflightCpu | None) -> str:
     return f"{group.kernel}, untried" if is_untried else group.kernel
 
 
-def _portable(method: MethodPreflight) -> TableBlock:
+def _portable_table(method: MethodPreflight) -> TableBlock:
     rest = method.portable[_MOST_ROWS:]
     counts: dict[str, Value] = {
         "count": sum(portable_group.work.operators for portable_group in rest),
@@ -207,16 +208,16 @@ def _portable(method: MethodPreflight) -> TableBlock:
         column("portable operator", Format.NAME, lambda group: group.operator),
         column("count", Format.COUNT, lambda group: group.work.operators),
         column("bytes", Format.FIGURE, lambda group: "?" if group.work.unknown else size_text(group.work.bytes)),
-        column("why", Format.TEXT, _why),
+        column("why", Format.TEXT, _reason_text),
         closing=[Closing(counted_text(len(rest), "more kind"), counts)] if rest else [],
     )
 
 
-def _why(group: PortableGroup) -> str:
+def _reason_text(group: PortableGroup) -> str:
     return f"{group.reason.text} ({group.reason.evidence})" if group.reason.evidence else group.reason.text
 
 
-def _forecast(forecast: Forecast, cpu: PreflightCpu) -> TableBlock:
+def _forecast_table(forecast: Forecast, cpu: PreflightCpu) -> TableBlock:
     without = [column(f"without {cpu.ablated}", Format.SHARE, lambda row: row.share)] if cpu.ablated else []
     return table(
         forecast.parts,
@@ -226,11 +227,11 @@ def _forecast(forecast: Forecast, cpu: PreflightCpu) -> TableBlock:
     )
 
 
-def _passing(method: MethodPreflight) -> list[str]:
+def _boundary_lines(method: MethodPreflight) -> list[str]:
     moved, passing = method.layout, method.borders
     share = f" ({share_text(moved.share)} of all bytes)" if moved.share else ""
     counts = ((moved.transposes, "added transpose"), (moved.conversions, "conversion"))
-    layout = ", ".join(counted_text(count, what) for count, what in counts if count)
+    layout = ", ".join(counted_text(count, noun) for count, noun in counts if count)
     passed = counted_text(passing.tensors, "tensor")
     calls = counted_text(passing.calls, "delegate call")
     inner = f"; {passing.inner_tensors} of these between delegates" if passing.inner_tensors else ""

@@ -1,4 +1,4 @@
-"""The report of a bundle: one document, written for a terminal, in Markdown and as a page."""
+"""Report of a bundle: one document, written for a terminal, in Markdown and as a page."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from opscope.analysis.findings.message import Grade
 from opscope.analysis.quality.quality_machine import ON_THE_DEVICE
 from opscope.core.parts import failures_heard, part
 from opscope.reports.content.content import Headline, all_threads_text, closing_rows, headline, one_process_a_side
-from opscope.reports.content.ranking import outputs_sentences, ranked, ranking_answer
+from opscope.reports.content.ranking import outputs_sentences, ranked_variants, ranking_answer
 from opscope.reports.document.blocks import (
     Bullets,
     Document,
@@ -58,14 +58,14 @@ _MARKDOWN_ROWS = 10
 
 
 def report_document(content: ReportContent) -> Document:
-    """Return everything that a report says; what a bug of ours leaves out is among what limits the figures."""
+    """Return everything that a report says; parts that a bug of opscope prevents are listed among the limits."""
     with failures_heard() as failures:
         kernels = part("the section on kernels", lambda: kernel_section(content), None)
         shows_kernels = _shows_kernels(content, kernels)
         document = first_document(content, kernels)
-        sections = list(_sections(content, kernels, first=shows_kernels))
-    place = next((at for at, one in enumerate(sections) if one.anchor == "memory"), len(sections))
-    sections.insert(place, trust_section(content, failures))
+        sections = list(_write_sections(content, kernels, first=shows_kernels))
+    position = next((number for number, section in enumerate(sections) if section.anchor == "memory"), len(sections))
+    sections.insert(position, trust_section(content, failures))
     return document._replace(sections=sections)
 
 
@@ -74,15 +74,15 @@ def first_document(content: ReportContent, kernels: KernelSection | None = None)
 
     Of an emulated run the kernels stand first if they are given, since its times say nothing.
     """
-    answer = _headline(content)
+    answer = _choose_headline(content)
     shows_kernels = _shows_kernels(content, kernels)
-    trust = _trust(content, answer.trust, emulated=shows_kernels)
+    trust = _trust_lines(content, answer.trust, emulated=shows_kernels)
     return Document(
         title=content.title or content.manifest.model.name,
         answer=answer.text,
         blocks=kernels_first(kernels, ON_THE_DEVICE) if shows_kernels and kernels else first_screen(content),
         sections=[],
-        heading=_heading(content),
+        heading=_heading_text(content),
         grade=answer.grade,
         trust=[Sentence(line, tone, wide=tone is Tone.DIM) for line, tone in trust if line],
     )
@@ -92,33 +92,35 @@ def _shows_kernels(content: ReportContent, kernels: KernelSection | None) -> boo
     return content.manifest.target.emulated and kernels is not None and bool(kernels.operators)
 
 
-def _headline(content: ReportContent) -> Headline:
-    """Which of several runtimes is the fastest where that is the question, else how fast the shown variant is."""
-    found = headline(content)
-    if not ranked(content):
-        return found
+def _choose_headline(content: ReportContent) -> Headline:
+    """Return which runtime is the fastest if runtimes were ranked, else how fast the shown variant is."""
+    answer = headline(content)
+    if not ranked_variants(content):
+        return answer
     text, trust = ranking_answer(content)
-    return found._replace(text=text, trust=trust)
+    return answer._replace(text=text, trust=trust)
 
 
-def _heading(content: ReportContent) -> str:
-    """What ran, where: model, device, CPU, target, threads."""
+def _heading_text(content: ReportContent) -> str:
+    """Return what ran and where: model, device, CPU, target, threads."""
     manifest = content.manifest
     cpu = manifest.environment.cpu or manifest.environment.machine
     counts = all_threads_text(manifest.variants)
-    where = ", ".join(filter(None, (manifest.device, cpu, manifest.target.kind, counts)))
+    machine = ", ".join(filter(None, (manifest.device, cpu, manifest.target.kind, counts)))
     joined = " on " if manifest.device or cpu else ", "
-    return f"{f'{content.title} · ' if content.title else ''}{heading(content)}{joined}{where}"
+    return f"{f'{content.title} · ' if content.title else ''}{heading(content)}{joined}{machine}"
 
 
-def _trust(content: ReportContent, trust: str, *, emulated: bool) -> Iterator[tuple[str, Tone]]:
-    """How sure the answer is: interval and design, outputs, the grade, and how features were switched off."""
+def _trust_lines(content: ReportContent, trust: str, *, emulated: bool) -> Iterator[tuple[str, Tone]]:
+    """Yield how sure the answer is: interval and design, outputs, grade, and how features were switched off."""
     yield trust, Tone.PLAIN
     accuracy = content.primary.accuracy if content.primary else None
     lines = accuracy_sentences(accuracy) if accuracy else []
     for line in outputs_sentences(content) if content.fastest else lines:
         yield f"{line}.", Tone.PLAIN
-    for networks in dict.fromkeys(one.networks for one in content.comparisons if one.networks and content.fastest):
+    for networks in dict.fromkeys(
+        comparison.networks for comparison in content.comparisons if comparison.networks and content.fastest
+    ):
         yield networks, Tone.BAD
     if not emulated:
         yield quality_line(content.quality, graded_subjects(content), reasons_told=one_process_a_side(content))
@@ -127,47 +129,47 @@ def _trust(content: ReportContent, trust: str, *, emulated: bool) -> Iterator[tu
 
 
 def quality_line(quality: Quality | None, subjects: GradedSubjects, *, reasons_told: bool = False) -> tuple[str, Tone]:
-    """Return the grades with the worst reason; red where it says not to trust."""
+    """Return the grades with the worst reason; in red if the measurement cannot be trusted."""
     text = quality_sentence(quality, subjects, reasons_told=reasons_told)
     bad = quality is not None and quality.grade is Grade.DO_NOT_TRUST
     return f"{text}." if text else "", Tone.BAD if bad else Tone.PLAIN
 
 
-def _sections(content: ReportContent, kernels: KernelSection | None, *, first: bool) -> Iterator[Section]:
-    shown = content.shown
-    yield from _made("the section on latency", lambda: latency_section(content))
-    yield from _made("the section on accuracy", lambda: outputs_section(content))
-    yield from _made("the table of methods", lambda: methods_section(content))
-    yield from _made("the ledger of a token", lambda: ledger_section(content.shown) if content.shown else None)
-    yield from _made("the section on the change", lambda: acceleration_section(content))
-    if shown is not None and content.has_split:
-        yield from _split_sections(content, shown)
-        yield from _made("the section on kernels", lambda: kernels_section(content, kernels, first=first))
-    yield from _made("the sweep of thread counts", lambda: threads_section(content))
-    yield from _made("the section on memory", lambda: memory_section(content))
-    yield from _made("how to run it again", lambda: reproduction_section(content.manifest))
-    yield from _made("what ran", lambda: metadata_section(content))
+def _write_sections(content: ReportContent, kernels: KernelSection | None, *, first: bool) -> Iterator[Section]:
+    analysis = content.shown
+    yield from _make_section("the section on latency", lambda: latency_section(content))
+    yield from _make_section("the section on accuracy", lambda: outputs_section(content))
+    yield from _make_section("the table of methods", lambda: methods_section(content))
+    yield from _make_section("the ledger of a token", lambda: ledger_section(content.shown) if content.shown else None)
+    yield from _make_section("the section on the change", lambda: acceleration_section(content))
+    if analysis is not None and content.has_split:
+        yield from _split_sections(content, analysis)
+        yield from _make_section("the section on kernels", lambda: kernels_section(content, kernels, first=first))
+    yield from _make_section("the sweep of thread counts", lambda: threads_section(content))
+    yield from _make_section("the section on memory", lambda: memory_section(content))
+    yield from _make_section("how to run it again", lambda: reproduction_section(content.manifest))
+    yield from _make_section("what ran", lambda: metadata_section(content))
 
 
-def _split_sections(content: ReportContent, shown: Analysis) -> Iterator[Section]:
+def _split_sections(content: ReportContent, analysis: Analysis) -> Iterator[Section]:
     closing = closing_rows(content, copies=True)
-    yield from _made("the bottlenecks", lambda: bottlenecks_section(content))
-    yield from _made("one inference", lambda: inference_section(shown))
-    yield from _made("the sections on delegates", lambda: backends_section(shown, closing))
-    if shown.program is not None:
-        yield from _made("the section on layers", lambda: layers_section(shown))
-        yield from _made("the roofline", lambda: roofline_section(shown))
-    yield from _made("the table of operators", lambda: operators_section(content, shown))
+    yield from _make_section("the bottlenecks", lambda: bottlenecks_section(content))
+    yield from _make_section("one inference", lambda: inference_section(analysis))
+    yield from _make_section("the sections on delegates", lambda: backends_section(analysis, closing))
+    if analysis.program is not None:
+        yield from _make_section("the section on layers", lambda: layers_section(analysis))
+        yield from _make_section("the roofline", lambda: roofline_section(analysis))
+    yield from _make_section("the table of operators", lambda: operators_section(content, analysis))
 
 
-def _made(name: str, make: Callable[[], Section | None]) -> Iterator[Section]:
+def _make_section(name: str, make: Callable[[], Section | None]) -> Iterator[Section]:
     section = part(name, make, None)
     if section is not None:
         yield section
 
 
-def html(content: ReportContent) -> str:
-    """The report as one HTML page that needs nothing else."""
+def html_report(content: ReportContent) -> str:
+    """Return the report as one self-contained HTML page."""
     return html_document(report_document(content))
 
 
@@ -180,7 +182,7 @@ def markdown_report(content: ReportContent) -> str:
 
 def _cut_long(block: Block) -> Block:
     """Return a block with no more rows or findings than a reader of Markdown scrolls through."""
-    if isinstance(block, TableBlock) and block.headed:
+    if isinstance(block, TableBlock) and block.has_heads:
         return block.folded(Fold(_MARKDOWN_ROWS, _MARKDOWN_ROWS, "see the HTML report or analysis.json"))
     if isinstance(block, Bullets):
         more = len(block.items) - _MARKDOWN_ROWS
@@ -190,5 +192,5 @@ def _cut_long(block: Block) -> Block:
 
 
 def summary(content: ReportContent) -> RenderableType:
-    """What a person reads after `opscope profile`."""
+    """Return the report for a terminal."""
     return terminal_document(report_document(content))

@@ -1,4 +1,4 @@
-"""What a validation found: what failed first, with the place and what to do."""
+"""Result of a validation: what failed first, with its place and what to do."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ if TYPE_CHECKING:
     from opscope.reports.document.blocks import TableBlock
 
 _SHOWN = 5
-"""Problems of a check that are shown; the JSON has more."""
+"""Problems shown per check; the JSON has all."""
 _LONG = 400
 _ORDER = (CheckStatus.FAILED, CheckStatus.SKIPPED, CheckStatus.PASSED)
 _TONES = {CheckStatus.FAILED: Tone.BAD, CheckStatus.SKIPPED: Tone.DIM, CheckStatus.PASSED: Tone.PLAIN}
 
 
 def validation_document(validation: Validation) -> Document:
-    """What failed first, with its problems and what to do; then every check."""
+    """Return what failed first, with its problems and what to do; then every check."""
     failed = [Section(check.name, [Bullets(_problem_lines(check))]) for check in validation.failed()]
     steps = [Sentence(f"Next: {action}") for action in actions(validation)]
     return Document(
         title=f"Bundle {validation.path}",
-        heading=f"Bundle {validation.path}{_versions(validation)}",
+        heading=f"Bundle {validation.path}{_versions_text(validation)}",
         answer=answer(validation),
         blocks=[*failed, *steps, checks_table(validation)],
         sections=[],
@@ -44,7 +44,7 @@ def validation_document(validation: Validation) -> Document:
 
 
 def answer(validation: Validation) -> str:
-    """Whether the bundle is complete and true, in one sentence."""
+    """Return whether the bundle is complete and consistent, in one sentence."""
     counts = {status: len(validation.with_status(status)) for status in CheckStatus}
     aside = f", {counts[CheckStatus.SKIPPED]} skipped" if counts[CheckStatus.SKIPPED] else ""
     if validation.valid:
@@ -54,12 +54,12 @@ def answer(validation: Validation) -> str:
 
 
 def actions(validation: Validation) -> list[str]:
-    """What to do about the checks that failed."""
+    """Return what to do about the checks that failed."""
     return list(dict.fromkeys(check.action for check in validation.failed() if check.action))
 
 
 def checks_table(validation: Validation) -> TableBlock:
-    """All checks, those that failed first, then those that were skipped."""
+    """Return all checks, failed ones first, then skipped ones."""
     return table(
         [check for status in _ORDER for check in validation.with_status(status)],
         column("status", Format.TEXT, lambda check: TableCell(check.status.value, tone=_TONES[check.status])),
@@ -68,7 +68,7 @@ def checks_table(validation: Validation) -> TableBlock:
     )
 
 
-def _versions(validation: Validation) -> str:
+def _versions_text(validation: Validation) -> str:
     written = f"written by opscope {plain(validation.written_by, 40)}, " if validation.written_by else ""
     return f" ({written}checked by {validation.checked_by})"
 
@@ -80,6 +80,6 @@ def _problem_lines(check: BundleCheck) -> list[str]:
 
 
 def place_and_message(problem: Problem) -> str:
-    """One problem on one line, its names without control characters."""
-    place = f"{plain(problem.file)}{' at ' + plain(problem.at) if problem.at else ''}"
-    return f"{place}: {plain(problem.message, _LONG)}"
+    """Return a problem on one line, its names without control characters."""
+    location = f"{plain(problem.file)}{' at ' + plain(problem.at) if problem.at else ''}"
+    return f"{location}: {plain(problem.message, _LONG)}"

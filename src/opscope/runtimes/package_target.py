@@ -15,8 +15,8 @@ from opscope.core.errors import DeviceError, FeatureError, RunError
 from opscope.core.files import storage_errors
 from opscope.core.system.interpreter import module_command, path_variables
 from opscope.core.system.pythons import HERE
-from opscope.experiment.guesses import USUAL_INPUTS, guessed, input_words
-from opscope.experiment.inputs import made_inputs
+from opscope.experiment.guesses import USUAL_INPUTS, guess_inputs, input_words
+from opscope.experiment.inputs import make_inputs
 from opscope.experiment.protocol import AS_IT_IS, LOG, OUTPUTS, CeilingsRequest, Job, RunRequest
 from opscope.experiment.target import Capabilities, SwitchOffer
 from opscope.hosts.host import GuardedCommand, ProcessSettings
@@ -238,8 +238,8 @@ def run_once(
     named = [(one.name, one) for one in signature.inputs]
     problem = ""
     for usual in USUAL_INPUTS:
-        asked_inputs = guessed(named, [], {}, limits, usual)
-        made = made_inputs([value for _, value in named], asked_inputs, 0)
+        asked_inputs = guess_inputs(named, [], {}, limits, usual)
+        made = make_inputs([value for _, value in named], asked_inputs, 0)
         with tempfile.TemporaryDirectory(prefix="opscope-") as place:
             directory, values = Path(place), None
             if made.arrays:

@@ -13,12 +13,12 @@ import msgspec
 
 from opscope.analysis.kernels.kernel_sources import (
     EvidenceKind,
-    counted_source,
-    log_source,
-    registered_source,
+    source_of_counter,
+    source_of_log,
+    source_of_registrations,
 )
 from opscope.analysis.kernels.kernels import KernelFilter, kernel_lines, kernel_pairs
-from opscope.analysis.kernels.ladder import chosen
+from opscope.analysis.kernels.ladder import filter_ladder
 from opscope.bundle.bundle import Bundle
 from opscope.bundle.kernel_evidence import RECORD, EvidenceRun, KernelLibrary, evidence_directory, save_evidence
 from opscope.bundle.manifest import Failure, FailureKind
@@ -30,7 +30,7 @@ from opscope.core.writing import discard_files
 from opscope.experiment.engine import planned_job
 from opscope.experiment.protocol import LOG, OUTPUTS, TRACE
 from opscope.hosts.target_kinds import AUTO
-from opscope.measurements.bundle_kernels import bundle_ladders, bundle_sources, of_variant
+from opscope.measurements.bundle_kernels import bundle_ladders, bundle_sources, with_variant
 from opscope.measurements.results import KernelsResult
 from opscope.program.kernels.symbols import IsaClass, parse_symbol
 from opscope.readers.kernels import MAGIC, read_kernel_counts
@@ -86,7 +86,7 @@ def kernels(
         columns=[source.column for source in sources],
         kernels=kernel_lines(sources, choice, every=every),
         pairs=kernel_pairs(sources, choice),
-        ladders=[chosen(ladder, choice.dtypes, choice.operators) for ladder in ladders],
+        ladders=[filter_ladder(ladder, choice.dtypes, choice.operators) for ladder in ladders],
         notes=notes,
     )
 
@@ -121,7 +121,7 @@ def _labelled(source: KernelSource, bundles: Sequence[tuple[Bundle, str | None]]
     """A source with role and threads of the variant that it is named after, where a bundle among the paths has one."""
     variants = (bundle.manifest.variant(source.column.variant) for bundle, _ in bundles)
     found = next((variant for variant in variants if variant), None)
-    return of_variant(source, found) if found and source.column.role is None else source
+    return with_variant(source, found) if found and source.column.role is None else source
 
 
 def kernel_filter(isa: Sequence[str], dtypes: Sequence[str], operators: Sequence[str]) -> KernelFilter:
@@ -207,14 +207,16 @@ def file_source(path: Path, label: str | None) -> KernelSource:
 
     head, variant = _head(path), label or path.stem
     if head.startswith(MAGIC):
-        return counted_source(read_kernel_counts(path), variant, str(path))
+        return source_of_counter(read_kernel_counts(path), variant, str(path))
     if b"kernel_name" in head.partition(b"\n")[0]:
         from opscope.kit.readers.csv import kernel_rows
 
         rows = kernel_rows(path)
-        return registered_source([(r.kernel.whole, r.category, r.registrations) for r in rows], variant, str(path))
+        return source_of_registrations(
+            [(r.kernel.whole, r.category, r.registrations) for r in rows], variant, str(path)
+        )
     if is_kernel_log(head):
-        return log_source(read_kernel_log(path), variant, str(path))
+        return source_of_log(read_kernel_log(path), variant, str(path))
     hint = "give a bundle, an Arm kit run, a kernels.counts, or an XNNPACK log"
     raise TraceFormatError("it has no kernel data", where=path, hint=hint)
 

@@ -18,7 +18,7 @@ import pytest
 from job_variants import run_as
 from opscope.bundle.manifest import FailureKind
 from opscope.core.errors import FeatureError, NotFoundError, UsageError
-from opscope.experiment.engine import _judge
+from opscope.experiment.engine import _judge_outcome
 from opscope.experiment.protocol import Job
 from opscope.experiment.target import JobOutcome
 from opscope.program.structure.exported import Tensor
@@ -69,7 +69,7 @@ def judge(tried: Tried, asked: Job) -> tuple[int | None, object]:
     def inferences() -> int:
         return len(read_trace(tried.directory / "trace.etdump").table.inference_times().duration)
 
-    return _judge(tried.outcome, asked, inferences)
+    return _judge_outcome(tried.outcome, asked, inferences)
 
 
 def judged(tried: Tried, asked: Job) -> tuple[FailureKind, str]:

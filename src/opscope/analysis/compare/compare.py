@@ -1,4 +1,4 @@
-"""Two variants side by side: is there a difference, how large, and which operators make it."""
+"""Comparison of two variants: is there a difference, how large, and which operators make it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from opscope.analysis.compare.matching import (
     process_times,
 )
 from opscope.analysis.compare.number_types import NumberTypeCause
-from opscope.analysis.compare.outputs import Accuracy, OutputAgreement, identical
+from opscope.analysis.compare.outputs import Accuracy, OutputAgreement, are_identical
 from opscope.analysis.compare.shift import Shift, shift
 from opscope.analysis.findings.message import Grade, Quality
 from opscope.analysis.latency.methods import durations_by_method
@@ -53,9 +53,9 @@ _NORMAL_95 = 1.959964
 NOT_FASTER = 1.1
 """A group is not faster when its interval excludes this speedup; where it comes from: docs/design/rules.md."""
 RESOLUTION = 0.005
-"""No speedup is told more closely than to this share; where it comes from: docs/design/verdict.md."""
+"""Smallest relative half-width of a speedup's interval; the reason is in docs/design/verdict.md."""
 RESOLVED = 0.5
-"""A speedup is told where what was cut off durations is less than this share of the shorter side."""
+"""Largest part of the shorter side that cut-off durations may be for a speedup to be reported."""
 
 
 class Change(msgspec.Struct, frozen=True, kw_only=True):
@@ -81,53 +81,57 @@ class PairedTimes(NamedTuple):
 
     pairs: Sequence[OperatorPair]  # the operators; a side that has no such operator is None
     baseline: Floats  # time per inference of each, on the scale of the side's headline; shape (processes, pairs)
-    candidate: Floats  # likewise; of paired sides, rows of both are of the same rounds
+    candidate: Floats  # time per inference on the candidate's scale; paired sides have the same rounds in both
     paired: bool  # whether they are
 
     def changes(self, groups: tuple[Labels, Labels], count: int) -> list[Change]:
-        """The change of each group."""
+        """Return the change of each group, given the group number of each pair on both sides."""
         if not count:
             return []
         before, after = (
-            _sums(times, labels, count) for times, labels in zip((self.baseline, self.candidate), groups, strict=True)
+            _sum_groups(times, labels, count)
+            for times, labels in zip((self.baseline, self.candidate), groups, strict=True)
         )
         effects = (paired_effects if self.paired else unpaired_effects)(before, after)
-        widened = [_widen(effect, *lost) for effect, lost in zip(effects, self._lost(groups, count), strict=True)]
-        verdicts = _corrected([effect for effect, _ in widened])
+        widened = [
+            _widen_interval(effect, *hidden)
+            for effect, hidden in zip(effects, self._cut_off_savings(groups, count), strict=True)
+        ]
+        verdicts = _correct_verdicts([effect for effect, _ in widened])
         rows = zip(before.mean(axis=0).tolist(), after.mean(axis=0).tolist(), widened, verdicts, strict=True)
         return [
             Change(
                 baseline_ns=before_ns,
                 candidate_ns=after_ns,
                 saved_ns=effect.estimate,
-                speedup=_ratio(before_ns, after_ns, lost),
+                speedup=_resolved_ratio(before_ns, after_ns, resolution),
                 ci95_saved_ns=interval_of(effect),
                 verdict=verdict,
-                resolution_ns=lost,
+                resolution_ns=resolution,
             )
-            for before_ns, after_ns, (effect, lost), verdict in rows
+            for before_ns, after_ns, (effect, resolution), verdict in rows
         ]
 
-    def _lost(self, groups: tuple[Labels, Labels], count: int) -> list[tuple[float, float]]:
-        """Mean and standard deviation of what cut-off durations hide of each group's saving."""
-        (mean, variance), (other_mean, other_variance) = (
-            _cut_off([pair[side] for pair in self.pairs], labels, count) for side, labels in enumerate(groups)
+    def _cut_off_savings(self, groups: tuple[Labels, Labels], count: int) -> list[tuple[float, float]]:
+        """Return mean and standard deviation of what cut-off durations hide of each group's saving."""
+        (mean, variance), (candidate_mean, candidate_variance) = (
+            _cut_off_by_group([pair[side] for pair in self.pairs], labels, count) for side, labels in enumerate(groups)
         )
-        return list(zip((mean - other_mean).tolist(), np.sqrt(variance + other_variance).tolist(), strict=True))
+        return list(zip((mean - candidate_mean).tolist(), np.sqrt(variance + candidate_variance).tolist(), strict=True))
 
 
-def _sums(times: Floats, labels: Labels, count: int) -> Floats:
-    """Time of each group in each process; shape (processes, groups)."""
+def _sum_groups(times: Floats, labels: Labels, count: int) -> Floats:
+    """Return the time of each group in each process; shape (processes, groups)."""
     sums = np.zeros((len(times), count))
     used = labels >= 0
     np.add.at(sums.T, labels[used], times[:, used].T)
     return sums
 
 
-def _cut_off(operators: Sequence[Operator | None], labels: Labels, count: int) -> tuple[Floats, Floats]:
-    """Mean and variance of the time that each group lacks.
+def _cut_off_by_group(operators: Sequence[Operator | None], labels: Labels, count: int) -> tuple[Floats, Floats]:
+    """Return mean and variance of the time that each group lacks because durations were cut off.
 
-    What an operator lacks, the call around it has too much; a group that holds both lacks nothing by it.
+    Time that an operator lacks is counted in the call around it; a group that holds both lacks nothing.
     """
     calls = {
         (operator.method, operator.instruction): int(label)
@@ -138,18 +142,18 @@ def _cut_off(operators: Sequence[Operator | None], labels: Labels, count: int) -
     for operator, label in zip(operators, labels.tolist(), strict=True):
         if operator is None or not operator.uncertainty_ns or operator.position is None:
             continue
-        around = calls.get((operator.method, operator.instruction), -1)
-        if around == label:
+        call_group = calls.get((operator.method, operator.instruction), -1)
+        if call_group == label:
             continue
-        for group, sign in ((label, 1), (around, -1)):
+        for group, sign in ((label, 1), (call_group, -1)):
             if group >= 0:
                 mean[group] += sign * operator.uncertainty_ns / 2
                 variance[group] += operator.uncertainty_ns**2 / 12
     return mean, variance
 
 
-def _widen(effect: Effect, shift: float, deviation: float) -> tuple[Effect, float]:
-    """The effect with an interval that holds what was cut off, and by how much that widened an end at most."""
+def _widen_interval(effect: Effect, shift: float, deviation: float) -> tuple[Effect, float]:
+    """Widen the interval of an effect by what was cut off, and return the largest widening of an end."""
     below, above = _NORMAL_95 * deviation - min(shift, 0), _NORMAL_95 * deviation + max(shift, 0)
     resolution = max(below, above)
     if effect.low is None or effect.high is None or math.isclose(resolution, 0.0, abs_tol=1e-9):
@@ -157,31 +161,31 @@ def _widen(effect: Effect, shift: float, deviation: float) -> tuple[Effect, floa
     return msgspec.structs.replace(effect, low=effect.low - below, high=effect.high + above), resolution
 
 
-def _corrected(effects: list[Effect]) -> list[Verdict]:
+def _correct_verdicts(effects: list[Effect]) -> list[Verdict]:
     p_values = [effect.p_value for effect in effects]
-    known = [p for p in p_values if p is not None]
+    known = [p_value for p_value in p_values if p_value is not None]
     if len(known) != len(effects):
         return [Verdict.UNDECIDABLE] * len(effects)
-    return [effect.verdict(p) for effect, p in zip(effects, adjust_for_many(known), strict=True)]
+    return [effect.verdict(p_value) for effect, p_value in zip(effects, adjust_for_many(known), strict=True)]
 
 
-def _ratio(baseline_ns: float, candidate_ns: float, resolution_ns: float) -> float | None:
-    """Their ratio; None where one is too short to be shown, or too short for its clock."""
+def _resolved_ratio(baseline_ns: float, candidate_ns: float, resolution_ns: float) -> float | None:
+    """Return baseline over candidate; None if a side is too short to be shown or for its clock."""
     resolved = resolution_ns < RESOLVED * min(baseline_ns, candidate_ns)
     return ratio_of_times(baseline_ns, candidate_ns) if resolved else None
 
 
 class EndToEnd(msgspec.Struct, frozen=True):
-    """The verdict on end-to-end latency.
+    """Verdict on end-to-end latency.
 
     Attributes:
         baseline_ns: typical latency of a process of the baseline: see ``opscope.core.stats.hierarchy.typical``.
-        candidate_ns: the same of the candidate.
+        candidate_ns: typical latency of a process of the candidate.
         speedup: baseline / candidate; null where it is withheld.
         ci95: 95 % interval of the speedup, null with fewer than two processes a side, and where it is withheld.
         verdict: whether the candidate is faster.
         minimum_detectable: smallest relative change of latency that such data would show in 80 of 100 experiments.
-        p_value: of the permutation test.
+        p_value: p-value of the permutation test.
         design: ``paired`` when both sides were measured in the same rounds, else ``unpaired``.
         baseline_processes: number of processes of the baseline.
         candidate_processes: number of processes of the candidate.
@@ -207,27 +211,27 @@ class EndToEnd(msgspec.Struct, frozen=True):
     reason: str | None = None
     grade: Grade | None = None
 
-    def withheld(self, reason: str) -> EndToEnd:
-        """The same without what the measurements do not support: the figures of each side stay."""
+    def without_ratio(self, reason: str) -> EndToEnd:
+        """Return this verdict with the ratio withheld for a reason; the figures of each side stay."""
         return msgspec.structs.replace(
             self, speedup=None, ci95=None, verdict=Verdict.WITHHELD, p_value=None, excluded_beyond=None, reason=reason
         )
 
 
 class MethodChange(msgspec.Struct, frozen=True):
-    """The verdict on the latency of one method, on sides that call several."""
+    """Verdict on the latency of one method, on sides that call several."""
 
     method: str
     end_to_end: EndToEnd
 
 
 def verdicts_of(end_to_end: EndToEnd, methods: Sequence[MethodChange]) -> dict[str, EndToEnd]:
-    """The verdicts that answer: of each of several methods, since together they are mixed, else of all calls ('')."""
-    return {one.method: one.end_to_end for one in methods} or {"": end_to_end}
+    """Return the verdicts that answer: by method if there are several, else on all calls under ``""``."""
+    return {change.method: change.end_to_end for change in methods} or {"": end_to_end}
 
 
 class CategoryChange(Change, frozen=True):
-    """Time per inference of a category on both sides, each of its headline; ``saved_ns`` is positive for a faster one.
+    """Time per inference of a category on both sides, each on its headline's scale.
 
     The interval and the verdict are those of ``saved_ns``; verdicts are corrected for the number of categories.
     ``resolution_ns`` is the part of the interval that is due to durations that the delegate cuts off; ``speedup`` is
@@ -238,7 +242,7 @@ class CategoryChange(Change, frozen=True):
 
 
 class KindChange(Change, frozen=True):
-    """Like CategoryChange, for a kind of the taxonomy's lower level and one backend."""
+    """Change of a kind of the taxonomy's lower level on one backend."""
 
     kind: str
     category: Category
@@ -246,7 +250,7 @@ class KindChange(Change, frozen=True):
 
 
 class OperatorChange(RecordedOperator, frozen=True):
-    """One operator on both sides, matched by its place in the program; a side that does not have it is null.
+    """Operator on both sides, matched by its place in the program; null on a side that does not have it.
 
     ``module`` and ``aten`` are those of the layer, ``source`` is its line of Python; null where the program does not
     tell. Verdicts are corrected for the number of operators (false discovery rate of 5 %). ``matched_by`` says how it
@@ -273,12 +277,12 @@ class OperatorChange(RecordedOperator, frozen=True):
 
     @property
     def is_judged(self) -> bool:
-        """Whether its verdict says anything: an operator that nothing could be matched with has none to speak of."""
+        """Return whether the verdict means anything: an operator without a match has none."""
         return self.ci95_saved_ns is not None or None not in {self.baseline_ns, self.candidate_ns}
 
 
 def largest_speedup(change: CategoryChange | KindChange | OperatorChange) -> float | None:
-    """The largest speedup that the interval of what was saved allows; None where nothing bounds it."""
+    """Return the largest speedup that the interval of the saving allows; None if it is unbounded."""
     if change.baseline_ns is None or change.ci95_saved_ns is None:
         return None
     least = change.baseline_ns - change.ci95_saved_ns[1]
@@ -286,14 +290,14 @@ def largest_speedup(change: CategoryChange | KindChange | OperatorChange) -> flo
 
 
 def shown_not_faster(change: CategoryChange | KindChange | OperatorChange) -> bool:
-    """Whether it is slower, or its interval excludes a speedup that would matter; that none was shown says nothing."""
+    """Return whether a change is slower or its interval excludes a speedup that matters."""
     most = largest_speedup(change)
     excluded = change.verdict is Verdict.NO_DIFFERENCE and most is not None and most < NOT_FASTER
     return change.verdict is Verdict.SLOWER or excluded
 
 
 class ComparedSide(HeadlineSplit, msgspec.Struct, frozen=True, kw_only=True):
-    """What stands on one side: where it came from, and what its split adds up to."""
+    """Side of a comparison: where it came from, and what its split adds up to."""
 
     label: str
     path: str
@@ -303,12 +307,12 @@ class Comparison(msgspec.Struct, frozen=True, tag_field="schema", tag=COMPARISON
     """Verdict and split of the difference of two variants.
 
     Attributes:
-        baseline: what stands on the one side.
-        candidate: what stands on the other.
+        baseline: the side that is compared with.
+        candidate: the side that is judged.
         end_to_end: the verdict.
         categories: a split of the change of latency; empty where a side has no times.
-        kinds: a finer one, without the copies of inputs and outputs.
-        operators: the finest one; in each of the three, ``saved_ns`` sums to
+        kinds: a finer split, without the copies of inputs and outputs.
+        operators: the finest split; in each of the three, ``saved_ns`` sums to
             ``shift.saved_ns`` with ``shift.outside``.
         outputs: agreement of what was computed; null when that was not compared.
         notes: what limits the meaning of the figures.
@@ -338,26 +342,26 @@ class Comparison(msgspec.Struct, frozen=True, tag_field="schema", tag=COMPARISON
 
     @property
     def verdicts(self) -> dict[str, EndToEnd]:
-        """The verdicts that answer, by method; see :func:`verdicts_of`."""
+        """Verdicts that answer, by method; see :func:`verdicts_of`."""
         return verdicts_of(self.end_to_end, self.methods)
 
     def verdict_of(self, method: str | None) -> EndToEnd:
-        """The verdict on one of several methods; on all calls where it is null, or not called."""
+        """Return the verdict on a method; on all calls if it is null or was not called."""
         return self.verdicts.get(method or "", self.end_to_end)
 
     @property
     def has_split(self) -> bool:
-        """Whether the change is split into operators; whole calls of a runtime that writes no traces are not."""
+        """Return whether the change is split into operators; calls of a runtime without traces are not."""
         return self.no_split is None and any(operator.kind != FRAMEWORK.kind for operator in self.operators)
 
     @property
     def no_split(self) -> TraceWarning | None:
-        """Why the traces of a side do not tell where its time goes; None when those of both do, or there are none."""
+        """Reason why a side's traces do not show where its time goes; None if both do, or there are none."""
         return next(filter(None, map(not_timed_warning, (self.baseline, self.candidate))), None)
 
 
 class RelatedData(NamedTuple):
-    """What is known of two sides besides their events."""
+    """Knowledge of two sides besides their events."""
 
     # what the program says about the operators of the baseline, then of the candidate
     facts: tuple[_Facts, _Facts] = ({}, {})
@@ -381,122 +385,140 @@ def compare(
     labels: tuple[tuple[str, str], tuple[str, str]],
     paired: bool,
     outputs: OutputAgreement | None = None,
-    beside: RelatedData | None = None,
+    related: RelatedData | None = None,
 ) -> Comparison:
-    """Compare two variants."""
-    beside = beside or RelatedData()
-    measured = beside.untraced or (measured_durations(baseline), measured_durations(candidate))
-    disturbed = beside.disturbed or _called_otherwise(baseline, candidate)
-    end_to_end = _end_to_end(
-        *measured, paired=paired, arm="untraced" if beside.untraced else "traced", disturbed=disturbed
+    """Compare two variants: their latency, and the time of every operator that can be matched.
+
+    ``labels``: name and path of baseline and candidate; ``paired``: whether both sides were measured in the same
+    rounds.
+    """
+    related = related or RelatedData()
+    measured = related.untraced or (measured_durations(baseline), measured_durations(candidate))
+    disturbed = related.disturbed or _different_calls_reason(baseline, candidate)
+    end_to_end = _judge_end_to_end(
+        *measured, paired=paired, arm="untraced" if related.untraced else "traced", disturbed=disturbed
     )
-    untraced = beside.untraced or (None, None)
+    untraced = related.untraced or (None, None)
     scales = (
-        headline_scale(baseline, untraced[0], beside.callers[0]),
-        headline_scale(candidate, untraced[1], beside.callers[1]),
+        headline_scale(baseline, untraced[0], related.callers[0]),
+        headline_scale(candidate, untraced[1], related.callers[1]),
     )
     rows = [
         known_operators(table, facts, scale)
-        for table, facts, scale in zip((baseline, candidate), beside.facts, scales, strict=True)
+        for table, facts, scale in zip((baseline, candidate), related.facts, scales, strict=True)
     ]
     sides = (scales[0].split, scales[1].split)
-    others = match_layers if beside.same_runtime else match_runtimes
-    matched = list((match if beside.same_program else others)(*rows))
-    pairs = [one.pair for one in matched]
+    match_others = match_layers if related.same_runtime else match_runtimes
+    matched = list((match if related.same_program else match_others)(*rows))
+    pairs = [match_found.pair for match_found in matched]
     by_kind: list[KindChange] = []
     by_operator: list[OperatorChange] = []
     by_category: list[CategoryChange] = []
     if all(side.timed for side in sides):
         times = [process_times(scale, [pair[side] for pair in pairs]) for side, scale in enumerate(scales)]
         split = PairedTimes(pairs, times[0], times[1], paired)
-        by_kind, by_operator = _kind_changes(split), _operator_changes(split, [one.by for one in matched], beside)
+        by_kind, by_operator = (
+            _kind_changes(split),
+            _operator_changes(split, [match_found.by for match_found in matched], related),
+        )
         by_category = _category_changes(split, [process_copies(scale) for scale in scales])
     if disturbed:
-        by_kind, by_operator, by_category = _withheld(by_kind), _withheld(by_operator), _withheld(by_category)
+        by_kind, by_operator, by_category = (
+            _withhold_changes(by_kind),
+            _withhold_changes(by_operator),
+            _withhold_changes(by_category),
+        )
     return Comparison(
-        baseline=_side(labels[0], sides[0]),
-        candidate=_side(labels[1], sides[1]),
+        baseline=_compared_side(labels[0], sides[0]),
+        candidate=_compared_side(labels[1], sides[1]),
         end_to_end=end_to_end,
         categories=by_category,
         kinds=by_kind,
         operators=by_operator,
         outputs=outputs,
-        notes=_notes(end_to_end, matched, beside),
-        networks=None if beside.same_program else different_networks(*beside.facts),
+        notes=_comparison_notes(end_to_end, matched, related),
+        networks=None if related.same_program else different_networks(*related.facts),
         shift=shift(
             by_operator,
             by_kind,
             by_category,
             sides,
             decided=end_to_end.verdict,
-            same_program=beside.same_program,
+            same_program=related.same_program,
         ),
         methods=part(
-            "the comparison by method", lambda: _method_changes(baseline, candidate, beside, paired=paired), []
+            "the comparison by method", lambda: _method_changes(baseline, candidate, related, paired=paired), []
         ),
     )
 
 
-def _side(label: tuple[str, str], split: HeadlineSplit) -> ComparedSide:
+def _compared_side(label: tuple[str, str], split: HeadlineSplit) -> ComparedSide:
     return ComparedSide(**msgspec.structs.asdict(split), label=label[0], path=label[1])
 
 
-def _called_otherwise(*sides: EventTable) -> str | None:
-    """Why figures of all calls together are of different things on the two sides; None when they are not."""
-    left, right = ({name: sum(map(len, own)) for name, own in durations_by_method(side).items()} for side in sides)
-    if max(len(left), len(right)) < 2:  # noqa: PLR2004 - one method is the whole
+def _different_calls_reason(*sides: EventTable) -> str | None:
+    """Return why figures of all calls together mean different things on the two sides; None if they agree."""
+    baseline_counts, candidate_counts = (
+        {name: sum(map(len, durations)) for name, durations in durations_by_method(side).items()} for side in sides
+    )
+    if max(len(baseline_counts), len(candidate_counts)) < 2:  # noqa: PLR2004 - one method is the whole
         return None
-    if left.keys() != right.keys():
-        return f"the two sides call different methods: {_listed(left)} and {_listed(right)}"
-    shares = [{name: count / sum(own.values()) for name, count in own.items()} for own in (left, right)]
-    alike = all(math.isclose(shares[0][name], shares[1][name], rel_tol=_SAME_SHARE) for name in left)
+    if baseline_counts.keys() != candidate_counts.keys():
+        return (
+            f"the two sides call different methods: {_join_names(baseline_counts)} and {_join_names(candidate_counts)}"
+        )
+    shares = [
+        {name: count / sum(counts.values()) for name, count in counts.items()}
+        for counts in (baseline_counts, candidate_counts)
+    ]
+    alike = all(math.isclose(shares[0][name], shares[1][name], rel_tol=_SAME_SHARE) for name in baseline_counts)
     return None if alike else "the two sides call their methods in different proportions"
 
 
 _SAME_SHARE = 0.05  # a process that was cut short, or calls that were left out, make no other mixture
 
 
-def _listed(names: Iterable[str]) -> str:
+def _join_names(names: Iterable[str]) -> str:
     return ", ".join(sorted(names)) or "none"
 
 
 def _method_changes(
-    baseline: EventTable, candidate: EventTable, beside: RelatedData, *, paired: bool
+    baseline: EventTable, candidate: EventTable, related: RelatedData, *, paired: bool
 ) -> list[MethodChange]:
-    """A verdict for each of several methods, by the same rules as the one for all calls together."""
+    """Return a verdict for each method that both sides call, if they call several."""
     sides = [durations_by_method(table) for table in (baseline, candidate)]
     if max(map(len, sides)) < 2:  # noqa: PLR2004 - one method is the whole
         return []
     changes = []
     for method in [name for name in sides[0] if name in sides[1]]:
-        measured = beside.methods.get(method) or tuple(
-            [own.astype(np.float64) for own in side[method] if len(own)] for side in sides
+        measured = related.methods.get(method) or tuple(
+            [durations.astype(np.float64) for durations in side[method] if len(durations)] for side in sides
         )
-        arm = "untraced" if method in beside.methods else "traced"
-        judged = _end_to_end(measured[0], measured[1], paired=paired, arm=arm, disturbed=beside.disturbed)
+        arm = "untraced" if method in related.methods else "traced"
+        judged = _judge_end_to_end(measured[0], measured[1], paired=paired, arm=arm, disturbed=related.disturbed)
         changes.append(MethodChange(method, judged))
     return changes
 
 
-_Grouped = TypeVar("_Grouped", CategoryChange, KindChange, OperatorChange)
+_AnyChange = TypeVar("_AnyChange", CategoryChange, KindChange, OperatorChange)
 
 
-def _withheld(changes: Sequence[_Grouped]) -> list[_Grouped]:
-    """Changes without what disturbed measurements do not support: the times of each side stay."""
+def _withhold_changes(changes: Sequence[_AnyChange]) -> list[_AnyChange]:
+    """Return changes without what disturbed measurements do not support: the times of each side stay."""
     nothing: dict[str, object] = {"speedup": None, "ci95_saved_ns": None, "verdict": Verdict.WITHHELD}
     return [msgspec.structs.replace(change, **nothing) for change in changes]
 
 
-def _notes(end_to_end: EndToEnd, matched: Sequence[Match], beside: RelatedData) -> list[str]:
-    notes, pairs = [], [one.pair for one in matched]
+def _comparison_notes(end_to_end: EndToEnd, matched: Sequence[Match], related: RelatedData) -> list[str]:
+    notes, pairs = [], [row.pair for row in matched]
     if end_to_end.verdict is Verdict.UNDECIDABLE:
         notes.append(
             "too few processes to detect any difference; a verdict needs 6 paired rounds, 3 if all of them show a "
             "clear change, or 4 unpaired processes per side"
         )
-    if not beside.same_program:
-        way = "layer and kind" if beside.same_runtime else "layer, or by kind, work and output size"
-        likely = sum(one.by is MatchedBy.ORDER for one in matched)
+    if not related.same_program:
+        way = "layer and kind" if related.same_runtime else "layer, or by kind, work and output size"
+        likely = sum(row.by is MatchedBy.ORDER for row in matched)
         order = f"{counted_text(likely, 'pair')} of these by order among identical operators: likely, but not certain"
         return [*notes, _matched_text(pairs, way), *([order] if likely else [])]
     one_sided = sum(1 for baseline, candidate in pairs if baseline is None or candidate is None)
@@ -508,7 +530,7 @@ def _notes(end_to_end: EndToEnd, matched: Sequence[Match], beside: RelatedData) 
 
 
 def _matched_text(pairs: Sequence[OperatorPair], way: str) -> str:
-    """How much of two programs could be matched, as one sentence."""
+    """Return how much of two programs could be matched, as one sentence."""
     head = "the two sides ran different programs"
     work = [pair for pair in pairs if not any(operator and operator.kind == FRAMEWORK.kind for operator in pair)]
     both = [pair for pair in work if None not in pair]
@@ -516,17 +538,19 @@ def _matched_text(pairs: Sequence[OperatorPair], way: str) -> str:
         return f"{head}; no operator could be matched by {way}, so only totals and end-to-end latency are compared"
     texts = []
     for side, name in enumerate(("baseline", "candidate")):
-        matched, every = ([operator.share for pair in found if (operator := pair[side])] for found in (both, work))
+        matched, every = (
+            [operator.share for pair in selected_pairs if (operator := pair[side])] for selected_pairs in (both, work)
+        )
         share = f", {share_text(sum(matched) / sum(every))} of their time" if sum(every) else ""
         texts.append(f"{len(matched)} of {counted_text(len(every), 'operator')} of the {name}{share},")
     return f"{head}: {' and '.join(texts)} are matched by {way}; the others have no verdict"
 
 
-def _end_to_end(
+def _judge_end_to_end(
     baseline: _Processes, candidate: _Processes, *, paired: bool, arm: str, disturbed: str | None = None
 ) -> EndToEnd:
     sides = typical(baseline), typical(candidate)
-    effect = _believed(median_effect(baseline, candidate, paired=paired), math.log(sides[0] / sides[1]))
+    effect = _widen_to_resolution(median_effect(baseline, candidate, paired=paired), math.log(sides[0] / sides[1]))
     detectable = None if effect.minimum_detectable is None else math.expm1(effect.minimum_detectable)
     interval, verdict = interval_of(effect, math.exp), effect.verdict()
     if interval is not None and interval[0] <= 1 <= interval[1] and verdict in {Verdict.FASTER, Verdict.SLOWER}:
@@ -545,11 +569,11 @@ def _end_to_end(
         arm=arm,
         excluded_beyond=excluded_beyond(verdict, interval),
     )
-    return end_to_end.withheld(disturbed) if disturbed else end_to_end
+    return end_to_end.without_ratio(disturbed) if disturbed else end_to_end
 
 
-def _believed(effect: Effect, estimate: float) -> Effect:
-    """The effect of this size, its interval no narrower than what runs of the same programs differ by between hours."""
+def _widen_to_resolution(effect: Effect, estimate: float) -> Effect:
+    """Return the effect with an interval at least as wide as runs of one program differ between hours."""
     if effect.low is None or effect.high is None or effect.minimum_detectable is None:
         return msgspec.structs.replace(effect, estimate=estimate)
     return msgspec.structs.replace(
@@ -562,10 +586,10 @@ def _believed(effect: Effect, estimate: float) -> Effect:
 
 
 def excluded_beyond(verdict: Verdict, ci95_speedup: tuple[float, float] | None) -> float | None:
-    """The relative change of latency, either way, that an interval excludes from there on.
+    """Return the smallest relative change of latency that an interval excludes in either direction.
 
-    None unless no difference was shown: a difference that was shown is not excluded, and where too few processes ran
-    the interval excludes nothing that a person may rely on.
+    None unless no difference was detected: a detected difference is not excluded, and with too few processes the
+    interval excludes nothing reliable.
     """
     if verdict is not Verdict.NO_DIFFERENCE or ci95_speedup is None:
         return None
@@ -574,34 +598,36 @@ def excluded_beyond(verdict: Verdict, ci95_speedup: tuple[float, float] | None) 
 
 
 def _category_changes(split: PairedTimes, copies: Sequence[Floats]) -> list[CategoryChange]:
-    """Changes of all categories, copies of inputs and outputs with data movement."""
-    wanted = list(Category)
+    """Return the changes of all categories; copies of inputs and outputs count as data movement."""
+    every_category = list(Category)
     sides = zip((split.baseline, split.candidate), copies, strict=True)
     before, after = (np.hstack([times, copied]) for times, copied in sides)
-    whole = PairedTimes([*split.pairs, (None, None)], before, after, split.paired)
-    copied = [wanted.index(Category.DATA_MOVEMENT)]
-    baseline, candidate = _labels(split, wanted, lambda operator: operator.category)
-    changes = whole.changes((np.append(baseline, copied), np.append(candidate, copied)), len(wanted))
+    extended = PairedTimes([*split.pairs, (None, None)], before, after, split.paired)
+    copied = [every_category.index(Category.DATA_MOVEMENT)]
+    baseline, candidate = _group_numbers(split, every_category, lambda operator: operator.category)
+    changes = extended.changes((np.append(baseline, copied), np.append(candidate, copied)), len(every_category))
     return [
         CategoryChange(category, **msgspec.structs.asdict(change))
-        for category, change in zip(wanted, changes, strict=True)
+        for category, change in zip(every_category, changes, strict=True)
     ]
 
 
 def _kind_changes(split: PairedTimes) -> list[KindChange]:
-    found = dict.fromkeys(_kind(operator) for pair in split.pairs for operator in pair if operator is not None)
-    changes = split.changes(_labels(split, list(found), _kind), len(found))
-    rows = zip(found, changes, strict=True)
+    kinds = dict.fromkeys(_kind_key(operator) for pair in split.pairs for operator in pair if operator is not None)
+    changes = split.changes(_group_numbers(split, list(kinds), _kind_key), len(kinds))
+    rows = zip(kinds, changes, strict=True)
     return [KindChange(*key, **msgspec.structs.asdict(change)) for key, change in rows]
 
 
-def _kind(operator: Operator) -> tuple[str, Category, str]:
+def _kind_key(operator: Operator) -> tuple[str, Category, str]:
     return operator.kind, operator.category, operator.backend
 
 
-def _labels(split: PairedTimes, wanted: Sequence[object], group: Callable[[Operator], object]) -> tuple[Labels, Labels]:
-    """The number of each operator's group on both sides, in the order in which groups are wanted; -1 for none."""
-    numbers = {key: number for number, key in enumerate(wanted)}
+def _group_numbers(
+    split: PairedTimes, groups: Sequence[object], group: Callable[[Operator], object]
+) -> tuple[Labels, Labels]:
+    """Return the group number of each operator on both sides, in the order of ``groups``; -1 for none."""
+    numbers = {key: number for number, key in enumerate(groups)}
     baseline, candidate = (
         np.array([-1 if operator is None else numbers[group(operator)] for operator in side], np.int64)
         for side in zip(*split.pairs, strict=True)
@@ -610,15 +636,17 @@ def _labels(split: PairedTimes, wanted: Sequence[object], group: Callable[[Opera
 
 
 def _operator_changes(
-    split: PairedTimes, ways: Sequence[MatchedBy | None], beside: RelatedData
+    split: PairedTimes, ways: Sequence[MatchedBy | None], related: RelatedData
 ) -> list[OperatorChange]:
-    each = np.arange(len(split.pairs))
-    changes = split.changes((each, each), len(each)) if beside.same_program else _matched_changes(split)
+    own_groups = np.arange(len(split.pairs))
+    changes = (
+        split.changes((own_groups, own_groups), len(own_groups)) if related.same_program else _matched_changes(split)
+    )
     return [_operator_change(*row) for row in zip(split.pairs, changes, ways, strict=True)]
 
 
 def _matched_changes(split: PairedTimes) -> list[Change]:
-    """Changes of operators of two programs: those without a partner have a time and nothing to be judged by."""
+    """Return changes of operators of two programs: those without a partner have times but no verdict."""
     matched = np.array([baseline is not None and candidate is not None for baseline, candidate in split.pairs], bool)
     labels = np.where(matched, np.cumsum(matched) - 1, -1)
     judged = iter(split.changes((labels, labels), int(matched.sum())))
@@ -642,29 +670,29 @@ def _not_judged(before: float, after: float) -> Change:
 
 def _operator_change(pair: OperatorPair, change: Change, way: MatchedBy | None) -> OperatorChange:
     baseline, candidate = pair
-    shown = candidate or baseline
-    assert shown is not None  # noqa: S101 - a pair has at least one side by construction
+    representative = candidate or baseline
+    assert representative is not None  # noqa: S101 - a pair has at least one side by construction
     return OperatorChange(
-        method=shown.method,
-        instruction=shown.instruction,
-        position=shown.position,
-        name=shown.name,
+        method=representative.method,
+        instruction=representative.instruction,
+        position=representative.position,
+        name=representative.name,
         baseline_name=baseline.name if baseline else None,
         candidate_name=candidate.name if candidate else None,
-        category=shown.category,
-        kind=shown.kind,
-        backend=shown.backend,
+        category=representative.category,
+        kind=representative.kind,
+        backend=representative.backend,
         baseline_ns=change.baseline_ns if baseline else None,
         candidate_ns=change.candidate_ns if candidate else None,
         saved_ns=change.saved_ns,
         speedup=change.speedup if baseline and candidate else None,
         ci95_saved_ns=change.ci95_saved_ns,
         verdict=change.verdict,
-        module=shown.module,
-        aten=shown.aten,
+        module=representative.module,
+        aten=representative.aten,
         resolution_ns=change.resolution_ns,
         matched_by=way,
-        source=shown.source,
+        source=representative.source,
     )
 
 
@@ -673,10 +701,10 @@ _CONTROL_WITHIN = 1.1
 
 
 def changes_nothing(control: Comparison) -> bool:
-    """Whether a mechanism that switches features changed neither outputs nor times by itself.
+    """Return whether a mechanism that switches features changed neither outputs nor times by itself.
 
     No difference was detected, and the interval is narrow.
     """
     end = control.end_to_end
     near = end.ci95 is not None and 1 / _CONTROL_WITHIN <= end.ci95[0] <= end.ci95[1] <= _CONTROL_WITHIN
-    return identical(control.outputs) is True and end.verdict is Verdict.NO_DIFFERENCE and near
+    return are_identical(control.outputs) is True and end.verdict is Verdict.NO_DIFFERENCE and near

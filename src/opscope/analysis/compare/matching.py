@@ -43,88 +43,100 @@ if TYPE_CHECKING:
 
 
 class MatchedBy(str, enum.Enum):
-    """How it is known that operators of two sides are the same."""
+    """Evidence that operators of two sides are the same."""
 
     PLACE = "place"
-    """They have the same place in one program."""
+    """Equal place in one program."""
     LAYER = "layer"
-    """They are the same layer of two programs, and of the same kind; the only ones of it on both sides."""
+    """Same layer of two programs and same kind, each the only one of its kind in the layer."""
     SHAPE = "shape"
-    """They compute the same, with as much work and as large an output, and nothing else on either side does."""
+    """Equal computation, work and output size, which nothing else on either side has."""
     ORDER = "order"
-    """Likewise, and others do, too: the order in which they run tells which of these they are. Likely, not certain."""
+    """Equal computation, work and output size, which several operators have; their order decides. Likely, not certain.
+    """
 
 
 class Match(NamedTuple):
-    """Operators of two sides."""
+    """Operators of two sides that are the same, or an operator without a partner."""
 
-    pair: OperatorPair  # of the baseline and of the candidate; a side that has no such operator is None
+    pair: OperatorPair  # pair of the baseline and of the candidate; a side that has no such operator is None
     by: MatchedBy | None = None  # how it is known that they are the same; None where one stands alone
 
 
 def match(baseline: list[Operator], candidate: list[Operator]) -> Iterator[Match]:
-    """Operators of the same place in the program.
+    """Match operators by their place in one program.
 
     Within an instruction the two sides are aligned by kind, since another instruction set may insert operators.
     """
-    left, right = (grouped(side, _instruction) for side in (baseline, candidate))
-    for place in dict.fromkeys([*left, *right]):
-        for pair in _align(left.get(place, []), right.get(place, [])):
-            yield _by(pair, MatchedBy.PLACE)
+    baseline_groups, candidate_groups = (grouped(side, _instruction_key) for side in (baseline, candidate))
+    for instruction in dict.fromkeys([*baseline_groups, *candidate_groups]):
+        for pair in _align_instruction(baseline_groups.get(instruction, []), candidate_groups.get(instruction, [])):
+            yield _match_pair(pair, MatchedBy.PLACE)
 
 
-def _by(pair: OperatorPair, way: MatchedBy) -> Match:
+def _match_pair(pair: OperatorPair, way: MatchedBy) -> Match:
     return Match(pair, None if None in pair else way)
 
 
-def _instruction(row: Operator) -> tuple[str, int | None, bool]:
+def _instruction_key(row: Operator) -> tuple[str, int | None, bool]:
     return row.method, row.instruction, row.position is None
 
 
-def _align(left: list[Operator], right: list[Operator]) -> Iterator[OperatorPair]:
-    """Operators of one instruction in pairs: by the nodes they compute where both sides are known, else by kind.
+def _align_instruction(baseline: list[Operator], candidate: list[Operator]) -> Iterator[OperatorPair]:
+    """Pair operators of one instruction: by the nodes they compute if known on both sides, else by kind.
 
     Kinds then come from names on both sides, since the program would call a convolution so on one side only.
     """
-    known = all(operator.attribution is Attribution.EXACT for operator in (*left, *right))
-    kinds = [[_nodes(operator) if known else _sort(operator) for operator in side] for side in (left, right)]
+    known = all(operator.attribution is Attribution.EXACT for operator in (*baseline, *candidate))
+    kinds = [
+        [_node_key(operator) if known else _kind_of_name(operator) for operator in side]
+        for side in (baseline, candidate)
+    ]
     if kinds[0] == kinds[1]:
-        yield from zip(left, right, strict=True)
+        yield from zip(baseline, candidate, strict=True)
         return
     matcher = difflib.SequenceMatcher(None, kinds[0], kinds[1], autojunk=False)
     for tag, a, b, c, d in matcher.get_opcodes():
         if tag == "equal":
-            yield from zip(left[a:b], right[c:d], strict=True)
+            yield from zip(baseline[a:b], candidate[c:d], strict=True)
         else:
-            yield from ((operator, None) for operator in left[a:b])
-            yield from ((None, operator) for operator in right[c:d])
+            yield from ((operator, None) for operator in baseline[a:b])
+            yield from ((None, operator) for operator in candidate[c:d])
 
 
-def _nodes(operator: Operator) -> tuple[object, ...]:
+def _node_key(operator: Operator) -> tuple[object, ...]:
     return operator.computes, operator.handles, operator.kind, operator.activation
 
 
-def _sort(operator: Operator) -> str:
+def _kind_of_name(operator: Operator) -> str:
     return operator.name if operator.position is None else classify(operator.name).kind
 
 
 def match_layers(baseline: list[Operator], candidate: list[Operator]) -> Iterator[Match]:
-    """Operators of different programs that are the same layer and of the same kind; all others stand alone.
+    """Match operators of different programs that are the same layer and kind; all others have no partner.
 
     A layer is known where the operator is attributed exactly, and it is the only one of its kind in its layer on both
     sides. Places mean nothing here: one more layer in front moves all that follow. The framework's own time outside of
     instructions is matched by name.
     """
-    left, right = (only_once([layer_of(operator) for operator in side]) for side in (baseline, candidate))
-    partners = {layer: operator for layer, operator in zip(right, candidate, strict=True) if layer is not None}
-    for layer, operator in zip(left, baseline, strict=True):
-        yield _by((operator, None if layer is None else partners.pop(layer, None)), MatchedBy.LAYER)
-    known = set(left) - {None}
-    yield from (Match((None, operator)) for layer, operator in zip(right, candidate, strict=True) if layer not in known)
+    baseline_layers, candidate_layers = (
+        only_once([layer_of(operator) for operator in side]) for side in (baseline, candidate)
+    )
+    partners = {
+        layer: operator for layer, operator in zip(candidate_layers, candidate, strict=True) if layer is not None
+    }
+    for layer, operator in zip(baseline_layers, baseline, strict=True):
+        yield _match_pair((operator, None if layer is None else partners.pop(layer, None)), MatchedBy.LAYER)
+    known = set(baseline_layers) - {None}
+    yield from (
+        Match((None, operator))
+        for layer, operator in zip(candidate_layers, candidate, strict=True)
+        if layer not in known
+    )
 
 
 def layer_of(operator: Operator) -> Layer | None:
-    """What an operator is in its model, whatever the program; None where that is not known for sure."""
+    """Return what an operator is in its model, whatever the program; None if that is uncertain."""
     if operator.position is None:
         return None if operator.instruction is not None else (operator.method, operator.name)
     layer = operator.module or operator.source
@@ -134,46 +146,46 @@ def layer_of(operator: Operator) -> Layer | None:
 
 
 def only_once(layers: list[Layer | None]) -> list[Layer | None]:
-    """Without those that are there more than once."""
+    """Replace layers that occur more than once by None."""
     counts = Counter(layers)
     return [layer if counts[layer] == 1 else None for layer in layers]
 
 
-def process_times(scale: HeadlineScale, wanted: Sequence[Operator | None]) -> Floats:
-    """Time of each operator in each process on the scale of the headline; shape (processes, operators).
+def process_times(scale: HeadlineScale, operators: Sequence[Operator | None]) -> Floats:
+    """Return the time of each operator in each process on the headline's scale; shape (processes, operators).
 
-    They are those of typical inferences, at the level of the operators' own times: these rest on the processes nearest
-    to the headline, and a process that was slowed down must not move what stands beside its interval.
+    These are times of typical inferences, at the level of the operators' own times, which rest on the processes nearest
+    to the headline: a process that was slowed down must not move a time away from its interval.
     """
-    columns = {_key(operator): column for column, operator in enumerate(wanted) if operator is not None}
+    columns = {_row_key(operator): column for column, operator in enumerate(operators) if operator is not None}
     rows = []
-    for own in filter(None, scale.by_process):
-        row = np.zeros(len(wanted))
-        for place, time_ns in own.items():
+    for times in filter(None, scale.by_process):
+        row = np.zeros(len(operators))
+        for place, time_ns in times.items():
             row[columns[(place.method or UNKNOWN_METHOD, place.instruction, place.position, place.framework)]] += (
                 time_ns
             )
         rows.append(row)
-    return _levelled(np.stack(rows), np.array([operator.shown_ns if operator else 0.0 for operator in wanted]))
+    return _scale_to_level(np.stack(rows), np.array([operator.shown_ns if operator else 0.0 for operator in operators]))
 
 
 def process_copies(scale: HeadlineScale) -> Floats:
-    """Time of copying inputs and outputs in each process, as :func:`process_times` has that of operators.
+    """Return the time of copying inputs and outputs in each process; shape (processes, 1), 0 if unknown.
 
     Shape (processes, 1); 0 where it is not known.
     """
-    copied = [[copies] for copies, own in zip(scale.copies, scale.by_process, strict=True) if own]
-    return _levelled(np.array(copied, np.float64), np.array([scale.split.copies_ns]))
+    copied = [[copies] for copies, times in zip(scale.copies, scale.by_process, strict=True) if times]
+    return _scale_to_level(np.array(copied, np.float64), np.array([scale.split.copies_ns]))
 
 
-def _levelled(found: Floats, level: Floats) -> Floats:
-    """Times of processes, multiplied so that the mean of each column is what stands in the split."""
-    mean = found.mean(axis=0)
+def _scale_to_level(times: Floats, level: Floats) -> Floats:
+    """Scale times of processes so that the mean of each column is the time in the split."""
+    mean = times.mean(axis=0)
     ratio = np.divide(level, mean, out=np.zeros_like(level), where=mean > 0)
-    return np.where(mean > 0, found * ratio, level)
+    return np.where(mean > 0, times * ratio, level)
 
 
-def _key(operator: Operator) -> RowKey:
+def _row_key(operator: Operator) -> RowKey:
     framework = operator.name if operator.position is None else None
     return operator.method, operator.instruction, operator.position, framework
 
@@ -186,26 +198,34 @@ _BEFORE_NAME = re.compile(r"native_call_|aten\.")
 
 
 def match_runtimes(baseline: Sequence[Operator], candidate: Sequence[Operator]) -> Iterator[Match]:
-    """Operators of two runtimes in pairs, each with how it is known; those without a partner stand alone.
+    """Match operators of two runtimes; those without a partner stay alone.
 
-    A pair whose layer both sides name is sure. One of the same kind, work and size of output is sure where nothing
-    else on either side is like it, and likely where only the order tells which of several it is.
+    A pair whose layer both sides name is certain. A pair of equal kind, work and output size is certain if nothing else
+    on either side is like it, and likely if only the order tells which of several it is.
     """
-    partners = _by_layer(baseline, candidate)
+    partners = _pair_by_layer(baseline, candidate)
     taken = set(partners.values())
     free = [number for number in range(len(baseline)) if number not in partners]
-    others = [number for number in range(len(candidate)) if number not in taken]
+    free_candidates = [number for number in range(len(candidate)) if number not in taken]
     ways = dict.fromkeys(partners, MatchedBy.LAYER)
-    left, right = ([signature_of(side[n]) for n in own] for side, own in ((baseline, free), (candidate, others)))
-    counts = Counter(left), Counter(right)
-    for one, other in common_subsequence(left, right):
-        partners[free[one]] = others[other]
-        sure = all(count[left[one]] == 1 for count in counts) and _is_exact(
-            baseline[free[one]], candidate[others[other]]
+    baseline_signatures, candidate_signatures = (
+        [signature_of(side[number]) for number in numbers]
+        for side, numbers in ((baseline, free), (candidate, free_candidates))
+    )
+    counts = Counter(baseline_signatures), Counter(candidate_signatures)
+    for row, column in common_subsequence(baseline_signatures, candidate_signatures):
+        partners[free[row]] = free_candidates[column]
+        sure = all(count[baseline_signatures[row]] == 1 for count in counts) and _is_exact(
+            baseline[free[row]], candidate[free_candidates[column]]
         )
-        ways[free[one]] = MatchedBy.SHAPE if sure else MatchedBy.ORDER
-    for one, other in _by_work([baseline[n] for n in free], [candidate[n] for n in others], left, right):
-        partners[free[one]], ways[free[one]] = others[other], MatchedBy.ORDER
+        ways[free[row]] = MatchedBy.SHAPE if sure else MatchedBy.ORDER
+    for row, column in _pair_by_work(
+        [baseline[number] for number in free],
+        [candidate[number] for number in free_candidates],
+        baseline_signatures,
+        candidate_signatures,
+    ):
+        partners[free[row]], ways[free[row]] = free_candidates[column], MatchedBy.ORDER
     for number, operator in enumerate(baseline):
         partner = partners.get(number)
         yield Match((operator, None if partner is None else candidate[partner]), ways.get(number))
@@ -213,59 +233,67 @@ def match_runtimes(baseline: Sequence[Operator], candidate: Sequence[Operator]) 
     yield from (Match((None, operator)) for number, operator in enumerate(candidate) if number not in taken)
 
 
-def _by_layer(baseline: Sequence[Operator], candidate: Sequence[Operator]) -> dict[int, int]:
-    """Numbers of operators of the same layer and kind, where the layer is named on both sides, and once."""
-    left, right = (only_once([_named(operator) for operator in side]) for side in (baseline, candidate))
-    places = {layer: number for number, layer in enumerate(right) if layer is not None}
-    return {number: places[layer] for number, layer in enumerate(left) if layer is not None and layer in places}
+def _pair_by_layer(baseline: Sequence[Operator], candidate: Sequence[Operator]) -> dict[int, int]:
+    """Return pairs of numbers of operators whose layer and kind both sides name, and only once."""
+    baseline_layers, candidate_layers = (
+        only_once([_layer_key(operator) for operator in side]) for side in (baseline, candidate)
+    )
+    numbers = {layer: number for number, layer in enumerate(candidate_layers) if layer is not None}
+    return {
+        number: numbers[layer] for number, layer in enumerate(baseline_layers) if layer is not None and layer in numbers
+    }
 
 
-def _by_work(
+def _pair_by_work(
     baseline: Sequence[Operator],
     candidate: Sequence[Operator],
-    left: Sequence[Signature | None],
-    right: Sequence[Signature | None],
+    baseline_signatures: Sequence[Signature | None],
+    candidate_signatures: Sequence[Signature | None],
 ) -> Iterator[tuple[int, int]]:
-    """Products between those that are matched, of one category and with as many multiply-accumulates.
+    """Pair products between matched ones by category and number of multiply-accumulates.
 
     A runtime may pad what it computes, or know no depthwise convolutions: the sizes and the kind then say nothing.
     """
-    found = [(-1, -1), *common_subsequence(left, right), (len(left), len(right))]
-    for (row, column), (next_row, next_column) in pairwise(found):
-        work = [_work(operator) for operator in baseline[row + 1 : next_row]]
-        other_work = [_work(operator) for operator in candidate[column + 1 : next_column]]
+    matched = [
+        (-1, -1),
+        *common_subsequence(baseline_signatures, candidate_signatures),
+        (len(baseline_signatures), len(candidate_signatures)),
+    ]
+    for (row, column), (next_row, next_column) in pairwise(matched):
+        work = [_work_key(operator) for operator in baseline[row + 1 : next_row]]
+        other_work = [_work_key(operator) for operator in candidate[column + 1 : next_column]]
         yield from ((row + 1 + a, column + 1 + b) for a, b in common_subsequence(work, other_work))
 
 
-def _work(operator: Operator) -> Signature | None:
-    """Category and multiply-accumulates of a product; None for all else."""
+def _work_key(operator: Operator) -> Signature | None:
+    """Return the category and multiply-accumulates of a product; None for other operators."""
     return (operator.category, operator.macs) if operator.macs else None
 
 
-def _named(operator: Operator) -> Signature | None:
-    """The layer and the kind of an operator; None without a layer.
+def _layer_key(operator: Operator) -> Signature | None:
+    """Return the layer and kind of an operator; None without a layer.
 
     What its method and its operator of ATen are called, and whether an activation is part of it, differs by runtime.
     """
     layer = operator.module or operator.source
-    named = layer is not None and operator.kind != FRAMEWORK.kind and layer_of(operator) is not None
-    return (layer, operator.kind) if named else None
+    is_known = layer is not None and operator.kind != FRAMEWORK.kind and layer_of(operator) is not None
+    return (layer, operator.kind) if is_known else None
 
 
 def signature_of(operator: Operator) -> Signature | None:
-    """What an operator computes, in terms that runtimes share; None where that is not known.
+    """Return what an operator computes, in terms that runtimes share; None if unknown.
 
     Sizes of the output stand in no order, and without those of 1: runtimes keep axes in orders of their own.
     """
     if operator.kind == FRAMEWORK.kind or operator.shape is None:
         return None
     sizes = tuple(sorted(size for size in operator.shape if size != 1))
-    what = _arithmetic(operator) if operator.kind == _ARITHMETIC else ""
-    return operator.kind, what, operator.macs or 0, sizes
+    arithmetic = _arithmetic_name(operator) if operator.kind == _ARITHMETIC else ""
+    return operator.kind, arithmetic, operator.macs or 0, sizes
 
 
-def _arithmetic(operator: Operator) -> str:
-    """Which arithmetic it is: the first letters of its name, in which runtimes agree (Mul and Multiply)."""
+def _arithmetic_name(operator: Operator) -> str:
+    """Return the first letters of an arithmetic operator's name, in which runtimes agree (Mul and Multiply)."""
     name = operator.computes[-1] if operator.computes else operator.aten or operator.name
     return _BEFORE_NAME.sub("", name)[:_LETTERS].lower()
 
@@ -274,36 +302,38 @@ def _is_exact(*operators: Operator) -> bool:
     return all(operator.attribution is Attribution.EXACT for operator in operators)
 
 
-def common_subsequence(left: Sequence[Signature | None], right: Sequence[Signature | None]) -> list[tuple[int, int]]:
-    """Positions of a longest common subsequence on both sides; of equally long ones the one with the earliest pairs.
+def common_subsequence(
+    baseline: Sequence[Signature | None], candidate: Sequence[Signature | None]
+) -> list[tuple[int, int]]:
+    """Return the positions of a longest common subsequence; among equally long ones, the earliest pairs.
 
-    What is None equals nothing. Nothing is found in sequences that are too long to align.
+    None equals nothing. Empty if the sequences are too long to align.
     """
-    if len(left) * len(right) > _MOST_PAIRS:
+    if len(baseline) * len(candidate) > _MOST_PAIRS:
         return []
-    numbers = {one: number for number, one in enumerate(dict.fromkeys([*left, *right]))}
-    rows, columns = (np.array([numbers[one] for one in side], np.int64) for side in (left, right))
+    numbers = {signature: number for number, signature in enumerate(dict.fromkeys([*baseline, *candidate]))}
+    rows, columns = (np.array([numbers[signature] for signature in side], np.int64) for side in (baseline, candidate))
     equal = rows[:, None] == columns[None, :]
-    equal[[one is None for one in left], :] = False
-    best = np.zeros((len(left) + 1, len(right) + 1), np.int32)
-    for row in range(len(left) - 1, -1, -1):
+    equal[[signature is None for signature in baseline], :] = False
+    best = np.zeros((len(baseline) + 1, len(candidate) + 1), np.int32)
+    for row in range(len(baseline) - 1, -1, -1):
         # The longest from here on: with this pair, or without one of the two.
-        own = np.maximum(best[row + 1, :-1], np.where(equal[row], best[row + 1, 1:] + 1, 0))
-        best[row, :-1] = np.maximum.accumulate(own[::-1])[::-1]
-    found, row, column = [], 0, 0
-    while row < len(left) and column < len(right):
+        lengths = np.maximum(best[row + 1, :-1], np.where(equal[row], best[row + 1, 1:] + 1, 0))
+        best[row, :-1] = np.maximum.accumulate(lengths[::-1])[::-1]
+    pairs, row, column = [], 0, 0
+    while row < len(baseline) and column < len(candidate):
         if equal[row, column] and best[row, column] == best[row + 1, column + 1] + 1:
-            found.append((row, column))
+            pairs.append((row, column))
             row, column = row + 1, column + 1
         elif best[row + 1, column] >= best[row, column + 1]:
             row += 1
         else:
             column += 1
-    return found
+    return pairs
 
 
 _FEWEST = 3
-"""Convolutions and matrix products of each side, below which a layer that was changed looks like another network."""
+"""Fewest convolutions and products per side for a verdict; below, one changed layer looks like another network."""
 _ALIKE = 0.1
 """Share of the multiply-accumulates of either side from which on the sides may be one network."""
 
@@ -311,12 +341,12 @@ _ALIKE = 0.1
 def different_networks(
     baseline: Mapping[OperatorKey, OperatorFacts], candidate: Mapping[OperatorKey, OperatorFacts]
 ) -> str | None:
-    """Why two sides look like different networks, as a sentence; None where they do not, or their work is not known.
+    """Return why two sides look like different networks, as a sentence; None if they do not or work is unknown.
 
     Versions of a network share most operators, whatever their number type or runtime: these multiply as often. At
     another resolution all do other work, but there are as many.
     """
-    sides = [_products(facts) for facts in (baseline, candidate)]
+    sides = [_count_products(facts) for facts in (baseline, candidate)]
     counts = [side.total() for side in sides]
     if min(counts) < _FEWEST or counts[0] == counts[1]:
         return None
@@ -333,7 +363,7 @@ def different_networks(
     )
 
 
-def _products(facts: Mapping[OperatorKey, OperatorFacts]) -> Counter[int]:
-    """How many operators multiply so often."""
+def _count_products(facts: Mapping[OperatorKey, OperatorFacts]) -> Counter[int]:
+    """Count operators by their number of multiply-accumulates."""
     known = (fact.cost.macs for fact in facts.values() if fact.cost is not None)
     return Counter(macs for macs in known if macs)

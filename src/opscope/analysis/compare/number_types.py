@@ -1,4 +1,4 @@
-"""Why a program of lower precision is not faster than one of floats of the same network: what it runs besides.
+"""Reasons why a program of lower precision is not faster than a float program of one network.
 
 Four kinds are told apart, each by the operators themselves: conversions that stayed, weights that are converted in
 every call, operators that left the delegate, and convolutions and products whose kernels still compute in float. Where
@@ -23,11 +23,11 @@ if TYPE_CHECKING:
     from opscope.analysis.operators.operators import Operator
 
 LEAST_SHARE = 0.05
-"""Of the candidate's calls, from which a cause is named."""
+"""Smallest share of the candidate's calls from which a cause is named."""
 SAME_TIME = 0.95
-"""Kernels of the lower precision that take at least this part of the time of floats are no faster."""
+"""Ratio of times from which kernels of the lower precision count as no faster than those of floats."""
 _WEIGHT_SHARE = 0.1
-"""Of the bytes of a conversion, from which it converts stored weights: of data it reads only a scale from storage."""
+"""Share of a conversion's bytes from which it converts stored weights; of data it reads only a stored scale."""
 _HEAVY = (Category.CONVOLUTION, Category.GEMM)
 _CONVERSION = "quantisation"
 _NAMED = 3
@@ -36,7 +36,7 @@ _WIDE = frozenset({"float", "float32", "fp32", "f32"})
 
 
 class LostGain(str, enum.Enum):
-    """What keeps a lower precision from being faster."""
+    """Obstacle that keeps a lower precision from being faster."""
 
     CONVERSIONS = "conversions"
     """Number types are converted between operators."""
@@ -51,13 +51,13 @@ class LostGain(str, enum.Enum):
 
 
 class NumberTypeCause(msgspec.Struct, frozen=True):
-    """Why a candidate of lower precision is not faster.
+    """Reason why a candidate of lower precision is not faster.
 
     Attributes:
         kind: what it is.
         operators: how many do it.
-        share: of the candidate's calls that they take.
-        names: of the longest of them.
+        share: share of the candidate's calls that they take.
+        names: names of the longest of them.
         ratio: time of the candidate's convolutions and products by that of the baseline's; null for other kinds.
     """
 

@@ -1,6 +1,6 @@
-"""Whether two variants computed the same: a fast wrong result is not a result.
+"""Agreement of the outputs of two variants: a fast wrong result is not a result.
 
-Of two programs, how far their outputs differ on the same inputs, and how often both predict the same class.
+For two programs: how far their outputs differ on the same inputs, and how often both predict the same class.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class OutputAgreement(msgspec.Struct, frozen=True):
     Attributes:
         agree: shapes are equal, all values finite, and the error within the tolerance.
         max_abs_error: largest absolute difference, null when shapes differ or values are not finite.
-        max_rel_error: the same relative to the largest magnitude of the baseline's output.
+        max_rel_error: largest absolute difference over the largest magnitude of the baseline's output.
         tolerance: limit for ``max_rel_error``.
         problem: why they do not agree, null when they do.
         inputs_at_fault: whether both sides hold the same NaN and infinite values in the same places, so that the inputs
@@ -78,7 +78,7 @@ def compare_outputs(
         return _report_disagreement(
             tolerance, f"the {side}'s output has {counted_text(count, 'non-finite value', ',')}"
         )
-    pairs = [_errors(b, c) for b, c in zip(baseline, candidate, strict=True) if b.size]
+    pairs = [_output_errors(before, after) for before, after in zip(baseline, candidate, strict=True) if before.size]
     absolute = max((error for error, _ in pairs), default=0.0)
     relative = max((error for _, error in pairs), default=0.0)
     agree = relative <= tolerance
@@ -108,25 +108,25 @@ def _hold_same_nonfinite(baseline: Sequence[Array], candidate: Sequence[Array]) 
     )
 
 
-def _errors(baseline: Array, candidate: Array) -> tuple[float, float]:
+def _output_errors(baseline: Array, candidate: Array) -> tuple[float, float]:
     reference = baseline.astype(np.float64)
     absolute = float(np.abs(reference - candidate.astype(np.float64)).max())
     scale = float(np.abs(reference).max())
     return absolute, absolute / scale if scale else absolute
 
 
-def identical(outputs: OutputAgreement | None) -> bool | None:
-    """Whether two variants computed the very same numbers; None where that was not compared."""
+def are_identical(outputs: OutputAgreement | None) -> bool | None:
+    """Return whether two variants computed exactly the same numbers; None if that was not compared."""
     return None if outputs is None else outputs.agree and outputs.max_abs_error == 0.0
 
 
 UNLABELLED = -1
-"""Label of an input whose class is not known."""
+"""Label of an input whose class is unknown."""
 _NO_CLASS = -2
 
 
 class OutputDifference(msgspec.Struct, frozen=True):
-    """How far one output differs between two programs, over all inputs that both ran on.
+    """Difference of one output between two programs, over all inputs that both ran on.
 
     The four figures are of the values that are finite on both sides; each is null where it is not defined.
 
@@ -136,7 +136,7 @@ class OutputDifference(msgspec.Struct, frozen=True):
         max_abs: largest absolute difference.
         max_rel: ``max_abs`` relative to the largest magnitude of the baseline; null where the baseline is all zero and
             the candidate is not.
-        rms_rel: root mean square of the difference relative to that of the baseline; null likewise.
+        rms_rel: root mean square of the difference relative to that of the baseline; null where the latter is 0.
         cosine: cosine similarity; null where one side is all zero.
         baseline_nonfinite: number of NaN and infinite values of the baseline.
         candidate_nonfinite: number of those of the candidate.
@@ -157,12 +157,12 @@ class OutputDifference(msgspec.Struct, frozen=True):
 
     @property
     def equal(self) -> bool:
-        """Whether all values are the same, NaN and infinities included."""
+        """Return whether all values are the same, NaN and infinities included."""
         return self.problem is None and not self.unlike_nonfinite and not self.max_abs
 
 
 class Proportion(msgspec.Struct, frozen=True):
-    """A count out of ``n`` with the exact 95 % interval of the proportion that it estimates (Clopper-Pearson)."""
+    """Count out of ``n`` with the exact 95 % interval of the proportion that it estimates (Clopper-Pearson)."""
 
     count: int
     n: int
@@ -170,13 +170,13 @@ class Proportion(msgspec.Struct, frozen=True):
 
 
 class Top1(msgspec.Struct, frozen=True):
-    """Predicted classes: where the first output is largest; the first of equal ones.
+    """Predicted classes: position of the largest value of the first output; the first of equal ones.
 
     Attributes:
         classes: number of classes; null where the output is the class itself.
         agreement: inputs for which both sides predict the same class. A side with NaN predicts none.
         baseline: labelled inputs for which the baseline predicts the label; null without labels.
-        candidate: the same of the candidate.
+        candidate: labelled inputs for which the candidate predicts the label; null without labels.
     """
 
     classes: int | None
@@ -193,7 +193,7 @@ class Accuracy(msgspec.Struct, frozen=True):
         outputs: one for each output; empty when they were not compared.
         top1: agreement of the predicted classes; null for a single unlabelled input, and where there are no classes.
         reason: why outputs, or predicted classes, were not compared; null when there is nothing to say.
-        hint: how to have them compared; null likewise.
+        hint: how to have them compared; null when there is nothing to say.
         note: what else is to be known of the inputs; null for nothing.
     """
 
@@ -206,12 +206,12 @@ class Accuracy(msgspec.Struct, frozen=True):
 
     @property
     def equal(self) -> bool:
-        """Whether all outputs were compared, and are the same."""
+        """Return whether all outputs were compared, and are the same."""
         return bool(self.outputs) and all(output.equal for output in self.outputs)
 
     @property
     def agrees(self) -> bool:
-        """Whether all outputs were compared, and differ by no more than rounding in single precision."""
+        """Return whether all outputs were compared, and differ by no more than rounding in single precision."""
         return bool(self.outputs) and all(
             difference.max_rel is not None
             and difference.max_rel <= TOLERANCES["fp32"]
@@ -221,34 +221,34 @@ class Accuracy(msgspec.Struct, frozen=True):
 
     @property
     def worst(self) -> OutputDifference | None:
-        """The output that differs most; None where none was compared."""
+        """Output that differs most; None if none was compared."""
         known = [difference for difference in self.outputs if difference.problem is None]
         return max(known, key=lambda difference: (difference.max_rel is None, difference.max_rel or 0.0), default=None)
 
 
 def not_compared(reason: str, hint: str) -> Accuracy:
-    """That outputs were not compared, and how to have them compared."""
+    """Return that outputs were not compared, why, and how to have them compared."""
     return Accuracy(0, reason=reason, hint=hint)
 
 
 def output_differences(baseline: Sequence[Array], candidate: Sequence[Array]) -> list[OutputDifference]:
-    """The difference of every output that both sides have."""
-    return [_difference(number, *pair) for number, pair in enumerate(zip(baseline, candidate, strict=False))]
+    """Return the difference of every output that both sides have."""
+    return [_output_difference(number, *pair) for number, pair in enumerate(zip(baseline, candidate, strict=False))]
 
 
-def _difference(number: int, baseline: Array, candidate: Array) -> OutputDifference:
+def _output_difference(number: int, baseline: Array, candidate: Array) -> OutputDifference:
     if baseline.shape != candidate.shape:
         problem = f"its shape is {list(baseline.shape)} in the baseline and {list(candidate.shape)} in the candidate"
         return OutputDifference(number, int(baseline.size), problem=problem)
-    left, right = (np.asarray(side, np.float64).ravel() for side in (baseline, candidate))
-    finite = np.isfinite(left), np.isfinite(right)
+    before, after = (np.asarray(side, np.float64).ravel() for side in (baseline, candidate))
+    finite = np.isfinite(before), np.isfinite(after)
     both = finite[0] & finite[1]
-    same = (left == right) | (np.isnan(left) & np.isnan(right))
-    wrong = [int((~own).sum()) for own in finite]
-    max_abs, max_rel, rms_rel, cosine = _figures(left[both], right[both]) if both.any() else (None,) * 4
+    same = (before == after) | (np.isnan(before) & np.isnan(after))
+    wrong = [int((~is_finite).sum()) for is_finite in finite]
+    max_abs, max_rel, rms_rel, cosine = _difference_figures(before[both], after[both]) if both.any() else (None,) * 4
     return OutputDifference(
         number,
-        int(left.size),
+        int(before.size),
         max_abs=max_abs,
         max_rel=max_rel,
         rms_rel=rms_rel,
@@ -259,53 +259,53 @@ def _difference(number: int, baseline: Array, candidate: Array) -> OutputDiffere
     )
 
 
-def _figures(
-    left: NDArray[np.float64], right: NDArray[np.float64]
+def _difference_figures(
+    before: NDArray[np.float64], after: NDArray[np.float64]
 ) -> tuple[float, float | None, float | None, float | None]:
-    """``max_abs``, ``max_rel``, ``rms_rel`` and ``cosine`` of values that are finite."""
+    """Return ``max_abs``, ``max_rel``, ``rms_rel`` and ``cosine`` of finite values."""
     # Scaled, so that squares of large values stay finite and those of small ones do not vanish.
-    most = float(max(np.abs(left).max(), np.abs(right).max()))
+    most = float(max(np.abs(before).max(), np.abs(after).max()))
     if not most:
         return 0.0, 0.0, 0.0, None
     scale = math.ldexp(0.5, math.frexp(most)[1])  # a power of two rounds nothing
-    left, right = left / scale, right / scale
-    apart = np.abs(left - right)
-    norms = float(np.linalg.norm(left)), float(np.linalg.norm(right))
-    largest = float(np.abs(left).max())
+    before, after = before / scale, after / scale
+    distance = np.abs(before - after)
+    norms = float(np.linalg.norm(before)), float(np.linalg.norm(after))
+    largest = float(np.abs(before).max())
     return (
-        float(apart.max()) * scale,
-        float(apart.max()) / largest if largest else None,
-        float(np.linalg.norm(apart)) / norms[0] if norms[0] else None,
+        float(distance.max()) * scale,
+        float(distance.max()) / largest if largest else None,
+        float(np.linalg.norm(distance)) / norms[0] if norms[0] else None,
         # Rounding may lead out of what a cosine can be.
-        float(np.clip(left @ right / (norms[0] * norms[1]), -1, 1)) if all(norms) else None,
+        float(np.clip(before @ after / (norms[0] * norms[1]), -1, 1)) if all(norms) else None,
     )
 
 
-def compared_outputs(baseline: Sequence[Array], candidate: Sequence[Array], note: str | None = None) -> Accuracy:
-    """Outputs of a single input."""
-    refusal = _refusal(baseline, candidate)
+def compare_single_input(baseline: Sequence[Array], candidate: Sequence[Array], note: str | None = None) -> Accuracy:
+    """Compare the outputs of a single input."""
+    refusal = _comparison_refusal(baseline, candidate)
     return refusal or Accuracy(1, output_differences(baseline, candidate), note=note)
 
 
-def compared_samples(baseline: Sequence[Array], candidate: Sequence[Array], labels: Classes) -> Accuracy:
-    """Outputs of several inputs, and the classes that they predict."""
-    refusal = _refusal(baseline, candidate)
+def compare_samples(baseline: Sequence[Array], candidate: Sequence[Array], labels: Classes) -> Accuracy:
+    """Compare the outputs of several inputs, and the classes that they predict."""
+    refusal = _comparison_refusal(baseline, candidate)
     if refusal:
         return refusal
     differences = output_differences(baseline, candidate)
-    reason = _without_classes(baseline[0], candidate[0], labels)
+    reason = _no_classes_reason(baseline[0], candidate[0], labels)
     if reason:
         return Accuracy(
             len(labels), differences, reason=f"predicted classes were not compared: {reason}", hint=_CLASSES
         )
-    return Accuracy(len(labels), differences, _top1(baseline[0], candidate[0], labels))
+    return Accuracy(len(labels), differences, _compare_classes(baseline[0], candidate[0], labels))
 
 
 _CLASSES = "labels need a program whose first output holds one value for each class, and classes counted from 0"
 _OTHER_OUTPUTS = "compare programs that were exported from one model"
 
 
-def _refusal(baseline: Sequence[Array], candidate: Sequence[Array]) -> Accuracy | None:
+def _comparison_refusal(baseline: Sequence[Array], candidate: Sequence[Array]) -> Accuracy | None:
     if not baseline and not candidate:
         return not_compared("the programs return no tensors", _OTHER_OUTPUTS)
     if len(baseline) != len(candidate):
@@ -317,8 +317,8 @@ def _refusal(baseline: Sequence[Array], candidate: Sequence[Array]) -> Accuracy 
     return None
 
 
-def _without_classes(baseline: Array, candidate: Array, labels: Classes) -> str | None:
-    """Why no class can be read from the outputs; None where it can."""
+def _no_classes_reason(baseline: Array, candidate: Array, labels: Classes) -> str | None:
+    """Return why no class can be read from the outputs; None if it can."""
     if baseline.shape != candidate.shape:
         return "the first outputs have different shapes"
     shape = [size for size in baseline.shape[1:] if size != 1]
@@ -332,27 +332,27 @@ def _without_classes(baseline: Array, candidate: Array, labels: Classes) -> str 
     return None
 
 
-def _top1(baseline: Array, candidate: Array, labels: Classes) -> Top1:
-    sides = [_classes(side) for side in (baseline, candidate)]
+def _compare_classes(baseline: Array, candidate: Array, labels: Classes) -> Top1:
+    sides = [_predicted_classes(side) for side in (baseline, candidate)]
     width = int(np.prod(baseline.shape[1:], dtype=np.int64))
-    agreement = _proportion((sides[0] == sides[1]) & (sides[0] != _NO_CLASS))
+    agreement = _hit_proportion((sides[0] == sides[1]) & (sides[0] != _NO_CLASS))
     known = labels != UNLABELLED
     if not known.any():
         return Top1(width if width > 1 else None, agreement)
-    correct = [_proportion(side[known] == labels[known]) for side in sides]
+    correct = [_hit_proportion(side[known] == labels[known]) for side in sides]
     return Top1(width if width > 1 else None, agreement, correct[0], correct[1])
 
 
-def _classes(output: Array) -> Classes:
-    """The class that each input is taken for; none where a value is NaN."""
+def _predicted_classes(output: Array) -> Classes:
+    """Return the predicted class of each input; ``_NO_CLASS`` if a value is NaN."""
     rows = output.reshape(len(output), -1)
     if rows.shape[1] == 1:
         return rows[:, 0].astype(np.int64)
     rows = rows.astype(np.float64)
-    found = np.where(np.isnan(rows).any(axis=1), _NO_CLASS, np.argmax(rows, axis=1))
-    return found.astype(np.int64)
+    classes = np.where(np.isnan(rows).any(axis=1), _NO_CLASS, np.argmax(rows, axis=1))
+    return classes.astype(np.int64)
 
 
-def _proportion(hits: Mask) -> Proportion:
+def _hit_proportion(hits: Mask) -> Proportion:
     count = int(hits.sum())
     return Proportion(count, len(hits), binomial_interval(count, len(hits)))

@@ -1,4 +1,4 @@
-"""What a change did to the balance of a model: what shrank, what is on top now, and how much is left to gain.
+"""Effect of a change on the balance of a model: what shrank, what dominates now, and how much is left to gain.
 
 After acceleration the parts that it does not help weigh more, and they bound what more of it could give (Amdahl,
 "Validity of the Single Processor Approach to Achieving Large Scale Computing Capabilities", AFIPS 1967).
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class Top(msgspec.Struct, frozen=True):
-    """The kind of operator that takes most on one side, the framework's own time left out."""
+    """Kind of operator that dominates one side, without the framework's own time."""
 
     kind: str
     category: Category
@@ -32,7 +32,7 @@ class Top(msgspec.Struct, frozen=True):
 
 
 class Moved(msgspec.Struct, frozen=True):
-    """Operators with one verdict: how many, and their time on both sides, the framework's with the unchanged ones."""
+    """Operators with one verdict: their number, and their time on both sides; framework time counts as unchanged."""
 
     operators: int
     baseline_ns: float
@@ -40,7 +40,7 @@ class Moved(msgspec.Struct, frozen=True):
 
 
 class Remaining(CategoryTime, frozen=True):
-    """What a category takes on the candidate, and the speedup over it if it took nothing; null if hardly more is."""
+    """Time of a category on the candidate, and the speedup if it took none; null if hardly anything else is left."""
 
     time_ns: float
     limit: float | None
@@ -57,7 +57,7 @@ class OutsideChange(msgspec.Struct, frozen=True):
 
 
 class Shift(msgspec.Struct, frozen=True):
-    """How the time of an inference moved.
+    """Movement of the time of an inference.
 
     Attributes:
         saved_ns: latency of the baseline minus that of the candidate; the savings of all operators and of ``outside``
@@ -120,7 +120,7 @@ def shift(
     decided: Verdict = Verdict.FASTER,
     same_program: bool = True,
 ) -> Shift:
-    """How the time of an inference moved."""
+    """Return how the time of an inference moved between two sides."""
     baseline, candidate = (side.headline_ns for side in headlines)
     groups: dict[Verdict, list[_Change]] = {verdict: [] for verdict in Verdict}
     unmatched: list[_Change] = []
@@ -131,31 +131,34 @@ def shift(
             unmatched.append(change)
         else:
             groups[change.verdict].append(change)
-    faster = _moved(groups[Verdict.FASTER])
+    faster = _sum_moved(groups[Verdict.FASTER])
     bounded = faster.operators > 0 and decided is (Verdict.FASTER if candidate <= baseline else Verdict.SLOWER)
     return Shift(
         saved_ns=baseline - candidate,
-        before=_top([(own, own.baseline_ns or 0.0) for own in kinds], baseline),
-        after=_top([(own, own.candidate_ns or 0.0) for own in kinds], candidate),
+        before=_find_top([(change, change.baseline_ns or 0.0) for change in kinds], baseline),
+        after=_find_top([(change, change.candidate_ns or 0.0) for change in kinds], candidate),
         faster=faster,
-        slower=_moved(groups[Verdict.SLOWER]),
-        unchanged=_moved(groups[Verdict.NO_DIFFERENCE]),
-        undecided=_moved([*groups[Verdict.UNDECIDABLE], *groups[Verdict.WITHHELD]]),
+        slower=_sum_moved(groups[Verdict.SLOWER]),
+        unchanged=_sum_moved(groups[Verdict.NO_DIFFERENCE]),
+        undecided=_sum_moved([*groups[Verdict.UNDECIDABLE], *groups[Verdict.WITHHELD]]),
         limit=limit_without(faster.candidate_ns / candidate, baseline / candidate) if bounded and candidate else None,
-        remaining=sorted((_remaining(own, candidate) for own in categories), key=lambda row: -row.time_ns),
-        outside=_outside(*headlines),
-        unmatched=_moved(unmatched),
+        remaining=sorted(
+            (_remaining_category(category_change, candidate) for category_change in categories),
+            key=lambda row: -row.time_ns,
+        ),
+        outside=_outside_changes(*headlines),
+        unmatched=_sum_moved(unmatched),
     )
 
 
-def _remaining(change: _CategoryChange, candidate: float) -> Remaining:
+def _remaining_category(change: _CategoryChange, candidate: float) -> Remaining:
     time = change.candidate_ns
     share = time / candidate if candidate else 0.0
     return Remaining(category=change.category, time_ns=time, share=share, limit=limit_without(share))
 
 
-def _outside(baseline: HeadlineSplit, candidate: HeadlineSplit) -> list[OutsideChange]:
-    """Rows of both sides by what they are; one that a side does not have takes no time there."""
+def _outside_changes(baseline: HeadlineSplit, candidate: HeadlineSplit) -> list[OutsideChange]:
+    """Return the rows of both sides by name and category; a row that a side lacks takes no time there."""
     sides = [{(row.name, row.category): row.time_ns or 0.0 for row in side.outside} for side in (baseline, candidate)]
     changes = []
     for name, category in dict.fromkeys([*sides[0], *sides[1]]):
@@ -164,7 +167,7 @@ def _outside(baseline: HeadlineSplit, candidate: HeadlineSplit) -> list[OutsideC
     return changes
 
 
-def _moved(changes: Sequence[_Change]) -> Moved:
+def _sum_moved(changes: Sequence[_Change]) -> Moved:
     baseline, candidate = (
         sum((time or 0.0 for time in side), 0.0)
         for side in ([change.baseline_ns for change in changes], [change.candidate_ns for change in changes])
@@ -172,9 +175,9 @@ def _moved(changes: Sequence[_Change]) -> Moved:
     return Moved(sum(change.kind != FRAMEWORK.kind for change in changes), baseline, candidate)
 
 
-def _top(times: Sequence[tuple[_Change, float]], whole: float) -> Top | None:
+def _find_top(times: Sequence[tuple[_Change, float]], headline_ns: float) -> Top | None:
     work = [row for row in times if row[0].kind != FRAMEWORK.kind and row[1] > 0]
     if not work:
         return None
     change, time = max(work, key=lambda row: row[1])
-    return Top(change.kind, change.category, change.backend, time, time / whole)
+    return Top(change.kind, change.category, change.backend, time, time / headline_ns)

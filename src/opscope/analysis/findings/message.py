@@ -1,4 +1,4 @@
-"""What a user is told: one type for every rule to speak in, for documents to publish, and for every report to draw.
+"""Messages to a user: one type for every rule to produce, for documents to publish, and for every report to show.
 
 A saving is never a wish. It rests on one of two things, and says on which: a limit (what would be left if the time in
 question were zero: Amdahl's law), or a rate that was measured on this machine. Its interval is that of the measurement.
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class Severity(str, enum.Enum):
-    """How much a finding matters."""
+    """Importance of a finding."""
 
     HIGH = "high"
     MEDIUM = "medium"
@@ -32,24 +32,24 @@ class Severity(str, enum.Enum):
 
 
 class MessageKind(str, enum.Enum):
-    """What a message is."""
+    """Kind of a message."""
 
     FINDING = "finding"
-    """Something worth knowing or doing."""
+    """Observation worth knowing or acting on."""
     LIMIT = "limit"
-    """A finding of a rule that says how far figures can be relied on, and nothing to do about the model."""
+    """Finding of a rule on how far figures can be relied on, with nothing to do about the model."""
     CONCERN = "concern"
-    """Something that limits a measurement."""
+    """Problem that limits a measurement."""
     WARNING = "warning"
-    """Something that limits what a file or a comparison tells."""
+    """Problem that limits what a file or a comparison tells."""
     PASSED = "passed"
-    """A rule that was checked and found nothing."""
+    """Result of a rule that was checked and found nothing."""
     NOT_CHECKED = "not_checked"
-    """A rule that could not be checked."""
+    """Result of a rule that could not be checked."""
 
 
 class Message(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Something that a user is told. What is empty or not known of the fields behind ``next_step`` is left out.
+    """Message to a user; fields after ``next_step`` that are empty or unknown are left out.
 
     Attributes:
         kind: what it is.
@@ -68,7 +68,7 @@ class Message(msgspec.Struct, frozen=True, omit_defaults=True):
         place: where in the trace of an NPU: tile and, where there is one, call and cycle; null elsewhere.
         subject: which of several things that the rule knows it is about, such as an event of a unit; empty where the
             rule has one alone. Reports show findings of one rule and subject on several tiles once.
-        lines: of the model's code that it is about, as ``file:line``; empty where none is known.
+        lines: lines of the model's code that it is about, as ``file:line``; empty where none is known.
         saving_cycles: most cycles of an NPU's trace that acting on it would save; null where that cannot be said.
     """
 
@@ -99,7 +99,7 @@ class Message(msgspec.Struct, frozen=True, omit_defaults=True):
         lines: Sequence[str] = (),
         saving_cycles: float | None = None,
     ) -> Message:
-        """The same message, with what is given here."""
+        """Return this message with the given details added."""
         return msgspec.structs.replace(
             self,
             context=context or self.context,
@@ -112,7 +112,7 @@ class Message(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Saving(NamedTuple):
-    """What acting on a finding would save."""
+    """Saving that acting on a finding would bring."""
 
     ns: float | None = None  # per inference; None where that cannot be said
     # its 95 % interval; None with fewer than two processes, or without a saving
@@ -121,7 +121,7 @@ class Saving(NamedTuple):
 
 
 def no_saving(why: str) -> Saving:
-    """No saving can be said, and why."""
+    """Return the absence of a saving, with the reason."""
     return Saving(None, None, f"not reported: {why}")
 
 
@@ -132,7 +132,7 @@ def finding(
     saving: Saving = Saving(),  # noqa: B008 - an immutable value
     operators: Sequence[OperatorKey] = (),
 ) -> Message:
-    """A finding: title, evidence and next step are its words."""
+    """Return a finding; ``words`` are its title, evidence and next step."""
     title, evidence, step = words
     return Message(
         MessageKind.FINDING,
@@ -149,52 +149,52 @@ def finding(
 
 
 def limit(rule: str, severity: Severity, words: tuple[str, str, str]) -> Message:
-    """A finding on how far figures can be relied on."""
+    """Return a finding on how far figures can be relied on."""
     return msgspec.structs.replace(finding(rule, severity, words), kind=MessageKind.LIMIT)
 
 
 def passed(rule: str, seen: str) -> Message:
-    """A rule that was checked and found nothing, and what it saw."""
-    return _remark(MessageKind.PASSED, rule, seen)
+    """Return the result of a rule that was checked and found nothing, with what it saw."""
+    return _brief_message(MessageKind.PASSED, rule, seen)
 
 
 def not_checked(rule: str, why: str) -> Message:
-    """A rule that could not be checked, and why."""
-    return _remark(MessageKind.NOT_CHECKED, rule, why)
+    """Return the result of a rule that could not be checked, and why."""
+    return _brief_message(MessageKind.NOT_CHECKED, rule, why)
 
 
 def note(text: str) -> Message:
-    """A remark on what figures do not say, such as a comparison makes."""
-    return _remark(MessageKind.WARNING, "", text)
+    """Return a remark on what figures do not say."""
+    return _brief_message(MessageKind.WARNING, "", text)
 
 
 def warning(read: TraceWarning) -> Message:
-    """What a reader noticed."""
-    return _remark(MessageKind.WARNING, read.code, read.message, read.hint)
+    """Return a reader's warning as a message."""
+    return _brief_message(MessageKind.WARNING, read.code, read.message, read.hint)
 
 
 PART_FAILED = "part_failed"
-"""Code of what is not known because of a bug in opscope."""
+"""Code of the warning that a part is unknown because of a bug in opscope."""
 
 
 def part_warning(failure: PartFailure) -> TraceWarning:
-    """That a part of a result is not known because of a bug, as documents hold it."""
+    """Return the warning that a part of a result is unknown because of a bug."""
     hint = "report it with the traceback, which is in problems/ next to the report, or was printed"
     return TraceWarning(PART_FAILED, failure.sentence, hint)
 
 
-def _remark(kind: MessageKind, rule: str, title: str, step: str = "") -> Message:
+def _brief_message(kind: MessageKind, rule: str, title: str, step: str = "") -> Message:
     return Message(kind, rule, Severity.INFO, title, "", None, step)
 
 
 _MOSTLY = 2 / 3
-"""Share of a finding's time that an earlier one counts, from which it repeats that one if it advises the same."""
+"""Share of its time that an earlier finding with the same advice must also count for a finding to be a repetition."""
 _MENTIONED = 0.01
-"""Share of a finding's time from which it is said that another finding counts the same time."""
+"""Share of a finding's time above which a finding says that another one counts it too."""
 
 
-def sorted_out(messages: Iterable[Message]) -> tuple[list[Message], list[Message]]:
-    """Findings, and what was ruled out or could not be checked; both in the order given."""
+def split_ruled_out(messages: Iterable[Message]) -> tuple[list[Message], list[Message]]:
+    """Split messages into findings and those that were ruled out or not checked, both in the given order."""
     findings: list[Message] = []
     ruled_out: list[Message] = []
     for message in messages:
@@ -203,23 +203,26 @@ def sorted_out(messages: Iterable[Message]) -> tuple[list[Message], list[Message
 
 
 def advice_of(findings: Iterable[Message]) -> list[Message]:
-    """Those that something can be done about; the others are limits of the measurement."""
-    return [one for one in findings if one.kind is MessageKind.FINDING]
+    """Return the findings that something can be done about, without limits of the measurement."""
+    return [message for message in findings if message.kind is MessageKind.FINDING]
 
 
 def limits_of(findings: Iterable[Message]) -> list[Message]:
-    """Those that say how far figures can be relied on."""
-    return [one for one in findings if one.kind is MessageKind.LIMIT]
+    """Return the findings on how far figures can be relied on."""
+    return [message for message in findings if message.kind is MessageKind.LIMIT]
 
 
-def ordered(findings: Sequence[Message], first: Sequence[str] = ()) -> list[Message]:
-    """Most severe first; within a severity by the lower end of the saving; ties in the order given."""
+def order_findings(findings: Sequence[Message], first: Sequence[str] = ()) -> list[Message]:
+    """Order findings by severity, then by the lower end of the saving; ties keep their order."""
     severities = list(Severity)
-    return sorted(findings, key=lambda f: (severities.index(f.severity), f.rule not in first, -_least(f)))
+    return sorted(
+        findings,
+        key=lambda message: (severities.index(message.severity), message.rule not in first, -_least_saving(message)),
+    )
 
 
-def _least(message: Message) -> float:
-    """The least that acting on it saves, as far as that is known; 0 where nothing is."""
+def _least_saving(message: Message) -> float:
+    """Return the least that acting on a finding saves in ns, as far as known; 0 if unknown."""
     if message.saving_ci95_ns is not None:
         return max(0.0, message.saving_ci95_ns[0])
     return message.saving_ns or 0.0
@@ -228,50 +231,54 @@ def _least(message: Message) -> float:
 def with_overlaps(
     findings: Sequence[Message], known: Sequence[Message], times: Mapping[OperatorKey, float]
 ) -> tuple[list[Message], list[Message]]:
-    """Findings that no earlier one says already, and those that repeat one, as ruled out.
+    """Split findings into new ones and, as ruled out, those that repeat an earlier one.
 
-    Those whose time an earlier one counts, too, say so in their evidence.
+    A new finding whose time an earlier one also counts says so in its evidence.
     """
-    seen, kept, repeated = list(known), [], []
+    seen, new, repeated = list(known), [], []
     for message in findings:
-        first = next((one for one in seen if _repeats(message, one, times)), None)
+        first = next((earlier for earlier in seen if _is_repetition(message, earlier, times)), None)
         if first is not None:
             repeated.append(passed(message.rule, f"{message.title}: same operators as {first.rule}"))
             continue
-        note = _overlap(message, seen, times) if message.operators else None
-        kept.append(msgspec.structs.replace(message, evidence=f"{message.evidence}; {note}") if note else message)
+        note = _overlap_note(message, seen, times) if message.operators else None
+        new.append(msgspec.structs.replace(message, evidence=f"{message.evidence}; {note}") if note else message)
         seen.append(message)
-    return kept, repeated
+    return new, repeated
 
 
-def _repeats(message: Message, earlier: Message, times: Mapping[OperatorKey, float]) -> bool:
-    """Whether a finding advises the same as an earlier one about mostly the same time."""
+def _is_repetition(message: Message, earlier: Message, times: Mapping[OperatorKey, float]) -> bool:
+    """Return whether a finding gives the advice of an earlier one about mostly the same time."""
     if not message.operators or message.next_step != earlier.next_step:
         return False
-    return _common(message, earlier, times) >= _MOSTLY * sum(times.get(place, 0.0) for place in message.operators)
+    return _common_time(message, earlier, times) >= _MOSTLY * sum(
+        times.get(operator, 0.0) for operator in message.operators
+    )
 
 
-def _common(message: Message, other: Message, times: Mapping[OperatorKey, float]) -> float:
-    """The time of the operators that two findings are about."""
-    return sum(times.get(place, 0.0) for place in set(message.operators) & set(other.operators))
+def _common_time(message: Message, other: Message, times: Mapping[OperatorKey, float]) -> float:
+    """Return the time of the operators that two findings are both about."""
+    return sum(times.get(operator, 0.0) for operator in set(message.operators) & set(other.operators))
 
 
-def _overlap(message: Message, seen: Sequence[Message], times: Mapping[OperatorKey, float]) -> str | None:
-    """Which earlier finding with a saving counts most of the same time; None when none counts any worth mentioning."""
+def _overlap_note(message: Message, seen: Sequence[Message], times: Mapping[OperatorKey, float]) -> str | None:
+    """Return which earlier finding counts most of the same time; None if none counts a notable part."""
     if message.saving_ns is None:
-        same = [other.rule for other in seen if set(other.operators) == set(message.operators)]
+        same = [earlier.rule for earlier in seen if set(earlier.operators) == set(message.operators)]
         return f"same operators as {same[0]}" if same else None
-    whole = sum(times.get(place, 0.0) for place in message.operators)
-    shared = [(_common(message, other, times), other.rule) for other in seen if other.saving_ns is not None]
+    total = sum(times.get(operator, 0.0) for operator in message.operators)
+    shared = [
+        (_common_time(message, earlier, times), earlier.rule) for earlier in seen if earlier.saving_ns is not None
+    ]
     most, rule = max(shared, default=(0.0, ""), key=lambda pair: pair[0])
-    if not whole or most < _MENTIONED * whole:
+    if not total or most < _MENTIONED * total:
         return None
-    part = "the time" if most >= (1 - _MENTIONED) * whole else f"{milliseconds(most)} ms of the time"
+    part = "the time" if most >= (1 - _MENTIONED) * total else f"{milliseconds(most)} ms of the time"
     return f"{part} of these operators also counts in {rule}: do not add the savings"
 
 
 class Grade(str, enum.Enum):
-    """How far the figures can be trusted."""
+    """Trust that the figures of a measurement deserve."""
 
     GOOD = "good"
     USABLE = "usable"
@@ -281,7 +288,7 @@ class Grade(str, enum.Enum):
 
 
 class Quality(msgspec.Struct, frozen=True):
-    """The verdict on a measurement.
+    """Verdict on a measurement.
 
     Attributes:
         grade: the worst that any reason leaves.
@@ -295,7 +302,7 @@ class Quality(msgspec.Struct, frozen=True):
 
     @property
     def doubt(self) -> Message | None:
-        """The first reason why the figures are not to be trusted. None if they are."""
+        """First reason why the figures cannot be trusted; None if they can."""
         return next((reason for reason in self.reasons if grade_left(reason) is Grade.DO_NOT_TRUST), None)
 
 
@@ -305,23 +312,23 @@ _GRADES = {severity: grade for grade, severity in _SEVERITIES.items()}
 
 
 def concern(check: str, limits_to: Grade, problem: str, advice: str) -> Message:
-    """Something that limits a measurement."""
+    """Return a problem that limits a measurement."""
     return Message(MessageKind.CONCERN, check, _SEVERITIES[limits_to], problem, "", None, advice)
 
 
 def grade_left(message: Message) -> Grade:
-    """The best grade that a concern leaves."""
+    """Return the best grade that a concern allows."""
     return _GRADES[message.severity]
 
 
 def judge(messages: Iterable[Message]) -> Quality:
-    """The verdict from what all checks say."""
-    reasons, ruled_out = sorted_out(messages)
+    """Return the verdict on a measurement from the messages of all checks."""
+    reasons, ruled_out = split_ruled_out(messages)
     reasons.sort(key=lambda reason: -_ORDER.index(grade_left(reason)))
     return Quality(grade_left(reasons[0]) if reasons else Grade.GOOD, reasons, ruled_out)
 
 
 def unjudged(failure: PartFailure) -> Quality:
-    """The verdict where a bug keeps the checks from being made: not good, since nobody looked."""
+    """Return the verdict if a bug keeps the checks from running: not good, since nothing was checked."""
     advice = "report the bug; do not decide on these figures alone"
     return judge([concern("quality", Grade.USABLE, f"the measurement was not checked: {failure.because}", advice)])

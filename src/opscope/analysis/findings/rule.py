@@ -1,4 +1,4 @@
-"""A rule: its name, what it looks for, its thresholds, how severe what it finds is, and the pages that help with it."""
+"""Rule: its name, what it looks for, its thresholds, how severe its findings are, and the pages that help."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ RECURRENT_LAYERS = "recurrent-layers"
 SPATIAL_MEAN = "spatial-mean"
 SPLIT_AND_CAT = "split-and-cat"
 PORTABLE = (ACTIVATIONS, LAYER_NORM, PADDING_AND_NORMS, SPATIAL_MEAN, SPLIT_AND_CAT)
-"""Those about operators that no delegate took."""
+"""Pages about operators that no delegate took."""
 
 _BY_OPERATOR = {
     "_native_batch_norm_legit.no_stats_out": PADDING_AND_NORMS,
@@ -44,10 +44,10 @@ _BY_OPERATOR = {
 
 
 class Rule(NamedTuple):
-    """A rule."""
+    """Declaration of a rule."""
 
     name: str  # stable identifier, which its messages bear
-    looks_for: str  # in words
+    looks_for: str  # what the rule looks for, in words
     # that its findings can have, the highest first; empty for a check of a measurement, which limits the grade
     severities: tuple[Severity, ...] = ()
     # constants that decide, by name; a pair is a limit for each grade
@@ -71,21 +71,21 @@ def declare_rule(
 
 
 def rule_of(check: Callable[[Any], object]) -> Rule:
-    """What a function was declared to be."""
+    """Return the declaration of a rule's function."""
     return _RULES[check]
 
 
-def asked(checks: Iterable[Callable[[Subject], Message]], subject: Subject) -> list[Message]:
-    """What rules say of something; one with a bug was not checked, and the others were."""
-    return [_asked(check, subject) for check in checks]
+def ask_rules(checks: Iterable[Callable[[Subject], Message]], subject: Subject) -> list[Message]:
+    """Return the messages of rules on a subject; a rule with a bug counts as not checked."""
+    return [_ask_rule(check, subject) for check in checks]
 
 
-def _asked(check: Callable[[Subject], Message], subject: Subject) -> Message:
+def _ask_rule(check: Callable[[Subject], Message], subject: Subject) -> Message:
     name = rule_of(check).name
     return explained(f"the rule {name}", lambda: check(subject), lambda failure: not_checked(name, failure.because))
 
 
 def recipe_of(operator: str, cause: Cause) -> str | None:
-    """The page about an operator that no delegate took; None where there is none."""
+    """Return the page about an operator that no delegate took; None if there is none."""
     name = operator.removeprefix("native_call_").rpartition("::")[2]
     return _BY_OPERATOR.get(name) if cause in {Cause.NO_RULE, Cause.OPTION} else None

@@ -54,7 +54,7 @@ class EndToEndBudget(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class MethodBudget(EndToEndBudget, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Limits of the latency of one of several methods; ``name``: of the method, such as ``prefill_128``."""
+    """Limits of the latency of one method; ``name`` is the method's, such as ``prefill_128``."""
 
     name: Word
 
@@ -65,12 +65,12 @@ class Budget(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     Attributes:
         module: path of a module; those below it are chosen with it.
         operator: name of an operator, as recorded or as ATen calls it.
-        instruction: of the program.
+        instruction: instruction of the program.
         position: order of the operator within its instruction's call, from 0.
         category: upper level of the taxonomy.
         kind: lower level.
         backend: a delegate's name, ``portable`` or ``framework``.
-        method: of the program.
+        method: method of the program.
         max_ms: the longest they may take per inference, in milliseconds.
         max_share: their largest share of an inference, as a fraction.
         max_slower: the largest slowdown against the baseline, as a fraction.
@@ -90,7 +90,7 @@ class Budget(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Budgets(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What a budget file holds: limits of latency, of all calls or of single methods, and entries for operators."""
+    """Content of a budget file: limits of latency, of all calls or of single methods, and entries for operators."""
 
     end_to_end: EndToEndBudget = EndToEndBudget()
     method: Annotated[list[MethodBudget], msgspec.Meta(max_length=100)] = []
@@ -98,9 +98,9 @@ class Budgets(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class SplitTimes(NamedTuple):
-    """Where the time of one side goes, for each of its processes."""
+    """Time of one side by operator and process."""
 
-    operators: Sequence[Operator]  # in program order
+    operators: Sequence[Operator]  # operators in program order
     times: Floats  # mean self time per inference; shape (processes, operators)
     unresolved: Floats  # how much longer each operator may have taken, where durations are cut off; shape (operators)
 
@@ -116,26 +116,26 @@ class Sides(NamedTuple):
     latency: Mapping[str, Floats]
 
 
-class _Judged(NamedTuple):
-    """One limit before correction: its effect, and how to decide by a corrected p-value."""
+class _PendingLimit(NamedTuple):
+    """Limit before correction: its effect, and how to decide by a corrected p-value."""
 
     effect: Effect | None
     decide: Callable[[Verdict], Criterion]
 
 
 def split_times(table: EventTable, facts: Mapping[OperatorKey, OperatorFacts] | None) -> SplitTimes:
-    """Time of every operator in each process that measured any inference."""
+    """Return the time of every operator in each process that measured any inference."""
     scale = headline_scale(table)
     rows = operators(table, facts, scale)
     return SplitTimes(rows, process_times(scale, rows), np.array([row.uncertainty_ns for row in rows]))
 
 
-def chosen(budget: Budget, rows: Iterable[Operator]) -> list[int]:
-    """Numbers of the operators that an entry chooses."""
-    return [number for number, row in enumerate(rows) if _chooses(budget, row)]
+def chosen_operators(budget: Budget, rows: Iterable[Operator]) -> list[int]:
+    """Return the numbers of the operators that an entry chooses."""
+    return [number for number, row in enumerate(rows) if _matches_operator(budget, row)]
 
 
-def _chooses(budget: Budget, row: Operator) -> bool:
+def _matches_operator(budget: Budget, row: Operator) -> bool:
     exact = (
         (budget.instruction, row.instruction),
         (budget.position, row.position),
@@ -144,19 +144,19 @@ def _chooses(budget: Budget, row: Operator) -> bool:
         (budget.backend, row.backend),
         (budget.method, row.method),
     )
-    if any(wanted is not None and wanted != own for wanted, own in exact):
+    if any(required is not None and required != actual for required, actual in exact):
         return False
     if budget.operator is not None and budget.operator not in {row.name, row.aten}:
         return False
-    return budget.module is None or _within(row.module, budget.module)
+    return budget.module is None or _is_within_module(row.module, budget.module)
 
 
-def _within(path: str | None, module: str) -> bool:
+def _is_within_module(path: str | None, module: str) -> bool:
     return path is not None and (path == module or path.startswith(f"{module}."))
 
 
 def known_words(selector: str, rows: Iterable[Operator]) -> list[str]:
-    """What an entry could have said to choose one of these operators, for the word of one name; sorted."""
+    """Return the words that would have chosen one of these operators, for one selector; sorted."""
     words: set[str] = set()
     for row in rows:
         if selector == "operator":
@@ -171,38 +171,42 @@ def known_words(selector: str, rows: Iterable[Operator]) -> list[str]:
 
 
 def judge_budgets(budgets: Budgets, sides: Sides) -> list[Criterion]:
-    """Every limit of a file but the end-to-end slowdown, which is the gate's threshold, in the order of the file.
+    """Judge every limit of a file except the gate's threshold of end-to-end slowdown, in the file's order.
 
     Verdicts are corrected together for their number (false discovery rate of 5 %).
     """
-    limits = {"": budgets.end_to_end, **{one.name: one for one in budgets.method}}
-    judged = [found for name, own in sides.latency.items() for found in _latency_limit(name, limits.get(name), own)]
+    limits = {"": budgets.end_to_end, **{method_budget.name: method_budget for method_budget in budgets.method}}
+    judged = [
+        pending
+        for name, latency in sides.latency.items()
+        for pending in _latency_limits(name, limits.get(name), latency)
+    ]
     for number, budget in enumerate(budgets.budget):
         judged += _entry_limits(number, budget, sides)
-    p_values = [one.effect.p_value for one in judged if one.effect and one.effect.p_value is not None]
+    p_values = [pending.effect.p_value for pending in judged if pending.effect and pending.effect.p_value is not None]
     corrected = iter(adjust_for_many(p_values))
-    return [one.decide(_verdict(one.effect, corrected)) for one in judged]
+    return [pending.decide(_corrected_verdict(pending.effect, corrected)) for pending in judged]
 
 
-def _verdict(effect: Effect | None, corrected: Iterator[float]) -> Verdict:
+def _corrected_verdict(effect: Effect | None, corrected: Iterator[float]) -> Verdict:
     if effect is None or effect.p_value is None:
         return Verdict.UNDECIDABLE
     return effect.verdict(next(corrected))
 
 
 def describe(budget: Budget) -> str:
-    """The words of an entry: ``module features.3, backend portable``."""
-    given = [(name, getattr(budget, name)) for name in SELECTORS]
-    return ", ".join(f"{name} {getattr(value, 'value', value)}" for name, value in given if value is not None)
+    """Return the words of an entry, such as ``module features.3, backend portable``."""
+    words = [(name, getattr(budget, name)) for name in SELECTORS]
+    return ", ".join(f"{name} {getattr(value, 'value', value)}" for name, value in words if value is not None)
 
 
-def _latency_limit(method: str, budget: EndToEndBudget | None, latency: Floats) -> Iterable[_Judged]:
+def _latency_limits(method: str, budget: EndToEndBudget | None, latency: Floats) -> Iterable[_PendingLimit]:
     if budget is None or budget.max_ms is None:
         return
     limit = budget.max_ms * 1e6
     effect = paired_effects(np.full_like(latency, math.log(limit)), latency)[0]
     measured = math.exp(float(latency.mean()))
-    shown = Criterion(
+    criterion = Criterion(
         name=f"latency of {method}" if method else "end-to-end latency",
         quantity=Quantity.TIME,
         limit=limit,
@@ -213,12 +217,12 @@ def _latency_limit(method: str, budget: EndToEndBudget | None, latency: Floats) 
         candidate_ns=measured,
         method=method or None,
     )
-    yield _Judged(effect, lambda verdict: _absolute(shown, effect, verdict, 0.0))
+    yield _PendingLimit(effect, lambda verdict: _decide_absolute(criterion, effect, verdict, 0.0))
 
 
-def _entry_limits(number: int, budget: Budget, sides: Sides) -> Iterable[_Judged]:
-    picked = chosen(budget, sides.candidate.operators)
-    own = sides.candidate.times[:, picked].sum(axis=1, keepdims=True)
+def _entry_limits(number: int, budget: Budget, sides: Sides) -> Iterable[_PendingLimit]:
+    picked = chosen_operators(budget, sides.candidate.operators)
+    times = sides.candidate.times[:, picked].sum(axis=1, keepdims=True)
     unresolved = float(sides.candidate.unresolved[picked].sum())
     base = Criterion(
         name=describe(budget),
@@ -228,23 +232,25 @@ def _entry_limits(number: int, budget: Budget, sides: Sides) -> Iterable[_Judged
         ci95=None,
         outcome=Outcome.INCONCLUSIVE,
         reason="",
-        candidate_ns=float(own.mean()),
+        candidate_ns=float(times.mean()),
         entry=number,
         operators=len(picked),
     )
     if budget.max_ms is not None:
-        yield _constant(base, Quantity.TIME, budget.max_ms * 1e6, own, unresolved)
+        yield _constant_limit(base, Quantity.TIME, budget.max_ms * 1e6, times, unresolved)
     if budget.max_share is not None:
         total = sides.candidate.times.sum(axis=1, keepdims=True)
-        yield _constant(base, Quantity.SHARE, budget.max_share, own / total, unresolved / float(total.mean()))
+        yield _constant_limit(base, Quantity.SHARE, budget.max_share, times / total, unresolved / float(total.mean()))
     if budget.max_slower is not None:
-        yield _relative(base, budget, sides, own)
+        yield _relative_limit(base, budget, sides, times)
 
 
-def _constant(base: Criterion, quantity: Quantity, limit: float, values: Floats, unresolved: float) -> _Judged:
-    """A limit that does not depend on the baseline."""
+def _constant_limit(
+    base: Criterion, quantity: Quantity, limit: float, values: Floats, unresolved: float
+) -> _PendingLimit:
+    """Return a limit that does not depend on the baseline."""
     effect = paired_effects(np.full_like(values, limit), values)[0]
-    shown = msgspec.structs.replace(
+    criterion = msgspec.structs.replace(
         base,
         name=f"{base.name}: {'time' if quantity is Quantity.TIME else 'share'}",
         quantity=quantity,
@@ -252,31 +258,31 @@ def _constant(base: Criterion, quantity: Quantity, limit: float, values: Floats,
         measured=float(values.mean()),
         ci95=interval_of(effect, lambda saved: limit - saved),
     )
-    return _Judged(effect, lambda verdict: _absolute(shown, effect, verdict, unresolved))
+    return _PendingLimit(effect, lambda verdict: _decide_absolute(criterion, effect, verdict, unresolved))
 
 
-def _absolute(shown: Criterion, effect: Effect, verdict: Verdict, unresolved: float) -> Criterion:
-    """The criterion with its outcome: beyond the limit, within it, or too close to tell."""
-    if shown.ci95 is None or effect.smallest_p > ALPHA:
+def _decide_absolute(criterion: Criterion, effect: Effect, verdict: Verdict, unresolved: float) -> Criterion:
+    """Return the criterion with its outcome: beyond the limit, within it, or too close to tell."""
+    if criterion.ci95 is None or effect.smallest_p > ALPHA:
         outcome, reason = Outcome.INCONCLUSIVE, "too few processes for a verdict"
     elif verdict is Verdict.SLOWER:
         outcome, reason = Outcome.REGRESSION, "the whole 95 % interval exceeds the limit"
-    elif shown.ci95[1] + unresolved <= shown.limit:
+    elif criterion.ci95[1] + unresolved <= criterion.limit:
         outcome, reason = Outcome.PASSED, "the whole 95 % interval is within the limit"
-    elif shown.ci95[1] <= shown.limit:
+    elif criterion.ci95[1] <= criterion.limit:
         outcome, reason = Outcome.INCONCLUSIVE, "too close to the limit for the clock's resolution"
-    elif shown.ci95[0] > shown.limit:
+    elif criterion.ci95[0] > criterion.limit:
         outcome, reason = Outcome.INCONCLUSIVE, "exceeds the limit, but with this many limits it may be chance"
     else:
         outcome, reason = Outcome.INCONCLUSIVE, "the limit is within process-to-process noise"
-    return msgspec.structs.replace(shown, outcome=outcome, reason=reason)
+    return msgspec.structs.replace(criterion, outcome=outcome, reason=reason)
 
 
-def _relative(base: Criterion, budget: Budget, sides: Sides, own: Floats) -> _Judged:
-    """A limit of the slowdown of the chosen operators against those that the same words choose in the baseline."""
-    picked = chosen(budget, sides.baseline.operators)
+def _relative_limit(base: Criterion, budget: Budget, sides: Sides, times: Floats) -> _PendingLimit:
+    """Return a limit of the slowdown of the chosen operators against those chosen in the baseline."""
+    picked = chosen_operators(budget, sides.baseline.operators)
     before = sides.baseline.times[:, picked].sum(axis=1, keepdims=True)
-    shown = msgspec.structs.replace(
+    criterion = msgspec.structs.replace(
         base,
         name=f"{base.name}: slowdown",
         quantity=Quantity.SLOWDOWN,
@@ -284,18 +290,23 @@ def _relative(base: Criterion, budget: Budget, sides: Sides, own: Floats) -> _Ju
         baseline_ns=float(before.mean()) if picked else None,
         verdict=Verdict.UNDECIDABLE,
     )
-    if before.min() <= 0 or own.min() <= 0:
+    if before.min() <= 0 or times.min() <= 0:
         problem = "too short to time" if picked else "the baseline has no such operators"
-        return _Judged(None, lambda _: msgspec.structs.replace(shown, reason=problem))
+        return _PendingLimit(None, lambda _: msgspec.structs.replace(criterion, reason=problem))
     effects = paired_effects if sides.paired else unpaired_effects
-    effect = effects(np.log(before), np.log(own))[0]
-    cut = _cut_off(sides.baseline.unresolved[picked], float(before.mean()))
-    cut = math.hypot(cut, _cut_off(sides.candidate.unresolved[chosen(budget, sides.candidate.operators)], own.mean()))
-    return _Judged(effect, lambda verdict: _compared(shown, effect, verdict, cut))
+    effect = effects(np.log(before), np.log(times))[0]
+    cut = _cut_off_uncertainty(sides.baseline.unresolved[picked], float(before.mean()))
+    cut = math.hypot(
+        cut,
+        _cut_off_uncertainty(
+            sides.candidate.unresolved[chosen_operators(budget, sides.candidate.operators)], times.mean()
+        ),
+    )
+    return _PendingLimit(effect, lambda verdict: _decide_relative(criterion, effect, verdict, cut))
 
 
-def _cut_off(unresolved: Floats, time: float) -> float:
-    """How far a sum of cut-off durations may be from its middle, relative to it, in 95 of 100 cases.
+def _cut_off_uncertainty(unresolved: Floats, time: float) -> float:
+    """Return how far a sum of cut-off durations may be from its middle, relative to it, in 95 of 100 cases.
 
     What was cut off from a duration is uniform between nothing and ``unresolved``, whose standard deviation is
     unresolved / sqrt(12), and independent of that of other operators (JCGM 100:2008, 4.3.7 and 5.1.2).
@@ -303,8 +314,8 @@ def _cut_off(unresolved: Floats, time: float) -> float:
     return 2 * float(np.linalg.norm(unresolved)) / math.sqrt(12) / time
 
 
-def _compared(shown: Criterion, effect: Effect, verdict: Verdict, cut: float) -> Criterion:
-    """The criterion with its outcome, which must be the same wherever within ``cut`` the true slowdown lies."""
+def _decide_relative(criterion: Criterion, effect: Effect, verdict: Verdict, cut: float) -> Criterion:
+    """Return the criterion with its outcome, which must hold wherever within ``cut`` the true slowdown lies."""
     smallest = None if effect.minimum_detectable is None else math.expm1(effect.minimum_detectable)
     slowdown = Slowdown(
         estimate=math.expm1(-effect.estimate),
@@ -313,11 +324,11 @@ def _compared(shown: Criterion, effect: Effect, verdict: Verdict, cut: float) ->
         minimum_detectable=smallest,
         decidable=effect.verdict() is not Verdict.UNDECIDABLE,
     )
-    outcome, reason = judge(slowdown, shown.limit)
-    if {judge(_shifted(slowdown, by), shown.limit)[0] for by in (-cut, cut)} != {outcome}:
+    outcome, reason = judge(slowdown, criterion.limit)
+    if {judge(_shift_slowdown(slowdown, by), criterion.limit)[0] for by in (-cut, cut)} != {outcome}:
         outcome, reason = Outcome.INCONCLUSIVE, "too close to the limit for the clock's resolution"
     return msgspec.structs.replace(
-        shown,
+        criterion,
         measured=slowdown.estimate,
         ci95=slowdown.interval,
         outcome=outcome,
@@ -327,6 +338,6 @@ def _compared(shown: Criterion, effect: Effect, verdict: Verdict, cut: float) ->
     )
 
 
-def _shifted(slowdown: Slowdown, by: float) -> Slowdown:
+def _shift_slowdown(slowdown: Slowdown, by: float) -> Slowdown:
     interval = slowdown.interval and (slowdown.interval[0] + by, slowdown.interval[1] + by)
     return slowdown._replace(estimate=slowdown.estimate + by, interval=interval)

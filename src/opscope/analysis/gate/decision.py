@@ -1,4 +1,4 @@
-"""The judgement of every gate: which limits were set, how the candidate stands to each, and what follows of it.
+"""Decision of every gate: which limits were set, how the candidate compares with each, and what follows.
 
 Programs, bundles, histories, fleets and NPU traces have one form of decision, schema ``opscope.check/2``; what each
 rests on stands beside it as evidence of its own type.
@@ -24,16 +24,16 @@ QUIETER = "measure again on a quiet machine; see the measurement quality for the
 
 
 class Outcome(str, enum.Enum):
-    """What a gate says about one criterion, or about all of them."""
+    """Result of one criterion, or of all of them."""
 
     PASSED = "passed"
     REGRESSION = "regression"
     INCONCLUSIVE = "inconclusive"
     """The measurements are too few or too noisy for the limit."""
     UNTRUSTED = "untrusted"
-    """It was measured, and the measurements are not to be trusted."""
+    """It was measured, but the measurements cannot be trusted."""
     SKIPPED = "skipped"
-    """Of one criterion: nothing could be measured by it, and others decide."""
+    """Only of a criterion: it could not be measured, and others decide."""
 
 
 ERRORS: dict[Outcome, type[OpscopeError]] = {
@@ -41,12 +41,12 @@ ERRORS: dict[Outcome, type[OpscopeError]] = {
     Outcome.INCONCLUSIVE: InconclusiveError,
     Outcome.UNTRUSTED: UntrustedError,
 }
-"""How a command ends that may not let a candidate pass; the kind of error has the exit code."""
+"""Error that ends a command if the candidate may not pass; the kind of error sets the exit code."""
 _WORST_FIRST = (Outcome.UNTRUSTED, Outcome.REGRESSION, Outcome.INCONCLUSIVE)
 
 
 class Quantity(str, enum.Enum):
-    """What a criterion limits, and so the unit of its figures."""
+    """Quantity that a criterion limits, which sets the unit of its figures."""
 
     SLOWDOWN = "slowdown"
     """Candidate / baseline - 1, as a fraction: 0.03 is 3 % slower."""
@@ -57,11 +57,11 @@ class Quantity(str, enum.Enum):
     SHARE = "share"
     """Part of the time of an inference, as a fraction."""
     COUNT = "count"
-    """How many series are slower than their own limits."""
+    """Number of series that are slower than their own limits."""
 
 
 class Criterion(msgspec.Struct, frozen=True):
-    """One limit, and how the candidate stands to it.
+    """Limit, and how the candidate compares with it.
 
     Attributes:
         name: what is limited, in words; unique in its decision.
@@ -72,15 +72,15 @@ class Criterion(msgspec.Struct, frozen=True):
         outcome: whether it is kept.
         reason: why, as one sentence without a full stop.
         candidate_ns: time per inference of what it is about, on the candidate; null where that is no time.
-        verdict: of a slowdown: whether the candidate is slower than the baseline at all, corrected for the number of
-            limits of the budget file; null for other quantities.
-        minimum_detectable: of a slowdown: the smallest one that such data would show in 80 of 100 experiments; else
-            null.
+        verdict: verdict of a slowdown: whether the candidate is slower than the baseline at all, corrected for the
+            number of limits of the budget file; null for other quantities.
+        minimum_detectable: minimum detectable change of a slowdown: the smallest one that such data would show in 80 of
+            100 experiments; else null.
         entry: number of the entry in the budget file, from 0; null where it is of none.
         operators: how many operators of the candidate it is about; null where it is about none.
-        baseline_ns: as ``candidate_ns``, on the baseline; null where the baseline was not asked, or has nothing like
-            it.
-        method: that its latency is of, where the sides call several; else null.
+        baseline_ns: time as ``candidate_ns``, on the baseline; null where the baseline was not asked, or has nothing
+            like it.
+        method: method that its latency is of, where the sides call several; else null.
     """
 
     name: str
@@ -100,7 +100,7 @@ class Criterion(msgspec.Struct, frozen=True):
 
 
 class Decision(msgspec.Struct, Generic[E], frozen=True, tag_field="schema", tag="opscope.check/2"):
-    """The decision of a gate, and everything that it rests on.
+    """Decision of a gate, and everything that it rests on.
 
     Attributes:
         outcome: the worst of all criteria: untrusted before regression, that before inconclusive; else passed.
@@ -125,7 +125,7 @@ class Decision(msgspec.Struct, Generic[E], frozen=True, tag_field="schema", tag=
     quality: Quality | None = None
 
 
-def decided(
+def make_decision(
     criteria: Sequence[Criterion],
     evidence: E,
     *,
@@ -134,42 +134,46 @@ def decided(
     notes: Iterable[str] = (),
     quality: Quality | None = None,
 ) -> Decision[E]:
-    """The decision that follows of criteria."""
-    outcome = overall(criteria)
+    """Return the decision that follows from criteria."""
+    outcome = worst_outcome(criteria)
     passed = outcome is Outcome.PASSED
     return Decision(outcome, passed, [*criteria], evidence, advice, [*mismatches], [*notes], quality)
 
 
-def overall(criteria: Sequence[Criterion]) -> Outcome:
-    """The worst outcome of all criteria; exact work that grew is a regression, however times were measured."""
+def worst_outcome(criteria: Sequence[Criterion]) -> Outcome:
+    """Return the worst outcome of all criteria; exact work that grew is a regression, however times were measured."""
     outcomes = {criterion.outcome for criterion in criteria}
-    if any(one.quantity is Quantity.WORK and one.outcome is Outcome.REGRESSION for one in criteria):
+    if any(criterion.quantity is Quantity.WORK and criterion.outcome is Outcome.REGRESSION for criterion in criteria):
         return Outcome.REGRESSION
     return next((outcome for outcome in _WORST_FIRST if outcome in outcomes), Outcome.PASSED)
 
 
-def lenient(decision: Decision[E]) -> Decision[E]:
-    """The decision with an inconclusive outcome let through, which a note then says; any other as it is."""
+def let_inconclusive_pass(decision: Decision[E]) -> Decision[E]:
+    """Return the decision with an inconclusive outcome let through, as a note then says; others unchanged."""
     if decision.outcome is not Outcome.INCONCLUSIVE:
         return decision
     notes = ["inconclusive results pass, as requested", *decision.notes]
     return msgspec.structs.replace(decision, let_through=True, notes=notes)
 
 
-def failing(decision: Decision[Any]) -> list[Criterion]:
-    """Criteria that decide an outcome other than a pass, in their order."""
-    return [c for c in decision.criteria if c.outcome is decision.outcome and c.outcome is not Outcome.PASSED]
+def failing_criteria(decision: Decision[Any]) -> list[Criterion]:
+    """Return the criteria that decide an outcome other than a pass, in their order."""
+    return [
+        criterion
+        for criterion in decision.criteria
+        if criterion.outcome is decision.outcome and criterion.outcome is not Outcome.PASSED
+    ]
 
 
 def problem(decision: Decision[Any]) -> str:
-    """The first criterion that decides the outcome, and why; empty for a pass."""
-    deciding = failing(decision)
+    """Return the first criterion that decides the outcome, and why; empty for a pass."""
+    deciding = failing_criteria(decision)
     more = f" (and {len(deciding) - 1} more)" if len(deciding) > 1 else ""
     return f"{deciding[0].name}: {deciding[0].reason}{more}" if deciding else ""
 
 
 def refusal(decision: Decision[Any], where: str, text: str = "") -> OpscopeError | None:
-    """The error that a command ends with; None where the candidate may pass.
+    """Return the error that a command ends with; None if the candidate may pass.
 
     Args:
         decision: what was decided.

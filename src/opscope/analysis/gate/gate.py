@@ -1,6 +1,6 @@
-"""A gate on two sides: is the candidate slower than a limit lets through, or is that more than measurements can tell.
+"""Gate on two sides: is the candidate slower than a limit allows, and can the measurements tell?
 
-The decision is made from a comparison that is there already; nothing is estimated anew.
+The decision uses an existing comparison; nothing is estimated anew.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import msgspec
 
 from opscope.analysis.compare.compare import ComparedSide, EndToEnd, MethodChange, OperatorChange, verdicts_of
 from opscope.analysis.compare.outputs import OutputAgreement
-from opscope.analysis.gate.decision import QUIETER, Criterion, Outcome, Quantity, decided, overall
+from opscope.analysis.gate.decision import QUIETER, Criterion, Outcome, Quantity, make_decision, worst_outcome
 from opscope.core.stats.effect import Verdict
 from opscope.core.units import counted_text, share_text
 from opscope.program.operators.taxonomy import FRAMEWORK
@@ -30,14 +30,14 @@ DESIGN = "history"
 DEFAULT_THRESHOLD = 0.03
 _TIMES = {Quantity.SLOWDOWN, Quantity.TIME, Quantity.SHARE}
 MOST_ROUNDS = 1_000
-"""More processes than that are never advised: the noise is the problem then, not their number."""
+"""Most processes that are advised: beyond that the noise is the problem, not their number."""
 
 
 class ComparisonEvidence(msgspec.Struct, frozen=True, tag_field="kind", tag="comparison"):
-    """What a decision on two sides, or on a run and its history, rests on.
+    """Evidence of a decision on two sides, or on a run and its history.
 
     Attributes:
-        model: name of the candidate's model; null where it is not known.
+        model: name of the candidate's model; null if unknown.
         baseline: the side that the candidate is measured by.
         candidate: the side that is judged.
         end_to_end: the verdict of the comparison on all calls together.
@@ -58,28 +58,28 @@ class ComparisonEvidence(msgspec.Struct, frozen=True, tag_field="kind", tag="com
 
     @property
     def verdicts(self) -> dict[str, EndToEnd]:
-        """The verdicts that answer, by method; see :func:`opscope.analysis.compare.compare.verdicts_of`."""
+        """Verdicts that answer, by method; see :func:`opscope.analysis.compare.compare.verdicts_of`."""
         return verdicts_of(self.end_to_end, self.methods)
 
 
 class Thresholds(NamedTuple):
-    """The largest slowdowns that are let through, as fractions."""
+    """Largest slowdowns that pass, as fractions."""
 
     usual: float = DEFAULT_THRESHOLD  # of latency
-    methods: Mapping[str, float] = {}  # of single methods, in its place
+    methods: Mapping[str, float] = {}  # of single methods, in place of the usual one
 
     def of(self, method: str) -> float:
-        """That of a method, or of all calls where the name is empty."""
+        """Return the threshold of a method, or of all calls for the empty name."""
         return self.methods.get(method, self.usual)
 
 
 class Slowdown(NamedTuple):
-    """A slowdown as far as it is known."""
+    """Slowdown with its uncertainty."""
 
     estimate: float  # candidate / baseline - 1
     interval: tuple[float, float] | None  # its 95 % interval; None with too few processes
     verdict: Verdict  # whether the candidate is slower
-    minimum_detectable: float | None  # the smallest change that would have shown; None likewise
+    minimum_detectable: float | None  # smallest change that would have shown; None with too few processes
     decidable: bool  # whether there are enough processes for any verdict
 
 
@@ -92,7 +92,7 @@ def gate(
     notes: Sequence[str] = (),
     budgets: Sequence[Criterion] = (),
 ) -> Decision[ComparisonEvidence]:
-    """The decision on a comparison.
+    """Return the decision on a comparison.
 
     ``thresholds``: the largest slowdowns that are let through; ``model``: name of the candidate's; ``mismatches``: why
     the sides are not comparable, when they are compared anyway; ``notes``: of the sides, beside those of the
@@ -104,8 +104,8 @@ def gate(
         for method, end in comparison.verdicts.items()
     ]
     criteria = [*latency, *budgets]
-    if overall(criteria) in {Outcome.PASSED, Outcome.REGRESSION} and doubt(comparison.quality):
-        criteria = [_untrusted(one, doubt(comparison.quality)) for one in criteria]
+    if worst_outcome(criteria) in {Outcome.PASSED, Outcome.REGRESSION} and doubt(comparison.quality):
+        criteria = [_distrust_criterion(criterion, doubt(comparison.quality)) for criterion in criteria]
     slower, unmatched = slower_operators(comparison.operators), unmatched_operators(comparison.operators)
     evidence = ComparisonEvidence(
         model,
@@ -117,31 +117,31 @@ def gate(
         unmatched,
         comparison.methods,
     )
-    untrusted = overall(criteria) is Outcome.UNTRUSTED
-    return decided(
+    untrusted = worst_outcome(criteria) is Outcome.UNTRUSTED
+    return make_decision(
         criteria,
         evidence,
         advice=QUIETER if untrusted else advice(criteria, comparison.end_to_end, slower, unmatched),
         mismatches=mismatches,
-        notes=dict.fromkeys([*_outputs_text(comparison.outputs), *notes, *comparison.notes]),
+        notes=dict.fromkeys([*_output_notes(comparison.outputs), *notes, *comparison.notes]),
         quality=comparison.quality,
     )
 
 
-def _untrusted(criterion: Criterion, reason: str) -> Criterion:
-    """A criterion that decides nothing, since its times are not to be trusted; one of other figures stays."""
+def _distrust_criterion(criterion: Criterion, reason: str) -> Criterion:
+    """Return a criterion of times as untrusted; criteria of other figures stay."""
     decides = criterion.outcome in {Outcome.PASSED, Outcome.REGRESSION} and criterion.quantity in _TIMES
     return msgspec.structs.replace(criterion, outcome=Outcome.UNTRUSTED, reason=reason) if decides else criterion
 
 
 def doubt(quality: Quality | None) -> str:
-    """Why times are not to be trusted, as one sentence; empty where they are, or where that was not judged."""
+    """Return why times cannot be trusted, as one sentence; empty if they can, or if that was not judged."""
     worst = quality.doubt if quality else None
     return f"measured, but not trustworthy: {worst.title}" if worst else ""
 
 
-def _outputs_text(outputs: OutputAgreement | None) -> list[str]:
-    """What is known of the results of both sides, which no limit of time is about."""
+def _output_notes(outputs: OutputAgreement | None) -> list[str]:
+    """Return what is known of the results of both sides, which no limit of time covers."""
     if outputs is None:
         return []
     if not outputs.agree:
@@ -152,7 +152,7 @@ def _outputs_text(outputs: OutputAgreement | None) -> list[str]:
 
 
 def end_to_end_slowdown(end_to_end: EndToEnd) -> Slowdown | None:
-    """The slowdown of a comparison: its speedup, seen from the other side; None where that is withheld."""
+    """Return the slowdown of a comparison, the inverse of its speedup; None if the speedup is withheld."""
     if end_to_end.speedup is None:
         return None
     interval = None if end_to_end.ci95 is None else (1 / end_to_end.ci95[1] - 1, 1 / end_to_end.ci95[0] - 1)
@@ -160,46 +160,52 @@ def end_to_end_slowdown(end_to_end: EndToEnd) -> Slowdown | None:
     return Slowdown(1 / end_to_end.speedup - 1, interval, end_to_end.verdict, end_to_end.minimum_detectable, decidable)
 
 
-def judge(shown: Slowdown, limit: float) -> tuple[Outcome, str]:
-    """Whether a slowdown keeps a limit, and why.
+def judge(slowdown: Slowdown, limit: float) -> tuple[Outcome, str]:
+    """Return whether a slowdown keeps a limit, and why.
 
     A regression is shown to be slower, and estimated beyond the limit. A pass is shown to be within it, or estimated
     within it by data in which a change of that size would have shown.
     """
-    if not shown.decidable or shown.interval is None:
+    if not slowdown.decidable or slowdown.interval is None:
         return Outcome.INCONCLUSIVE, "too few processes for a verdict"
-    if shown.estimate > limit:
-        if shown.verdict is Verdict.SLOWER:
+    if slowdown.estimate > limit:
+        if slowdown.verdict is Verdict.SLOWER:
             return (
                 Outcome.REGRESSION,
-                f"slower by {share_text(shown.estimate)}; the limit is {share_text(limit)}",
+                f"slower by {share_text(slowdown.estimate)}; the limit is {share_text(limit)}",
             )
-        return Outcome.INCONCLUSIVE, f"{share_text(shown.estimate)} exceeds the limit, but may be noise"
-    return _estimated_within(shown, limit, shown.interval[1])
+        return Outcome.INCONCLUSIVE, f"{share_text(slowdown.estimate)} exceeds the limit, but may be noise"
+    return _judge_within_limit(slowdown, limit, slowdown.interval[1])
 
 
-def _estimated_within(shown: Slowdown, limit: float, highest: float) -> tuple[Outcome, str]:
-    """The decision on a slowdown that is estimated within its limit, where its interval ends at ``highest``."""
+def _judge_within_limit(slowdown: Slowdown, limit: float, highest: float) -> tuple[Outcome, str]:
+    """Judge a slowdown whose estimate is within its limit and whose interval ends at ``highest``."""
     if highest <= limit:
         return Outcome.PASSED, "the whole 95 % interval is within the limit"
-    smallest = shown.minimum_detectable
+    smallest = slowdown.minimum_detectable
     if smallest is None or smallest > limit:
         changes = "any change" if smallest is None else f"changes below {share_text(smallest)}"
         return Outcome.INCONCLUSIVE, f"too noisy: cannot detect {changes}"
-    if shown.verdict is Verdict.SLOWER:
+    if slowdown.verdict is Verdict.SLOWER:
         return Outcome.PASSED, f"slower, but within the limit; the interval reaches {share_text(highest)}"
     return Outcome.PASSED, f"no slowdown detected; minimum detectable change: {share_text(smallest)}"
 
 
 def slower_operators(changes: Sequence[OperatorChange]) -> list[OperatorChange]:
-    """Operators that are shown to be slower, the largest loss first."""
-    return sorted((c for c in changes if c.verdict is Verdict.SLOWER), key=lambda change: change.saved_ns)
+    """Return the operators that are shown to be slower, the largest loss first."""
+    return sorted(
+        (change for change in changes if change.verdict is Verdict.SLOWER), key=lambda change: change.saved_ns
+    )
 
 
 def unmatched_operators(changes: Sequence[OperatorChange]) -> list[OperatorChange]:
-    """Operators that only one side has, those that take longest first; calls of the framework are none."""
-    lone = (c for c in changes if None in {c.baseline_ns, c.candidate_ns} and c.kind != FRAMEWORK.kind)
-    return sorted(lone, key=lambda change: -abs(change.saved_ns))
+    """Return the operators that only one side has, the longest first, without the framework."""
+    unmatched = (
+        change
+        for change in changes
+        if None in {change.baseline_ns, change.candidate_ns} and change.kind != FRAMEWORK.kind
+    )
+    return sorted(unmatched, key=lambda change: -abs(change.saved_ns))
 
 
 def advice(
@@ -208,8 +214,8 @@ def advice(
     slower: Sequence[OperatorChange],
     unmatched: Sequence[OperatorChange] = (),
 ) -> str | None:
-    """What to do about the first criterion that decides the outcome; None when all passed."""
-    outcome = overall(criteria)
+    """Return what to do about the first criterion that decides the outcome; None if all passed."""
+    outcome = worst_outcome(criteria)
     if outcome is Outcome.PASSED:
         return None
     first = next(criterion for criterion in criteria if criterion.outcome is outcome)
@@ -227,20 +233,20 @@ def advice(
 
 
 def _more_data(first: Criterion, end_to_end: EndToEnd) -> str:
-    """How many rounds would decide a criterion, as far as that can be told."""
+    """Return advice on how many rounds would decide a criterion, as far as that can be computed."""
     fewest = min(end_to_end.baseline_processes, end_to_end.candidate_processes)
     if first.verdict is Verdict.UNDECIDABLE or end_to_end.verdict is Verdict.UNDECIDABLE:
         return "measure more rounds: a verdict needs 6 paired ones, or 4 unpaired processes per side"
-    wanted = rounds_for(first, fewest)
-    if wanted is None:
+    rounds = rounds_for(first, fewest)
+    if rounds is None:
         return f"measure more than {fewest} rounds, or on a quieter machine"
-    if wanted > MOST_ROUNDS:
+    if rounds > MOST_ROUNDS:
         return f"make the machine quieter or raise the limit: {share_text(first.limit)} is far below the noise"
-    return f"measure about {counted_text(wanted, 'round')} instead of {fewest}, or on a quieter machine"
+    return f"measure about {counted_text(rounds, 'round')} instead of {fewest}, or on a quieter machine"
 
 
 def rounds_for(criterion: Criterion, processes: int) -> int | None:
-    """How many processes would show a slowdown as large as the limit; None where that cannot be told.
+    """Return how many processes would show a slowdown as large as the limit; None if that is unknown.
 
     The smallest change that shows falls with the square root of their number.
     """
@@ -251,17 +257,17 @@ def rounds_for(criterion: Criterion, processes: int) -> int | None:
 
 
 def slowdown_criterion(
-    method: str, end_to_end: EndToEnd, shown: Slowdown | None, threshold: float, against: str = "the baseline"
+    method: str, end_to_end: EndToEnd, slowdown: Slowdown | None, threshold: float, against: str = "the baseline"
 ) -> Criterion:
-    """The threshold of a gate, and how the candidate stands to it; ``method``: that it is of, empty for all calls."""
-    outcome, reason = judge(shown, threshold) if shown else (Outcome.UNTRUSTED, end_to_end.reason or "withheld")
+    """Return the threshold of a gate as a criterion with its outcome; ``method`` is empty for all calls."""
+    outcome, reason = judge(slowdown, threshold) if slowdown else (Outcome.UNTRUSTED, end_to_end.reason or "withheld")
     return Criterion(
         name=f"{f'latency of {method}' if method else 'end-to-end latency'} against {against}",
         method=method or None,
         quantity=Quantity.SLOWDOWN,
         limit=threshold,
-        measured=shown.estimate if shown else None,
-        ci95=shown.interval if shown else None,
+        measured=slowdown.estimate if slowdown else None,
+        ci95=slowdown.interval if slowdown else None,
         outcome=outcome,
         reason=reason,
         candidate_ns=end_to_end.candidate_ns,

@@ -1,4 +1,4 @@
-"""What one file or run tells of kernels: counts of a counter, names in a trace, lines of a log."""
+"""Sources of kernel names: counts of a counter, names in a trace, lines of a log."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ if TYPE_CHECKING:
 
 
 class EvidenceKind(str, enum.Enum):
-    """How a source knows of kernels."""
+    """Way in which a source knows of kernels."""
 
     COUNTED = "counted"
     """Every call was counted."""
     NAMED = "named"
     """The runtime named the kernel of every operator that ran."""
     REGISTERED = "registered"
-    """The library listed them while it was loaded; whether any ran is not told."""
+    """The library listed them while it was loaded; whether any ran is unknown."""
 
 
 class KernelState(str, enum.Enum):
-    """What a source says of a kernel.
+    """Statement of a source about a kernel.
 
     ``counted`` comes with the number of calls, which may be 0, ``present`` and
     ``absent`` are said of logs; ``not known`` where a source could not tell.
@@ -51,7 +51,7 @@ _STATES = {
 
 
 class ThreadedVariant(ThreadCount, frozen=True):
-    """A variant, of which there may be one for each number of threads.
+    """Variant at one number of threads.
 
     Attributes:
         variant: its name, or that of the file that it is known from.
@@ -61,11 +61,11 @@ class ThreadedVariant(ThreadCount, frozen=True):
 
 
 class KernelColumn(ThreadedVariant, msgspec.Struct, frozen=True):
-    """Which file or run tells of the kernels of one variant, and how.
+    """File or run that names the kernels of one variant, and how it knows them.
 
     Attributes:
         kind: how it knows.
-        path: of the file or directory.
+        path: path of the file or directory.
         role: ``accelerated``, ``baseline`` or another; null where none is known.
         kernels: how many it names.
         note: what limits it, one sentence; null when nothing does.
@@ -81,7 +81,7 @@ class KernelColumn(ThreadedVariant, msgspec.Struct, frozen=True):
 
 
 class KernelSource(NamedTuple):
-    """What one file or run tells of the kernels of one variant."""
+    """Kernels that one file or run names for a variant."""
 
     column: KernelColumn  # what it is
     # of every kernel that it names: calls or lines of a log; None where it tells no number
@@ -90,24 +90,24 @@ class KernelSource(NamedTuple):
     universe: frozenset[str] | None = None
 
     def of(self, kernel: str) -> tuple[KernelState, int | None]:
-        """What it says of a kernel, and the number; a name that is not in it may be one that it cannot know."""
+        """Return the state of a kernel and its number; unknown if the source cannot know of it."""
         if kernel in self.amounts:
             return _STATES[self.column.kind], self.amounts[kernel]
         if self.universe is not None and kernel not in self.universe:
             return KernelState.UNKNOWN, None
-        told = self.column.kind in {EvidenceKind.COUNTED, EvidenceKind.NAMED}
-        return (KernelState.COUNTED, 0) if told else (KernelState.ABSENT, None)
+        is_counting = self.column.kind in {EvidenceKind.COUNTED, EvidenceKind.NAMED}
+        return (KernelState.COUNTED, 0) if is_counting else (KernelState.ABSENT, None)
 
 
-def counted_source(calls: KernelCalls, variant: str, path: str) -> KernelSource:
-    """What a counter saw."""
+def source_of_counter(calls: KernelCalls, variant: str, path: str) -> KernelSource:
+    """Return the kernels that a counter saw."""
     amounts: dict[str, int | None] = dict(calls.totals())
     column = KernelColumn(variant, EvidenceKind.COUNTED, path, None, len(amounts), calls.problem)
     return KernelSource(column, amounts, frozenset(calls.kernels))
 
 
-def named_source(operators: Sequence[Operator], variant: str, path: str) -> KernelSource | None:
-    """What the names in a trace tell, in operators of an inference; None where it names none."""
+def source_of_trace(operators: Sequence[Operator], variant: str, path: str) -> KernelSource | None:
+    """Return the kernels that a trace names, in operators of an inference; None if it names none."""
     runs: dict[str, float] = {}
     for row in operators:
         if row.kernel:
@@ -117,8 +117,8 @@ def named_source(operators: Sequence[Operator], variant: str, path: str) -> Kern
     return KernelSource(column, amounts) if amounts else None
 
 
-def registered_source(lines: Iterable[tuple[str, str, int]], variant: str, path: str) -> KernelSource:
-    """What a log lists."""
+def source_of_registrations(lines: Iterable[tuple[str, str, int]], variant: str, path: str) -> KernelSource:
+    """Return the kernels that a log lists as registered."""
     listed = list(lines)
     amounts: dict[str, int | None] = dict(sum_calls({name: count} for name, _, count in listed))
     categories = {name: category for name, category, _ in reversed(listed)}
@@ -126,7 +126,7 @@ def registered_source(lines: Iterable[tuple[str, str, int]], variant: str, path:
     return KernelSource(column, amounts)
 
 
-def log_source(log: KernelLog, variant: str, path: str) -> KernelSource:
-    """What a log of XNNPACK tells."""
+def source_of_log(log: KernelLog, variant: str, path: str) -> KernelSource:
+    """Return the kernels that a log of XNNPACK names."""
     lines = Counter((entry.kernel.whole, entry.category) for entry in log.entries)
-    return registered_source([(*key, count) for key, count in lines.items()], variant, path)
+    return source_of_registrations([(*key, count) for key, count in lines.items()], variant, path)

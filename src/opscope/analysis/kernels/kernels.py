@@ -1,4 +1,4 @@
-"""The kernel view: which kernels each variant has, misses, or is known to have called, and how that is known."""
+"""Kernel view: which kernels each variant has, misses, or is known to have called, and how that is known."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ if TYPE_CHECKING:
 
 
 class KernelCell(msgspec.Struct, frozen=True):
-    """What one source says of one kernel; the amount is null where it tells none."""
+    """Statement of one source on one kernel; the amount is null if the source gives none."""
 
     state: KernelState
     amount: int | None = None
 
 
 class KernelLine(msgspec.Struct, frozen=True):
-    """One kernel.
+    """Kernel with the statements of all sources.
 
     Attributes:
-        name: of the kernel.
-        library: that it is from; null when the name follows no known grammar.
-        operator: that it computes, by its name; likewise, and likewise below.
+        name: name of the kernel.
+        library: library that it is from; null when the name follows no known grammar.
+        operator: operator that it computes, by its name; null when the name follows no known grammar.
         types: number types, as the name writes them.
-        tile: that one call computes.
+        tile: tile that one call computes.
         isa: instruction set that it needs.
         cells: one for each column.
     """
@@ -47,7 +47,7 @@ class KernelLine(msgspec.Struct, frozen=True):
 
 
 class KernelPair(msgspec.Struct, frozen=True):
-    """Two columns of the same number of threads and the same kind of evidence.
+    """Two columns of equal number of threads and kind of evidence.
 
     Attributes:
         left: number of a column; where a baseline is known it is the right one.
@@ -65,7 +65,7 @@ class KernelPair(msgspec.Struct, frozen=True):
 
 
 class KernelFilter(NamedTuple):
-    """Which kernels are wanted; empty parts choose all.
+    """Selection of kernels; empty parts choose all.
 
     Attributes:
         isa: instruction sets.
@@ -78,7 +78,7 @@ class KernelFilter(NamedTuple):
     operators: tuple[str, ...] = ()
 
     def wants(self, symbol: KernelSymbol | None) -> bool:
-        """Whether a kernel is wanted; one without a known name is wanted only when nothing is filtered."""
+        """Return whether a kernel is selected; one without a known name only if nothing is filtered."""
         if symbol is None:
             return self == KernelFilter()
         words = {*symbol.families, *symbol.types.split("_")}
@@ -89,18 +89,18 @@ class KernelFilter(NamedTuple):
         )
 
 
-def kernel_lines(sources: Sequence[KernelSource], wanted: KernelFilter, *, every: bool = False) -> list[KernelLine]:
-    """Kernels by instruction set, strongest first, then by name."""
+def kernel_lines(sources: Sequence[KernelSource], selection: KernelFilter, *, every: bool = False) -> list[KernelLine]:
+    """Return kernels by instruction set, strongest first, then by name."""
     names = {name for source in sources for name in source.amounts}
     if every:
         names |= {name for source in sources for name in source.universe or ()}
-    found = [(name, parse_symbol(name)) for name in names]
+    symbols = [(name, parse_symbol(name)) for name in names]
     order = list(IsaClass)
-    lines = [_line(name, symbol, sources) for name, symbol in found if wanted.wants(symbol)]
+    lines = [_kernel_line(name, symbol, sources) for name, symbol in symbols if selection.wants(symbol)]
     return sorted(lines, key=lambda line: (order.index(line.isa), line.name))
 
 
-def _line(name: str, symbol: KernelSymbol | None, sources: Iterable[KernelSource]) -> KernelLine:
+def _kernel_line(name: str, symbol: KernelSymbol | None, sources: Iterable[KernelSource]) -> KernelLine:
     cells = [KernelCell(*source.of(name)) for source in sources]
     if symbol is None:
         return KernelLine(name, None, None, None, None, IsaClass.UNKNOWN, cells)
@@ -110,43 +110,54 @@ def _line(name: str, symbol: KernelSymbol | None, sources: Iterable[KernelSource
 _BASELINE = "baseline"
 
 
-def kernel_pairs(sources: Sequence[KernelSource], wanted: KernelFilter) -> list[KernelPair]:
-    """Every two columns that can be held against each other: of one kind, and of the same number of threads.
+def kernel_pairs(sources: Sequence[KernelSource], selection: KernelFilter) -> list[KernelPair]:
+    """Return pairs of columns that can be compared: of one kind, and of equal number of threads.
 
-    Where a baseline is among those of a number of threads, only pairs with it are made.
+    If a baseline is among the columns of a number of threads, only pairs with it are made.
     """
     pairs = []
-    for one, other in combinations(range(len(sources)), 2):
-        left, right = (one, other) if sources[one].column.role != _BASELINE else (other, one)
-        if _comparable(sources, left, right):
-            pairs.append(_pair(sources, left, right, wanted))
+    for first, second in combinations(range(len(sources)), 2):
+        candidate, baseline = (first, second) if sources[first].column.role != _BASELINE else (second, first)
+        if _can_compare(sources, candidate, baseline):
+            pairs.append(_kernel_pair(sources, candidate, baseline, selection))
     return pairs
 
 
-def _comparable(sources: Sequence[KernelSource], left: int, right: int) -> bool:
-    one, other = sources[left].column, sources[right].column
-    if (one.kind, one.threads) != (other.kind, other.threads):
+def _can_compare(sources: Sequence[KernelSource], candidate: int, baseline: int) -> bool:
+    candidate_column, baseline_column = sources[candidate].column, sources[baseline].column
+    if (candidate_column.kind, candidate_column.threads) != (baseline_column.kind, baseline_column.threads):
         return False
-    columns = (each.column for each in sources)
-    roles = {each.role for each in columns if (each.kind, each.threads) == (one.kind, one.threads)}
-    return _BASELINE not in roles or (other.role == _BASELINE and one.role != _BASELINE)
+    columns = (column.column for column in sources)
+    roles = {
+        column.role
+        for column in columns
+        if (column.kind, column.threads) == (candidate_column.kind, candidate_column.threads)
+    }
+    return _BASELINE not in roles or (baseline_column.role == _BASELINE and candidate_column.role != _BASELINE)
 
 
-def _pair(sources: Sequence[KernelSource], left: int, right: int, wanted: KernelFilter) -> KernelPair:
-    own, others = (
-        {name for name in sources[number].amounts if wanted.wants(parse_symbol(name))} for number in (left, right)
+def _kernel_pair(sources: Sequence[KernelSource], candidate: int, baseline: int, selection: KernelFilter) -> KernelPair:
+    candidate_names, baseline_names = (
+        {name for name in sources[number].amounts if selection.wants(parse_symbol(name))}
+        for number in (candidate, baseline)
     )
-    return KernelPair(left, right, sorted(own - others), sorted(others - own), sorted(own & others))
+    return KernelPair(
+        candidate,
+        baseline,
+        sorted(candidate_names - baseline_names),
+        sorted(baseline_names - candidate_names),
+        sorted(candidate_names & baseline_names),
+    )
 
 
 class KernelView(msgspec.Struct, frozen=True, tag_field="schema", tag="opscope.kernel-view/1"):
-    """Everything that is known of the kernels of some runs.
+    """Knowledge of the kernels of some runs.
 
     Attributes:
         columns: one for each source.
         kernels: those that were wanted, the strongest instruction set first.
         pairs: columns that can be held against each other.
-        ladders: of the variants of bundles.
+        ladders: ladders of the variants of bundles.
         notes: what could not be shown, and why; one sentence each.
     """
 

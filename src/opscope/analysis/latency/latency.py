@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 import msgspec
 import numpy as np
 
-from opscope.analysis.operators.headline import TracedCallers, counted
+from opscope.analysis.operators.headline import TracedCallers, representative_durations
 from opscope.core.stats.distributions import median_bounds, trimmed_mean
 from opscope.core.stats.effect import interval_of
 from opscope.core.stats.hierarchy import median_effect, median_interval
@@ -100,7 +100,7 @@ class Latency(msgspec.Struct, frozen=True):
     processes: list[ProcessLatency]
 
     def by_process(self) -> list[Floats]:
-        """The measured durations of each process."""
+        """Return the measured durations of each process."""
         return np.split(
             np.asarray(self.samples_ns, np.float64),
             np.cumsum([process_latency.n for process_latency in self.processes])[:-1],
@@ -108,7 +108,7 @@ class Latency(msgspec.Struct, frozen=True):
 
 
 def latency_effect(first: Latency, second: Latency) -> Effect:
-    """How much less the second one takes, on a logarithmic scale, process by process; they need not be paired."""
+    """Return how much less time the second takes, on a logarithmic scale, by process; sides are not paired."""
     return median_effect(first.by_process(), second.by_process(), paired=False)
 
 
@@ -154,34 +154,42 @@ def _prepares_model(events: NDArray[np.int64]) -> bool:
 
 
 def latency(table: EventTable) -> Latency | None:
-    """End-to-end latency of the measured inferences; None when there is none."""
+    """Return the end-to-end latency of the measured inferences; None if there are none."""
     inferences = table.inference_times()
     samples = inferences.duration[~inferences.warmup].tolist()
     if not samples:
         return None
     warmup = [
-        inferences.duration[inferences.warmup & (inferences.process == p)].tolist() for p in range(table.processes)
+        inferences.duration[inferences.warmup & (inferences.process == process)].tolist()
+        for process in range(table.processes)
     ]
-    return _latency("traced", samples, warmup, _processes(table))
+    return _summarise_latency("traced", samples, warmup, _process_latencies(table))
 
 
 def latency_of(
     source: str, measured: Sequence[Sequence[int]], warmup: Sequence[Sequence[int]], load_ns: Sequence[int | None]
 ) -> Latency:
-    """Latency of calls by process."""
-    samples = [duration for own in measured for duration in own]
+    """Return the latency of calls, given their durations by process."""
+    samples = [duration for durations in measured for duration in durations]
     processes = [
         ProcessLatency(
-            number, len(own), float(np.median(own)), float(np.mean(own)), load, (list(first) or list(own))[0]
+            number,
+            len(durations),
+            float(np.median(durations)),
+            float(np.mean(durations)),
+            load,
+            (list(first) or list(durations))[0],
         )
-        for number, (own, first, load) in enumerate(zip(measured, warmup, load_ns, strict=True))
+        for number, (durations, first, load) in enumerate(zip(measured, warmup, load_ns, strict=True))
     ]
-    return _latency(source, samples, [list(own) for own in warmup], processes)
+    return _summarise_latency(source, samples, [list(durations) for durations in warmup], processes)
 
 
-def _latency(source: str, samples: list[int], warmup: list[list[int]], processes: list[ProcessLatency]) -> Latency:
+def _summarise_latency(
+    source: str, samples: list[int], warmup: list[list[int]], processes: list[ProcessLatency]
+) -> Latency:
     ordered = np.sort(np.asarray(samples, np.float64))
-    p25, median, p75, p90, p95, p99 = (float(q) for q in np.percentile(ordered, (25, 50, 75, 90, 95, 99)))
+    p25, median, p75, p90, p95, p99 = (float(quantile) for quantile in np.percentile(ordered, (25, 50, 75, 90, 95, 99)))
     low, high = p25 - _FENCE * (p75 - p25), p75 + _FENCE * (p75 - p25)
     mean, stdev = float(ordered.mean()), float(ordered.std(ddof=1)) if len(samples) > 1 else None
     return Latency(
@@ -212,37 +220,37 @@ def _latency(source: str, samples: list[int], warmup: list[list[int]], processes
 def _median_interval(
     ordered: Floats, samples: list[int], processes: Sequence[ProcessLatency]
 ) -> tuple[float, float] | None:
-    """Interval of the median of all samples, of several processes by how much they differ."""
+    """Return the interval of the median of all samples; of several processes, by how much they differ."""
     if len(processes) < 2:  # noqa: PLR2004 - one process says nothing about others
         return median_bounds(ordered)
     ends = np.cumsum([process.n for process in processes])[:-1]
     return median_interval(np.split(np.asarray(samples, np.float64), ends))
 
 
-def _processes(table: EventTable) -> list[ProcessLatency]:
+def _process_latencies(table: EventTable) -> list[ProcessLatency]:
     inferences, loading = table.inference_times(), table.loading()
     rows = []
     for process in range(table.processes):
-        own = inferences.duration[inferences.process == process]
-        counted = own[~inferences.warmup[inferences.process == process]]
+        durations = inferences.duration[inferences.process == process]
+        counted = durations[~inferences.warmup[inferences.process == process]]
         if len(counted):
             median, mean = float(np.median(counted)), float(counted.mean())
-            rows.append(ProcessLatency(process, len(counted), median, mean, loading[process], int(own[0])))
+            rows.append(ProcessLatency(process, len(counted), median, mean, loading[process], int(durations[0])))
     return rows
 
 
 # Where it comes from: docs/design/quality.md.
 OFF_CPU = 0.05
-"""A call that was off the CPU for more than this share of its duration counts as preempted."""
+"""Share of a call's duration off the CPU from which the call counts as preempted."""
 FEWEST_QUIET = 5
-"""A process with fewer calls that nobody preempted, and fewer than half of its own, has no figure of its own."""
+"""Fewest undisturbed calls, if they are also less than half, for a process to have a figure of its own."""
 
 
 class CallTimes(NamedTuple):
     """Durations of a method's calls as the caller saw them, by round."""
 
     untraced: Mapping[int, Sequence[int]]  # without event tracing, warm-up included
-    traced: Mapping[int, Sequence[int]]  # with it
+    traced: Mapping[int, Sequence[int]]  # with event tracing, warm-up included
     warmup: int  # calls of each process to set aside
     load_ns: Mapping[int, int]  # loading the program in the untraced processes
     # the methods that a process called, over and over in this order; empty for a single one
@@ -251,7 +259,7 @@ class CallTimes(NamedTuple):
     rounds: tuple[int, ...] = ()
     # of each untraced call how much of it was off the CPU; without the rounds where that was not recorded
     off_cpu: Mapping[int, Sequence[int]] = {}
-    traced_off_cpu: Mapping[int, Sequence[int]] = {}  # of each traced call, likewise
+    traced_off_cpu: Mapping[int, Sequence[int]] = {}  # time off the CPU of each traced call
 
     def traced_callers(self) -> TracedCallers | None:
         """Return what is known of the calls of the traced processes; None unless durations are known of all of them."""
@@ -259,50 +267,62 @@ class CallTimes(NamedTuple):
             return None
         walls = [self.traced[number] for number in self.rounds]
         off_cpu = [self.traced_off_cpu.get(number, ()) for number in self.rounds]
-        if [len(own) for own in off_cpu] != [len(own) for own in walls]:
+        if [len(shares) for shares in off_cpu] != [len(durations) for durations in walls]:
             return TracedCallers(walls)
-        return TracedCallers(walls, [preempted(*call_times) for call_times in zip(walls, off_cpu, strict=True)])
+        return TracedCallers(walls, [preempted_calls(*call_times) for call_times in zip(walls, off_cpu, strict=True)])
 
     def settled(self, method: str | None = None) -> dict[int, list[int]]:
-        """Untraced calls behind the warm-up that nobody preempted, of every process that has any."""
-        found = {}
-        for number, own in self.untraced.items():
-            listed = zip(own[self.warmup :], self._kept(number), self._methods(own), strict=True)
-            found[number] = [call for call, kept, name in listed if kept and method in {None, name}]
-        return {number: own for number, own in found.items() if own}
+        """Return the untraced calls after warm-up that were not preempted, of every process that has any."""
+        calls_by_round = {}
+        for number, durations in self.untraced.items():
+            rows = zip(
+                durations[self.warmup :],
+                self._undisturbed_calls(number),
+                self._methods_of_calls(durations),
+                strict=True,
+            )
+            calls_by_round[number] = [call for call, is_kept, name in rows if is_kept and method in {None, name}]
+        return {number: calls for number, calls in calls_by_round.items() if calls}
 
     def durations(self, rounds: Sequence[int], method: str | None = None) -> list[Floats]:
-        """What each of these rounds counts by, of one method or of all: see :func:`counted`."""
+        """Return the durations by which each of these rounds counts, of one method or of all."""
         if method is not None:
             settled = self.settled(method)
-            return [np.asarray(settled.get(number) or self._every(number, method), np.float64) for number in rounds]
-        return [self._counted(self.untraced[number], self._kept(number)) for number in rounds]
+            return [
+                np.asarray(settled.get(number) or self._calls_after_warmup(number, method), np.float64)
+                for number in rounds
+            ]
+        return [self._countable_durations(self.untraced[number], self._undisturbed_calls(number)) for number in rounds]
 
-    def _every(self, number: int, method: str) -> list[int]:
-        """Calls of a method behind the warm-up, preempted or not: where all of them were, these are all there is."""
-        own = self.untraced[number]
-        return [call for call, name in zip(own[self.warmup :], self._methods(own), strict=True) if name == method]
+    def _calls_after_warmup(self, number: int, method: str) -> list[int]:
+        """Return the calls of a method after warm-up, preempted or not: used if all of them were preempted."""
+        durations = self.untraced[number]
+        return [
+            call
+            for call, name in zip(durations[self.warmup :], self._methods_of_calls(durations), strict=True)
+            if name == method
+        ]
 
     def traced_durations(self, rounds: Sequence[int]) -> list[Floats]:
-        """The same with event tracing."""
-        return [self._counted(self.traced[number]) for number in rounds]
+        """Return the durations by which each of these rounds counts, with event tracing."""
+        return [self._countable_durations(self.traced[number]) for number in rounds]
 
-    def _counted(self, calls: Sequence[int], kept: Sequence[bool] = ()) -> Floats:
-        names = self._methods(calls)
-        return counted(calls[self.warmup :], [names.index(name) for name in names], kept)
+    def _countable_durations(self, calls: Sequence[int], is_kept: Sequence[bool] = ()) -> Floats:
+        names = self._methods_of_calls(calls)
+        return representative_durations(calls[self.warmup :], [names.index(name) for name in names], is_kept)
 
-    def _methods(self, calls: Sequence[int]) -> list[str | None]:
-        """Of every call behind the warm-up which method it is of."""
+    def _methods_of_calls(self, calls: Sequence[int]) -> list[str | None]:
+        """Return the method of every call after warm-up."""
         order = self.order or (None,)
-        return [order[at % len(order)] for at in range(self.warmup, len(calls))]
+        return [order[number % len(order)] for number in range(self.warmup, len(calls))]
 
-    def _kept(self, number: int) -> list[bool]:
+    def _undisturbed_calls(self, number: int) -> list[bool]:
         calls, off_cpu = self.untraced[number][self.warmup :], self.off_cpu.get(number, ())[self.warmup :]
-        return undisturbed(calls, off_cpu) if len(off_cpu) == len(calls) else [True] * len(calls)
+        return undisturbed_calls(calls, off_cpu) if len(off_cpu) == len(calls) else [True] * len(calls)
 
 
 class TracingCost(msgspec.Struct, frozen=True):
-    """How much longer a call takes with event tracing.
+    """Time of a call with event tracing relative to one without.
 
     Attributes:
         ratio: traced over untraced, of geometric means over processes of each one's median.
@@ -316,29 +336,29 @@ class TracingCost(msgspec.Struct, frozen=True):
 
 
 class Untraced(msgspec.Struct, frozen=True):
-    """What was measured without event tracing, as the caller of the method saw it."""
+    """Measurements without event tracing, as the caller of the method saw them."""
 
-    latency: Latency  # of the calls; ``process`` counts the untraced processes
+    latency: Latency  # latency of the calls; ``process`` counts the untraced processes
     tracing: TracingCost | None  # what tracing costs; null when nothing was traced
 
 
-def untraced(calls: CallTimes) -> Untraced | None:
-    """The untraced arm of a variant; None when no call is left to measure."""
+def untraced_arm(calls: CallTimes) -> Untraced | None:
+    """Return the untraced measurements of a variant; None if no call remains."""
     settled = calls.settled()
     if not settled:
         return None
     rounds = sorted(settled)
-    found = latency_of(
+    latency = latency_of(
         "untraced",
         [settled[number] for number in rounds],
         [list(calls.untraced[number][: calls.warmup]) for number in rounds],
         [calls.load_ns.get(number) for number in rounds],
     )
-    return Untraced(found, _tracing_cost(calls, settled))
+    return Untraced(latency, _tracing_cost(calls, settled))
 
 
 def _tracing_cost(calls: CallTimes, settled: Iterable[int]) -> TracingCost | None:
-    traced = [number for number, own in calls.traced.items() if own[calls.warmup :]]
+    traced = [number for number, durations in calls.traced.items() if durations[calls.warmup :]]
     if not traced:
         return None
     common = sorted(set(settled) & set(traced))
@@ -347,21 +367,21 @@ def _tracing_cost(calls: CallTimes, settled: Iterable[int]) -> TracingCost | Non
     return TracingCost(math.exp(effect.estimate), interval_of(effect, math.exp), (len(sides[1]), len(sides[0])))
 
 
-def preempted(wall: Sequence[int], off_cpu: Sequence[int]) -> list[bool]:
-    """Of every call whether it was preempted."""
+def preempted_calls(wall: Sequence[int], off_cpu: Sequence[int]) -> list[bool]:
+    """Return for every call whether it was preempted."""
     return [off > OFF_CPU * duration for duration, off in zip(wall, off_cpu, strict=True)]
 
 
-def undisturbed(wall: Sequence[int], off_cpu: Sequence[int]) -> list[bool]:
-    """Of every call whether figures rest on it: nobody preempted it; all of a process that has hardly any such call.
+def undisturbed_calls(wall: Sequence[int], off_cpu: Sequence[int]) -> list[bool]:
+    """Return for every call whether figures rest on it: it was not preempted, or hardly any call was spared.
 
     Calls are chosen by the time off the CPU and never by their duration, so that the choice does not favour short ones.
     """
-    marked, few = preempted(wall, off_cpu), is_crowded(wall, off_cpu)
-    return [few or not own for own in marked]
+    is_preempted, few = preempted_calls(wall, off_cpu), is_crowded(wall, off_cpu)
+    return [few or not preempted for preempted in is_preempted]
 
 
 def is_crowded(wall: Sequence[int], off_cpu: Sequence[int]) -> bool:
-    """Whether hardly any call of a process was not preempted; see :func:`undisturbed`."""
-    quiet = len(wall) - sum(preempted(wall, off_cpu))
+    """Return whether almost all calls of a process were preempted; see :func:`undisturbed_calls`."""
+    quiet = len(wall) - sum(preempted_calls(wall, off_cpu))
     return quiet < FEWEST_QUIET and 2 * quiet < len(wall)

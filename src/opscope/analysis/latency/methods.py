@@ -1,4 +1,4 @@
-"""The methods of a program one by one: latency, share of the time, tokens per second."""
+"""Methods of a program: latency, share of the time, tokens per second."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ _SECOND = 1e9
 
 
 class MethodTime(msgspec.Struct, frozen=True):
-    """One method of a program that calls several, or whose calls stand for tokens.
+    """Method of a program that calls several, or whose calls stand for tokens.
 
     Attributes:
         method: its name.
         calls: measured calls in all traced processes.
-        share: of the time of all measured calls.
-        latency: of its calls without event tracing where there are any, else of the traced ones.
+        share: share of the time of all measured calls.
+        latency: latency of its calls without event tracing where there are any, else of the traced ones.
         traced: Method::execute of its traced calls, where ``latency`` is not of these; else null.
         categories: self time per call of this method, and share of it.
         phase: what a call does for a language model, with its tokens; null where it stands for no phase.
-        tokens_per_second: tokens by the median of ``latency``; null where they are not known.
+        tokens_per_second: tokens by the median of ``latency``; null if unknown.
         tokens_ci95: 95 % interval of it; null where the median has none.
     """
 
@@ -51,21 +51,25 @@ class MethodTime(msgspec.Struct, frozen=True):
 def method_times(
     table: EventTable, operators: Sequence[Operator], calls: CallTimes | None, known: Mapping[str, Phase]
 ) -> list[MethodTime]:
-    """Every method that was called, in the order of their first calls; empty where one method stands for all."""
-    measured = _durations(table)
+    """Return every method that was called, in the order of first calls; empty if a single method stands for all."""
+    measured = _durations_by_process(table)
     phases = {name: known.get(name) or phase_of(name) for name in measured}
     if len(measured) < 2 and not any(phases.values()):  # noqa: PLR2004 - one method is the whole
         return []
-    total = sum(sum(map(sum, own)) for own in measured.values())
-    count = sum(len(one) for own in measured.values() for one in own)
-    without = _untraced(calls) if calls else {}
+    total = sum(sum(map(sum, durations)) for durations in measured.values())
+    count = sum(
+        len(calls_of_process) for process_durations in measured.values() for calls_of_process in process_durations
+    )
+    without = _untraced_latencies(calls) if calls else {}
     return [
-        _method(name, own, without.get(name), _shares(operators, name, count, own), total, phases[name])
-        for name, own in measured.items()
+        _method_time(
+            name, durations, without.get(name), _category_shares(operators, name, count, durations), total, phases[name]
+        )
+        for name, durations in measured.items()
     ]
 
 
-def _method(
+def _method_time(
     name: str,
     measured: list[list[int]],
     without: Latency | None,
@@ -84,59 +88,64 @@ def _method(
         traced=traced if without else None,
         categories=parts,
         phase=phase,
-        tokens_per_second=_rate(tokens, used.median_ns),
-        tokens_ci95=_rates(tokens, interval) if interval else None,
+        tokens_per_second=_tokens_per_second(tokens, used.median_ns),
+        tokens_ci95=_tokens_per_second_interval(tokens, interval) if interval else None,
     )
 
 
-def _rate(tokens: int | None, nanoseconds: float) -> float | None:
+def _tokens_per_second(tokens: int | None, nanoseconds: float) -> float | None:
     return tokens * _SECOND / nanoseconds if tokens and nanoseconds else None
 
 
-def _rates(tokens: int | None, interval: tuple[float, float]) -> tuple[float, float] | None:
-    slowest, fastest = _rate(tokens, interval[1]), _rate(tokens, interval[0])
+def _tokens_per_second_interval(tokens: int | None, interval: tuple[float, float]) -> tuple[float, float] | None:
+    slowest, fastest = _tokens_per_second(tokens, interval[1]), _tokens_per_second(tokens, interval[0])
     return None if slowest is None or fastest is None else (slowest, fastest)
 
 
-def _shares(operators: Sequence[Operator], method: str, count: int, measured: list[list[int]]) -> list[CategoryTime]:
-    """Self time by category per call of a method, from times that are per call of any."""
-    own = sum(map(len, measured))
+def _category_shares(
+    operators: Sequence[Operator], method: str, count: int, measured: list[list[int]]
+) -> list[CategoryTime]:
+    """Return self time by category per call of a method, from times that are per call of any method."""
+    method_calls = sum(map(len, measured))
     category_times = categories(operator for operator in operators if operator.method == method)
-    whole = sum(row.share for row in category_times)
+    total_share = sum(row.share for row in category_times)
     return [
         CategoryTime(
             row.category,
-            time_ns=None if row.time_ns is None else row.time_ns * count / own,
-            share=row.share / whole if whole else 0.0,
+            time_ns=None if row.time_ns is None else row.time_ns * count / method_calls,
+            share=row.share / total_share if total_share else 0.0,
         )
         for row in category_times
     ]
 
 
-def _durations(table: EventTable) -> dict[str, list[list[int]]]:
-    """Measured durations of each process by method, processes without any left out."""
-    listed = {name: [own.tolist() for own in each if len(own)] for name, each in durations_by_method(table).items()}
-    return {name: own for name, own in listed.items() if own}
+def _durations_by_process(table: EventTable) -> dict[str, list[list[int]]]:
+    """Return measured durations by method and process, without processes that called nothing."""
+    listed = {
+        name: [durations.tolist() for durations in process_durations if len(durations)]
+        for name, process_durations in durations_by_method(table).items()
+    }
+    return {name: durations for name, durations in listed.items() if durations}
 
 
 def durations_by_method(table: EventTable) -> dict[str, list[NDArray[np.int64]]]:
-    """Measured durations of every process by method, in the order of first calls."""
+    """Return measured durations of every process by method, in the order of first calls."""
     inferences = table.inference_times()
     texts = [*inferences.method.texts, UNKNOWN_METHOD]
-    kept = ~inferences.warmup
+    is_measured = ~inferences.warmup
     return {
         texts[code]: [
-            inferences.duration[kept & (inferences.method.codes == code) & (inferences.process == process)]
+            inferences.duration[is_measured & (inferences.method.codes == code) & (inferences.process == process)]
             for process in range(table.processes)
         ]
-        for code in dict.fromkeys(inferences.method.codes[kept].tolist())
+        for code in dict.fromkeys(inferences.method.codes[is_measured].tolist())
     }
 
 
 def timed_by_method(
     name: str, latency: Latency, untraced: Untraced | None, methods: Sequence[MethodTime]
 ) -> dict[str, tuple[Latency, Untraced | None]]:
-    """What the quality of a measurement is judged by: the methods one by one, since together they are mixed."""
+    """Return the latencies that quality is judged by: of each method if there are several, else of all calls."""
     if len(methods) < 2:  # noqa: PLR2004 - one method is the whole
         return {name: (latency, untraced)}
     return {
@@ -148,11 +157,15 @@ def timed_by_method(
     }
 
 
-def _untraced(calls: CallTimes) -> dict[str, Latency]:
-    """Latency of the untraced calls of each method, of those that a comparison of it counts."""
+def _untraced_latencies(calls: CallTimes) -> dict[str, Latency]:
+    """Return the latency of the untraced calls of each method that count in a comparison."""
     rounds = sorted(calls.settled())
-    each = {name: [own.astype(int).tolist() for own in calls.durations(rounds, name)] for name in calls.order}
-    listed = {name: [own for own in durations if own] for name, durations in each.items()}
+    by_method = {
+        name: [durations.astype(int).tolist() for durations in calls.durations(rounds, name)] for name in calls.order
+    }
+    listed = {name: [durations for durations in durations if durations] for name, durations in by_method.items()}
     return {
-        name: latency_of("untraced", own, [[]] * len(own), [None] * len(own)) for name, own in listed.items() if own
+        name: latency_of("untraced", durations, [[]] * len(durations), [None] * len(durations))
+        for name, durations in listed.items()
+        if durations
     }

@@ -1,4 +1,4 @@
-"""What each delegate call costs, what standing between delegates costs, and how sure the attribution is."""
+"""Cost of each delegate call and of what stands between delegates, and the certainty of the attribution."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 _NODE_BACKENDS = ("ExecutionProvider", "OpenVINO CPU", "OpenVINO GPU", "OpenVINO NPU")
 NODE_TYPES = {"float": "f32", "float32": "f32", "float16": "f16", "bfloat16": "bf16", "int8": "qs8", "uint8": "qs8"}
-"""Number types in the events of nodes, as ceilings name them."""
+"""Number types in the events of nodes, by the names that ceilings use."""
 _NODE_KERNELS = {
     "depthwise": KernelClass.DWCONV,
     "deconvolution": KernelClass.SUBCONV,
@@ -36,7 +36,7 @@ _NODE_KERNELS = {
 
 
 def delegated_kernels(row: Operator) -> KernelUse | None:
-    """Number type and class of the kernels that ran a delegate's operator, or a node; None where it has no products."""
+    """Return number type and kernel class of a delegate's operator or a node; None if it has no products."""
     if is_node(row):
         kernel, dtype = _NODE_KERNELS.get(row.kind), NODE_TYPES.get(row.dtype or "")
         if not kernel or not dtype:
@@ -50,15 +50,15 @@ def delegated_kernels(row: Operator) -> KernelUse | None:
 
 
 class DelegateCall(msgspec.Struct, frozen=True):
-    """One call of a delegate: which, how many events, and how they were attributed.
+    """Call of a delegate: which one, how many events, and how they were attributed.
 
     Attributes:
         method: the program's method.
-        instruction: of its chain.
+        instruction: instruction of its chain.
         delegate: number among the delegates of the method; null without the program.
         backend: the delegate's name.
         events: operators that it reports.
-        nodes: of its payload; null when it cannot be read.
+        nodes: nodes of its payload; null when it cannot be read.
         profile: the instruction set whose replay foretold its events; null when none did.
         problem: why the attribution is not exact; null when it is.
     """
@@ -74,13 +74,13 @@ class DelegateCall(msgspec.Struct, frozen=True):
 
 
 class DelegateTime(DelegateCall, frozen=True):
-    """One call of a delegate, in time per inference.
+    """Call of a delegate, in time per inference.
 
     Attributes:
-        operators_ns: of its operators together.
-        boundary_ns: of the call without its operators: entering, leaving, and writing the trace.
+        operators_ns: time of its operators together.
+        boundary_ns: time of the call without its operators: entering, leaving, and writing the trace.
         time_ns: both; null where only the share is known.
-        share: of the headline.
+        share: share of the headline.
     """
 
     operators_ns: float | None
@@ -90,7 +90,7 @@ class DelegateTime(DelegateCall, frozen=True):
 
 
 class Coverage(msgspec.Struct, frozen=True):
-    """How the operators of delegates are known: time and number by attribution."""
+    """Time and number of delegates' operators by how they are known."""
 
     attribution: Attribution
     operators: int
@@ -99,16 +99,16 @@ class Coverage(msgspec.Struct, frozen=True):
 
 
 class LayoutTime(RecordedOperator, frozen=True):
-    """Moving or converting data for which the model did not ask, in time per inference.
+    """Move or conversion of data that the model did not ask for, in time per inference.
 
     Attributes:
         cause: who added it: ``partitioner``, ``runtime`` or ``exporter``.
         before: the layers whose output is changed, or what the delegate is given.
         after: the layers that want it changed, or who gets it from the delegate.
         time_ns: per inference; null where only the share is known.
-        share: of the headline.
+        share: share of the headline.
         uncertainty_ns: so much of a traced inference may have been cut off its duration.
-        bytes: least bytes moved per inference, null when not known.
+        bytes: least bytes moved per inference, null if unknown.
     """
 
     cause: str
@@ -121,15 +121,15 @@ class LayoutTime(RecordedOperator, frozen=True):
 
 
 class PortableTime(TimeShare, frozen=True):
-    """An operator that no delegate took.
+    """Operator that no delegate took.
 
     Attributes:
         method: the program's method.
-        instruction: of its chain.
-        name: as recorded.
-        module: that it belongs to; null when not known.
+        instruction: instruction of its chain.
+        name: name as recorded.
+        module: module that it belongs to; null if unknown.
         cause: sort of the reason; null when that cannot be known.
-        reason: why it was not delegated, in words; null likewise.
+        reason: why it was not delegated, in words; null if unknown.
         evidence: what the program shows; null where the name is all it takes.
         rule: the file of ExecuTorch that the rule is from; null when the reason is not known.
     """
@@ -145,14 +145,14 @@ class PortableTime(TimeShare, frozen=True):
 
 
 class DelegateFigure(msgspec.Struct, frozen=True):
-    """A value that a delegate reports of its calls, in a unit or on a clock of its own: no part of the latency's split.
+    """Value that a delegate reports in a unit or on a clock of its own: no part of the latency's split.
 
     Attributes:
-        instruction: of the call in its chain; null where the trace gives none.
-        name: as recorded.
+        instruction: instruction of the call in its chain; null where the trace gives none.
+        name: name as recorded.
         unit: ``us``, ``cycles``, ``count`` or ``bytes``; ``ns`` for times of another clock.
         reported: how often it was reported, warm-up included.
-        mean: of all reported values, in the unit.
+        mean: mean of all reported values, in the unit.
     """
 
     instruction: int | None
@@ -179,17 +179,17 @@ def delegate_figures(table: EventTable) -> list[DelegateFigure]:
 
 
 def portable_times(rows: Iterable[Operator], reasons: Mapping[tuple[str, int], PortableReason]) -> list[PortableTime]:
-    """Operators that no delegate took, longest first."""
-    found = [_portable(row, reasons.get((row.method, row.instruction or 0))) for row in rows if is_portable(row)]
-    return sorted(found, key=lambda row: -row.share)
+    """Return the operators that no delegate took, longest first."""
+    times = [_portable_time(row, reasons.get((row.method, row.instruction or 0))) for row in rows if is_portable(row)]
+    return sorted(times, key=lambda row: -row.share)
 
 
 def is_portable(row: Operator) -> bool:
-    """Whether the runtime's own kernels computed an operator."""
+    """Return whether the runtime's own kernels computed an operator."""
     return row.backend == PORTABLE_BACKEND
 
 
-def _portable(row: Operator, reason: PortableReason | None) -> PortableTime:
+def _portable_time(row: Operator, reason: PortableReason | None) -> PortableTime:
     known = reason if reason and reason.cause is not Cause.NOT_KNOWN else None
     return PortableTime(
         method=row.method,
@@ -206,16 +206,16 @@ def _portable(row: Operator, reason: PortableReason | None) -> PortableTime:
 
 
 def delegate_times(rows: Sequence[Operator], calls: Sequence[DelegateCall] = ()) -> list[DelegateTime]:
-    """Every delegate call of the trace, in program order."""
+    """Return every delegate call of the trace, in program order."""
     known = {(call.method, call.instruction): call for call in calls}
     within = (row for row in rows if row.instruction is not None)
     groups = grouped(within, lambda row: (row.method, row.instruction or 0))
-    found = (_delegate(*key, operators, known.get(key)) for key, operators in groups.items())
-    return [each for each in found if each is not None]
+    calls_or_none = (_delegate_time(*key, operators, known.get(key)) for key, operators in groups.items())
+    return [call for call in calls_or_none if call is not None]
 
 
 def coverage(rows: Iterable[Operator]) -> list[Coverage]:
-    """Time of delegates' operators by how they are known, surest first."""
+    """Return the time of delegates' operators by how they are known, the most certain first."""
     operators = [row for row in rows if is_delegated(row)]
     total = sum(row.share for row in operators)
     coverages = []
@@ -230,14 +230,14 @@ def coverage(rows: Iterable[Operator]) -> list[Coverage]:
 
 
 def attributed_share(rows: Sequence[Coverage]) -> float:
-    """Share of delegate time whose nodes are known, exactly or by alignment; 1 when nothing ran in a delegate."""
+    """Return the share of delegate time whose nodes are known; 1 if nothing ran in a delegate."""
     known = (Attribution.EXACT, Attribution.ALIGNED)
     return sum(row.share_of_delegates for row in rows if row.attribution in known) if rows else 1.0
 
 
 def layout_times(rows: Iterable[Operator]) -> list[LayoutTime]:
-    """The layout tax, longest first."""
-    found = [
+    """Return moves and conversions that the model did not ask for, longest first."""
+    times = [
         LayoutTime(
             method=row.method,
             instruction=row.instruction,
@@ -254,20 +254,20 @@ def layout_times(rows: Iterable[Operator]) -> list[LayoutTime]:
         for row in rows
         if row.change is not None
     ]
-    return sorted(found, key=lambda row: -row.share)
+    return sorted(times, key=lambda row: -row.share)
 
 
 def is_delegated(row: Operator) -> bool:
-    """Whether a delegate computed an operator."""
+    """Return whether a delegate computed an operator."""
     return row.position is not None and row.backend != PORTABLE_BACKEND
 
 
 def is_node(row: Operator) -> bool:
-    """Whether a provider of ONNX Runtime ran it, or OpenVINO: events name the type of a node, and nothing delegates."""
+    """Return whether ONNX Runtime or OpenVINO ran an operator as a node: nothing delegates there."""
     return row.backend.endswith(_NODE_BACKENDS)
 
 
-def _delegate(
+def _delegate_time(
     method: str, instruction: int, rows: Sequence[Operator], call: DelegateCall | None
 ) -> DelegateTime | None:
     operators = [row for row in rows if is_delegated(row)]

@@ -1,4 +1,4 @@
-"""One scale for every figure of an answer: the split of the traced runs, scaled to the latency that stands above it.
+"""Scale of every figure of an answer: the split of the traced runs, scaled to the latency.
 
 The headline is what an inference takes as its caller sees it, without event tracing. The split is that of traced runs:
 ``Method::execute``, and copying inputs and outputs, which the caller's clock and the trace's tell together. What
@@ -34,27 +34,27 @@ if TYPE_CHECKING:
     Flags: TypeAlias = NDArray[np.bool_]
 
 COPIES, OUTSIDE = "input and output copies", "outside of Method::execute"
-"""What the rows are called that join the split to the headline."""
+"""Names of the rows that lead from the operators to the headline."""
 PROCESS_MEDIANS = "process_medians"
-"""The statistic of a headline by which two sides are compared: see :func:`opscope.core.stats.hierarchy.typical`."""
+"""Statistic of a headline by which two sides are compared: see :func:`opscope.core.stats.hierarchy.typical`."""
 _EXACT = 1e-9
 _LEAST_FOR_TENTHS = 10
 FEW = 3
-"""So few processes all count: a half of them would be one or two."""
+"""Number of processes up to which all of them count."""
 LEAST_TRACED, MOST_TRACED = 0.7, 1.5
-"""How many headlines a traced call may take so that its split has times; docs/design/one-scale.md says why."""
+"""Range of traced call over headline in which a split has times; docs/design/one-scale.md says why."""
 MOST_PREEMPTED = 0.25
-"""Share of traced inferences that may have been preempted so that a split has times; they count in none of them."""
+"""Largest share of preempted traced inferences with which a split has times; they count in none of them."""
 NOT_TIMED = "not_timed"
-"""Code of the warning that says that a split has shares and no times."""
+"""Code of the warning that a split has shares and no times."""
 
 
 class TimeShare(msgspec.Struct, frozen=True, kw_only=True):
-    """A part of the latency.
+    """Part of the latency.
 
     Attributes:
         time_ns: per inference, on the scale of the headline; null where only shares are known.
-        share: of the headline; of the traced call where times are not known.
+        share: share of the headline; of the traced call where times are not known.
     """
 
     time_ns: float | None
@@ -66,8 +66,8 @@ class OutsideTime(TimeShare, frozen=True):
 
     Attributes:
         name: what it is.
-        category: that it counts as; null where it is none of the model's work.
-        traced_ns: as the traced calls took it; null for what no trace shows.
+        category: category that it counts as; null where it is none of the model's work.
+        traced_ns: time as the traced calls took it; null for what no trace shows.
         ci95_ns: the 95 % interval of ``traced_ns`` over processes; null with fewer than two.
         basis: how it is known.
     """
@@ -80,7 +80,7 @@ class OutsideTime(TimeShare, frozen=True):
 
 
 class HeadlineSplit(msgspec.Struct, frozen=True):
-    """The scale of a split: what its rows add up to, and what was done to them for that.
+    """Scale of a split: the sum of its rows, and the factors that scaled them.
 
     Attributes:
         headline_ns: latency of an inference; operators and ``outside`` add up to it.
@@ -88,7 +88,8 @@ class HeadlineSplit(msgspec.Struct, frozen=True):
             or ``mean``, of a trace alone.
         factor: how many headlines a traced call takes.
         timed: whether times are known; else rows have shares of the traced call, and no times.
-        preempted_share: of the measured traced inferences, from 0 to 1; null if off-CPU time was not recorded.
+        preempted_share: preempted share of the measured traced inferences, from 0 to 1; null if off-CPU time was not
+            recorded.
         framework_scale: what times of the framework were multiplied by: tracing spends its time there.
         scale: what all other times were multiplied by.
         outside: rows beside the operators.
@@ -111,27 +112,27 @@ class HeadlineSplit(msgspec.Struct, frozen=True):
 
     @property
     def copies(self) -> OutsideTime | None:
-        """Copying inputs and outputs; None where that is not known."""
+        """Row of copying inputs and outputs; None if unknown."""
         return next((row for row in self.outside if row.category is Category.DATA_MOVEMENT), None)
 
     @property
     def copies_ns(self) -> float:
-        """Their time; 0 where it is not known."""
+        """Time of copying inputs and outputs; 0 if unknown."""
         return (self.copies.time_ns or 0.0) if self.copies else 0.0
 
     @property
     def whole_ns(self) -> float:
-        """What shares are of: the headline, or the traced call where times are not known."""
+        """Time that shares refer to: the headline, or the traced call if times are unknown."""
         return self.headline_ns if self.timed else self.headline_ns * self.factor
 
     @property
     def traced_text(self) -> str:
-        """What was done to the times of the trace, as one sentence; empty where nothing was."""
+        """Sentence on how the times of the trace were scaled; empty if they were not."""
         return f"traced runs {self.took_text}" if self.took_text else ""
 
     @property
     def took_text(self) -> str:
-        """What is said there of the traced inferences that the split is of, which may be others than all."""
+        """Words on how much longer the inferences of the split took and how times were scaled; empty if equal."""
         if not self.timed:
             return ""
         text = f"took {ratio_text(self.factor)} as long"
@@ -144,7 +145,7 @@ class HeadlineSplit(msgspec.Struct, frozen=True):
 
 
 class HeadlineScale(NamedTuple):
-    """The scale of the headline, and the times on it."""
+    """Scale of the headline, and the times on it."""
 
     split: HeadlineSplit  # what they add up to
     # of every place; they add up to `split.whole_ns` with the rows outside
@@ -154,15 +155,15 @@ class HeadlineScale(NamedTuple):
     # 10th and 90th percentile of the inferences that `times` are of, on the same scale; a place is missing that ran in
     # fewer than ten, or whose mean a few of them dominate
     spreads: Mapping[SelfTimeKey, tuple[float, float]]
-    copies: Sequence[float]  # of inputs and outputs, in the same inferences; 0 where that is not known
+    copies: Sequence[float]  # copies of inputs and outputs, in the same inferences; 0 if unknown
 
     def of(self, key: SelfTimeKey) -> float:
-        """Return what times of a place were multiplied by."""
+        """Return the factor that times of a place were multiplied by."""
         return self.split.scale if key.framework is None else self.split.framework_scale
 
 
 class TracedCallers(NamedTuple):
-    """What is known of the calls of the traced processes, warm-up included, in the order of the table."""
+    """Calls of the traced processes as the caller saw them, warm-up included, in the order of the table."""
 
     wall_ns: Sequence[Sequence[int]]  # durations as the caller saw them
     # whether each was preempted; None where off-CPU time was not recorded
@@ -170,7 +171,7 @@ class TracedCallers(NamedTuple):
 
 
 class _ChosenInferences(NamedTuple):
-    """Weights of all inferences in the mean of their process, and what the processes' calls take by them."""
+    """Weights of all inferences in the mean of their process, and the weighted time of the processes' calls."""
 
     weights: list[Floats]
     execute: Floats
@@ -195,22 +196,24 @@ def headline_scale(
         untraced = None  # what the caller saw is in another unit
     mean = alone and not untraced
     headline = _mean_duration(table) if mean else typical(untraced or measured_durations(table))
-    called = _caller_durations(table, callers.wall_ns) if untraced and callers else None
+    caller_durations = _caller_durations(table, callers.wall_ns) if untraced and callers else None
     preempted = _preempted_flags(table, callers.preempted) if callers else None
-    chosen = _choose_all(table) if mean else _choose_typical(table, called, preempted, headline)
+    chosen = _choose_all(table) if mean else _choose_typical(table, caller_durations, preempted, headline)
     samples = table.chosen_self_times(chosen.weights)
     by_process = [{key: _place_time(part) for key, part in process.items()} for process in samples]
     pooled = _pool_processes(samples, chosen.processes)
     times = _mean_self_times(table) if mean else {key: _place_time(part) for key, part in pooled.items()}
     process_copies = np.nan_to_num(chosen.calls - chosen.execute)
-    copies = max(0.0, float(process_copies[chosen.processes].mean())) if called is not None else 0.0
+    copies = max(0.0, float(process_copies[chosen.processes].mean())) if caller_durations is not None else 0.0
     share = None if preempted is None else _preempted_share(table, preempted)
-    scaled = _scale_split(times, copies, headline, ends=bool(untraced) and called is None, preempted_share=share)
+    scaled = _scale_split(
+        times, copies, headline, ends=bool(untraced) and caller_durations is None, preempted_share=share
+    )
     split = msgspec.structs.replace(
         scaled,
         statistic="mean" if mean else PROCESS_MEDIANS,
         preempted_share=share,
-        outside=scaled.outside if called is None else [_copies_row(chosen, scaled, copies)],
+        outside=scaled.outside if caller_durations is None else [_copies_row(chosen, scaled, copies)],
         estimate=chosen.estimate,
         split_inferences=chosen.inferences,
         split_processes=chosen.processes,
@@ -231,9 +234,9 @@ def _pool_processes(
     samples: Sequence[Mapping[SelfTimeKey, ChosenSelfTimes]], processes: Sequence[int]
 ) -> dict[SelfTimeKey, ChosenSelfTimes]:
     """Join the chosen inferences of processes; their weights together stay 1."""
-    places = dict.fromkeys(key for process in processes for key in samples[process])
+    keys = dict.fromkeys(key for process in processes for key in samples[process])
     pooled = {}
-    for key in places:
+    for key in keys:
         parts = [samples[process][key] for process in processes if key in samples[process]]
         weight = sum(part.weight for part in parts) / len(processes)
         pooled[key] = ChosenSelfTimes(np.concatenate([part.samples for part in parts]), weight)
@@ -241,9 +244,9 @@ def _pool_processes(
 
 
 def _place_time(chosen: ChosenSelfTimes) -> float:
-    """Return the self time per inference: the mean without the shortest and longest tenth; the mean of fewer than ten.
+    """Return the self time per inference: the mean without the shortest and longest tenth; of fewer than ten, the mean.
 
-    What is left out is a place that was interrupted though its inference as a whole was typical.
+    The trimming leaves out a place that was interrupted although its inference as a whole was typical.
     """
     samples = np.sort(chosen.samples)
     cut = math.ceil((len(samples) - 1) / 10) if len(samples) >= _LEAST_FOR_TENTHS else 0
@@ -264,33 +267,47 @@ def _find_spreads(
 
 
 def measured_durations(table: EventTable) -> list[Floats]:
-    """What each process counts by that has a measured inference: see :func:`counted`."""
+    """Return the durations by which each process with a measured inference counts."""
     inferences = table.inference_times()
-    each = [(inferences.process == process) & ~inferences.warmup for process in range(table.processes)]
-    return [counted(inferences.duration[own], inferences.method.codes[own]) for own in each if own.any()]
+    is_measured = [(inferences.process == process) & ~inferences.warmup for process in range(table.processes)]
+    return [
+        representative_durations(inferences.duration[rows], inferences.method.codes[rows])
+        for rows in is_measured
+        if rows.any()
+    ]
 
 
-def counted(durations: Sequence[int] | Ints, methods: Sequence[int] | Ints, kept: Sequence[bool] = ()) -> Floats:
-    """What a process counts by: its calls; of several methods the median of each, weighted by how often it is called.
+def representative_durations(
+    durations: Sequence[int] | Ints, methods: Sequence[int] | Ints, is_kept: Sequence[bool] = ()
+) -> Floats:
+    """Return the durations by which a process counts: its calls, or with several methods their weighted median.
 
-    Calls of several methods have more than one centre, and their median is none of them. ``kept`` are those to take
-    medians of, all where none of a method is: weights are of all calls, so that it does not move them.
+    Calls of several methods have more than one centre, and their median is none of them, so each method's median is
+    weighted by how often it is called. Medians are of the calls that ``kept`` marks, or of all calls if it marks none
+    of a method; weights are of all calls, so that the marks do not move them.
     """
-    calls, each = np.asarray(durations, np.float64), np.asarray(methods)
-    chosen = np.asarray(kept, bool) if len(kept) else np.ones(len(calls), bool)
-    names = np.unique(each)
+    calls, method_of_call = np.asarray(durations, np.float64), np.asarray(methods)
+    chosen = np.asarray(is_kept, bool) if len(is_kept) else np.ones(len(calls), bool)
+    names = np.unique(method_of_call)
     if len(names) < 2:  # noqa: PLR2004 - one method
-        alone: Floats = calls[chosen]
-        return alone
-    medians = [calls[chosen & (each == one)] if any(chosen & (each == one)) else calls[each == one] for one in names]
-    shares = [np.mean(each == one) for one in names]
-    return np.array([sum(share * process_median(np.sort(own)) for share, own in zip(shares, medians, strict=True))])
+        chosen_calls: Floats = calls[chosen]
+        return chosen_calls
+    medians = [
+        calls[chosen & (method_of_call == method)]
+        if any(chosen & (method_of_call == method))
+        else calls[method_of_call == method]
+        for method in names
+    ]
+    shares = [np.mean(method_of_call == method) for method in names]
+    return np.array(
+        [sum(share * process_median(np.sort(durations)) for share, durations in zip(shares, medians, strict=True))]
+    )
 
 
 def _scale_split(
     times: Mapping[SelfTimeKey, float], copies: float, headline: float, *, ends: bool, preempted_share: float | None
 ) -> HeadlineSplit:
-    """What makes the times add up to the headline; ``ends``: the caller's view of traced calls is not known."""
+    """Return the factors that make the times add up to the headline; ``ends``: the callers' times are unknown."""
     framework = sum(spent for key, spent in times.items() if key.framework is not None)
     traced = sum(times.values()) + copies
     if headline <= 0 or traced <= 0:
@@ -308,14 +325,14 @@ def _scale_split(
         return HeadlineSplit(headline)
     if factor < 1:
         return HeadlineSplit(headline, factor=factor, framework_scale=1 / factor, scale=1 / factor)
-    left = max(framework - (traced - headline), 0.0)
-    others = 1.0 if left > 0 else headline / (traced - framework)
-    framework_scale = left / framework * others if framework else others
-    return HeadlineSplit(headline, factor=factor, framework_scale=framework_scale, scale=others)
+    framework_left = max(framework - (traced - headline), 0.0)
+    other_scale = 1.0 if framework_left > 0 else headline / (traced - framework)
+    framework_scale = framework_left / framework * other_scale if framework else other_scale
+    return HeadlineSplit(headline, factor=factor, framework_scale=framework_scale, scale=other_scale)
 
 
 def not_timed_warning(split: HeadlineSplit) -> TraceWarning | None:
-    """Why a split has shares of the traced call and no times; None when it has times."""
+    """Return why a split has shares of the traced call and no times; None if it has times."""
     if split.timed or split.headline_ns <= 0:
         return None
     if split.preempted_share is not None and split.preempted_share > MOST_PREEMPTED:
@@ -338,26 +355,30 @@ def not_timed_warning(split: HeadlineSplit) -> TraceWarning | None:
 
 
 def _caller_durations(table: EventTable, walls: Sequence[Sequence[int]] | None) -> list[Floats] | None:
-    """What the caller saw of every inference; None unless that is known of all, in the unit of the trace."""
+    """Return the callers' durations of every inference; None unless all are known, in the unit of the trace."""
     inferences = table.inference_times()
     counts = np.bincount(inferences.process, minlength=table.processes).tolist()
-    if walls is None or [len(own) for own in walls] != counts:
+    if walls is None or [len(durations) for durations in walls] != counts:
         return None
-    called = [np.asarray(own, np.float64) for own in walls]
-    inside = np.split(inferences.duration, np.cumsum(counts)[:-1])
+    caller_durations = [np.asarray(durations, np.float64) for durations in walls]
+    trace_durations = np.split(inferences.duration, np.cumsum(counts)[:-1])
     # A call that is shorter than what happens in it was timed by another clock.
-    if any(np.median(own) < np.median(within) for own, within in zip(called, inside, strict=True) if len(own)):
+    if any(
+        np.median(durations) < np.median(within)
+        for durations, within in zip(caller_durations, trace_durations, strict=True)
+        if len(durations)
+    ):
         return None
-    return called
+    return caller_durations
 
 
 def _preempted_flags(table: EventTable, preempted: Sequence[Sequence[bool]] | None) -> list[Flags] | None:
-    """Return of every inference whether it was preempted; None unless that is known of all."""
+    """Return for every inference whether it was preempted; None unless that is known of all."""
     inferences = table.inference_times()
     counts = np.bincount(inferences.process, minlength=table.processes).tolist()
-    if preempted is None or [len(own) for own in preempted] != counts:
+    if preempted is None or [len(flags) for flags in preempted] != counts:
         return None
-    return [np.asarray(own, np.bool_) for own in preempted]
+    return [np.asarray(flags, np.bool_) for flags in preempted]
 
 
 def _preempted_share(table: EventTable, preempted: Sequence[Flags]) -> float:
@@ -366,7 +387,7 @@ def _preempted_share(table: EventTable, preempted: Sequence[Flags]) -> float:
 
 
 def _choose_typical(
-    table: EventTable, called: Sequence[Floats] | None, preempted: Sequence[Flags] | None, headline: float
+    table: EventTable, caller_durations: Sequence[Floats] | None, preempted: Sequence[Flags] | None, headline: float
 ) -> _ChosenInferences:
     """Choose the middle half of each process's inferences, of the half of the processes nearest to the headline."""
     inferences = table.inference_times()
@@ -375,7 +396,7 @@ def _choose_typical(
     for process in range(table.processes):
         rows = inferences.process == process
         execute_ns = inferences.duration[rows].astype(np.float64)
-        call_ns = called[process] if called else execute_ns
+        call_ns = caller_durations[process] if caller_durations else execute_ns
         measured = ~inferences.warmup[rows]
         if preempted is not None and np.any(measured & ~preempted[process]):
             measured &= ~preempted[process]
@@ -404,22 +425,22 @@ def _mean_duration(table: EventTable) -> float:
 
 
 def _choose_all(table: EventTable) -> _ChosenInferences:
-    """Every measured inference."""
+    """Choose every measured inference."""
     inferences = table.inference_times()
-    weights, kept, execute = [], [], np.full(table.processes, np.nan)
+    weights, measured_processes, execute = [], [], np.full(table.processes, np.nan)
     for process in range(table.processes):
         measured = ~inferences.warmup[inferences.process == process]
         weights.append(measured / max(1, int(measured.sum())))
         if measured.any():
-            kept.append(process)
+            measured_processes.append(process)
             execute[process] = weights[-1] @ inferences.duration[inferences.process == process]
     return _ChosenInferences(
-        weights, execute, execute, kept, int((~inferences.warmup).sum()), "mean of all traced inferences"
+        weights, execute, execute, measured_processes, int((~inferences.warmup).sum()), "mean of all traced inferences"
     )
 
 
 def _mean_self_times(table: EventTable) -> dict[SelfTimeKey, float]:
-    """Mean self time of every measured inference by place."""
+    """Return the mean self time of every measured inference by place."""
     count = int((~table.inference_times().warmup).sum())
     spent: dict[SelfTimeKey, int] = {}
     for process in table.self_times:
@@ -429,21 +450,21 @@ def _mean_self_times(table: EventTable) -> dict[SelfTimeKey, float]:
 
 
 def _typical_weights(durations: Floats, methods: Ints, measured: Flags) -> Floats:
-    """Weights of a process's inferences that add up to 1: the middle half of each method's, a method by its calls."""
+    """Return weights of a process's inferences that add up to 1: the middle half of each method's calls."""
     weights = np.zeros(len(durations))
     total = int(measured.sum())
     for method in np.unique(methods[measured]):
-        own = np.flatnonzero(measured & (methods == method))
-        order = own[np.argsort(durations[own], kind="stable")]
-        middle = order[len(own) // 4 : len(own) - len(own) // 4]
-        weights[middle] = len(own) / (len(middle) * total)
+        rows = np.flatnonzero(measured & (methods == method))
+        order = rows[np.argsort(durations[rows], kind="stable")]
+        middle = order[len(rows) // 4 : len(rows) - len(rows) // 4]
+        weights[middle] = len(rows) / (len(middle) * total)
     return weights
 
 
 def _copies_row(chosen: _ChosenInferences, split: HeadlineSplit, copies: float) -> OutsideTime:
-    """Copies of inputs and outputs as they were measured."""
-    each = (chosen.calls - chosen.execute)[chosen.processes]
-    effect = paired_effects(each[:, None], np.zeros((len(each), 1)))[0]
+    """Return the row of copying inputs and outputs as it was measured."""
+    copies_by_process = (chosen.calls - chosen.execute)[chosen.processes]
+    effect = paired_effects(copies_by_process[:, None], np.zeros((len(copies_by_process), 1)))[0]
     text = "the caller's traced call minus the Method::execute inside it, over the same inferences as the operators"
     time_ns = copies * split.scale if split.timed else None
     share = copies * split.scale / split.whole_ns if split.headline_ns else 0.0

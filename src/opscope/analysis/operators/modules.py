@@ -20,107 +20,122 @@ if TYPE_CHECKING:
 
     from opscope.analysis.operators.operators import Operator
 
-    _Token: TypeAlias = tuple[str | None, str, tuple[int, ...] | None]
+    _Signature: TypeAlias = tuple[str | None, str, tuple[int, ...] | None]
 
 
-FEWEST_STEPS = 8
-"""Steps from which operators are one row: fewer are as well read one by one."""
-_MOST_PRODUCTS = 8
-_NUMBER = re.compile(r" #\d+$")
+MIN_STEPS = 8
+"""Shortest recurrence that is reported; fewer steps are as easy to read one by one."""
+_MAX_PRODUCTS_PER_STEP = 8
+_INSTANCE_SUFFIX = re.compile(r" #\d+$")
 
 
-class Unrolled(NamedTuple):
-    """A module that was called, or stepped, over and over."""
+class Recurrence(NamedTuple):
+    """Recurrent layer that the exporter unrolled into one copy of its operators per step."""
 
     method: str
-    module: str  # of all its operators; empty for the model itself
+    module: str  # innermost module that contains all its operators; empty for the model itself
     steps: int
-    operators: tuple[Operator, ...]  # in program order
+    operators: tuple[Operator, ...]  # operators in program order
 
 
-def unrolled(rows: Sequence[Operator]) -> list[Unrolled]:
-    """Modules whose operators repeat in the same order, without the framework's own time, in program order.
+def find_recurrences(rows: Sequence[Operator]) -> list[Recurrence]:
+    """Find runs of operators that repeat in the same order, in program order.
 
-    A step has a product in it whose module is known: layers of equal shape are different modules. Layers and directions
-    of one module are told together, with the sum of their steps. No operator is part of two.
+    A step contains at least one matrix product whose module is known, because equally shaped layers differ only in
+    their module. Several layers or directions of one module count as one recurrence with the sum of their steps.
+    Framework time is ignored, and an operator belongs to at most one recurrence.
     """
-    work = [row for row in rows if row.kind != FRAMEWORK.kind]
-    methods = grouped(work, lambda row: row.method)
-    return [found for method, operators in methods.items() for found in _of_method(method, operators)]
+    operators = [row for row in rows if row.kind != FRAMEWORK.kind]
+    by_method = grouped(operators, lambda row: row.method)
+    return [
+        recurrence
+        for method, method_rows in by_method.items()
+        for recurrence in _find_recurrences_in_method(method, method_rows)
+    ]
 
 
-def _of_method(method: str, rows: Sequence[Operator]) -> Iterator[Unrolled]:
-    tokens = [(row.module, _NUMBER.sub("", row.name), row.shape) for row in rows]
-    modules: dict[str, list[_Run]] = {}
-    for run in _runs(tokens, rows):
-        inside = [module for module, *_ in tokens[run.start : run.end] if module is not None]
-        modules.setdefault(_common(inside), []).append(run)
-    for module, runs in modules.items():
-        places = {at for run in runs for at in range(run.start, run.end)}
-        each = {tokens[run.product]: run.products for run in runs}
-        places |= {at for at, token in enumerate(tokens) if token in each}  # the first step may stand by itself
-        steps = sum(tokens.count(token) / products for token, products in each.items())
-        yield Unrolled(method, module, round(steps), tuple(rows[at] for at in sorted(places)))
+def _find_recurrences_in_method(method: str, rows: Sequence[Operator]) -> Iterator[Recurrence]:
+    signatures = [(row.module, _INSTANCE_SUFFIX.sub("", row.name), row.shape) for row in rows]
+    runs_by_module: dict[str, list[_Run]] = {}
+    for run in _find_runs(signatures, rows):
+        modules = [module for module, *_ in signatures[run.start : run.stop] if module is not None]
+        runs_by_module.setdefault(_find_innermost_common_module(modules), []).append(run)
+    for module, runs in runs_by_module.items():
+        positions = {position for run in runs for position in range(run.start, run.stop)}
+        products = {signatures[run.product]: run.products_per_step for run in runs}
+        # The first step may stand apart from the others.
+        positions |= {position for position, signature in enumerate(signatures) if signature in products}
+        steps = sum(signatures.count(product) / per_step for product, per_step in products.items())
+        yield Recurrence(method, module, round(steps), tuple(rows[position] for position in sorted(positions)))
 
 
 class _Run(NamedTuple):
-    """A repetition: places of its first operator, behind its last, and of a product; how many of these a step has."""
+    """Equal steps, one directly after the other. Positions index the operators of one method."""
 
     start: int
-    end: int
-    product: int
-    products: int
+    stop: int
+    product: int  # position of the first matrix product
+    products_per_step: int
 
 
-def _runs(tokens: Sequence[_Token], rows: Sequence[Operator]) -> Iterator[_Run]:
-    """Repetitions, those of the most frequent products first; none overlaps another."""
-    places: dict[_Token, list[int]] = {}
-    for at, row in enumerate(rows):
+def _find_runs(signatures: Sequence[_Signature], rows: Sequence[Operator]) -> Iterator[_Run]:
+    """Yield runs that do not overlap, starting from the matrix product that occurs most often."""
+    product_positions: dict[_Signature, list[int]] = {}
+    for position, row in enumerate(rows):
         if row.category is Category.GEMM and row.module is not None:
-            places.setdefault(tokens[at], []).append(at)
+            product_positions.setdefault(signatures[position], []).append(position)
     taken: set[int] = set()
-    for own in sorted(places.values(), key=lambda own: -len(own)):
-        left = own
-        while len(left) >= FEWEST_STEPS:
-            run = _run_from(tokens, left)
-            if run is None or not taken.isdisjoint(range(run.start, run.end)):
-                left = left[1:]
+    for positions in sorted(product_positions.values(), key=lambda positions: -len(positions)):
+        remaining = positions
+        while len(remaining) >= MIN_STEPS:
+            run = _find_run_at_first_product(signatures, remaining)
+            if run is None or not taken.isdisjoint(range(run.start, run.stop)):
+                remaining = remaining[1:]
                 continue
-            taken.update(range(run.start, run.end))
+            taken.update(range(run.start, run.stop))
             yield run
-            left = [at for at in left if at >= run.end]
+            remaining = [position for position in remaining if position >= run.stop]
 
 
-def _run_from(tokens: Sequence[_Token], places: Sequence[int]) -> _Run | None:
-    """The repetition that begins with the first of these products; a step may have several of them."""
-    start = places[0]
-    for products in range(1, min(_MOST_PRODUCTS + 1, len(places))):
-        size, steps = places[products] - start, 1
-        step = tokens[start : start + size]
-        while tokens[start + steps * size : start + (steps + 1) * size] == step:
+def _find_run_at_first_product(signatures: Sequence[_Signature], product_positions: Sequence[int]) -> _Run | None:
+    """Return the run that starts at the first of the given positions of one product; None if no run starts there.
+
+    A step may contain the product several times, so step lengths up to several products are tried.
+    """
+    start = product_positions[0]
+    for products_per_step in range(1, min(_MAX_PRODUCTS_PER_STEP + 1, len(product_positions))):
+        length, steps = product_positions[products_per_step] - start, 1
+        step = signatures[start : start + length]
+        while signatures[start + steps * length : start + (steps + 1) * length] == step:
             steps += 1
-        if steps >= FEWEST_STEPS - 1:  # the last one may end otherwise
-            return _Run(*_widened(tokens, start, start + steps * size, size), start, products)
+        if steps >= MIN_STEPS - 1:  # the last step may end differently
+            bounds = _extend_over_partial_steps(signatures, start, start + steps * length, length)
+            return _Run(*bounds, start, products_per_step)
     return None
 
 
-def _widened(tokens: Sequence[_Token], start: int, end: int, size: int) -> tuple[int, int]:
-    """With what is left of the first step and the last one, where the exporter orders the same operators otherwise."""
-    known = set(tokens[start : start + size])
-    first = next((at for at in range(start, max(0, start - 2 * size), -1) if tokens[at - 1] not in known), start)
-    last = next((at for at in range(end, min(len(tokens), end + 2 * size)) if tokens[at] not in known), end)
+def _extend_over_partial_steps(signatures: Sequence[_Signature], start: int, stop: int, length: int) -> tuple[int, int]:
+    """Return start and stop of a run with the incomplete steps before and after it; ``length`` is that of a step.
+
+    The exporter may order the operators of the first and the last step differently, so membership decides, not order.
+    """
+    step = set(signatures[start : start + length])
+    before = range(start, max(0, start - 2 * length), -1)
+    after = range(stop, min(len(signatures), stop + 2 * length))
+    first = next((position for position in before if signatures[position - 1] not in step), start)
+    last = next((position for position in after if signatures[position] not in step), stop)
     return first, last
 
 
-def _common(modules: Sequence[str]) -> str:
-    """The innermost module that holds all of these."""
-    parts = [module.split(".") if module else [] for module in modules]
-    whole = takewhile(lambda names: len(set(names)) == 1, zip(*parts, strict=False))
-    return ".".join(names[0] for names in whole)
+def _find_innermost_common_module(modules: Sequence[str]) -> str:
+    """Return the innermost module that contains all given modules; "" for the model itself."""
+    paths = [module.split(".") if module else [] for module in modules]
+    shared = takewhile(lambda names: len(set(names)) == 1, zip(*paths, strict=False))
+    return ".".join(names[0] for names in shared)
 
 
 class ModuleTime(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A module of the model, with everything below it.
+    """Module of the model, with everything below it.
 
     Attributes:
         method: the program's method.
@@ -128,11 +143,11 @@ class ModuleTime(msgspec.Struct, frozen=True, omit_defaults=True):
         type: qualified name of its class; null for a container that is never called.
         depth: number of modules above it.
         self_ns: time per inference of its operators; null where only shares are known.
-        total_ns: with those of the modules below it.
+        total_ns: time with those of the modules below it.
         share: ``total_ns`` of the headline.
         self_share: ``self_ns`` of it.
         operators: number of its own operators.
-        macs: of it and everything below; null when one of its operators' is not known.
+        macs: multiply-accumulates of it and everything below; null when one of its operators' is not known.
         steps: how many steps of it the exporter unrolled; left out where nothing repeats.
     """
 
@@ -150,7 +165,7 @@ class ModuleTime(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class SourceTime(TimeShare, frozen=True):
-    """A line of the model's code and the time of the operators that it caused."""
+    """Line of the model's code and the time of the operators that it caused."""
 
     source: str
     code: str | None
@@ -159,48 +174,48 @@ class SourceTime(TimeShare, frozen=True):
 
 
 def module_times(rows: Sequence[Operator], types: Mapping[tuple[str, str], str]) -> list[ModuleTime]:
-    """The module tree of each method, parents before children, children in the order of the exported model.
+    """Return the module tree of each method, parents first, children in the order of the exported model.
 
     Operators without a known module are in none; empty when no module is known.
     """
     known = [row for row in rows if row.module is not None]
     below: dict[tuple[str, str], list[Operator]] = {}
     for row in known:
-        for path in _prefixes(row.module or ""):
+        for path in _module_prefixes(row.module or ""):
             below.setdefault((row.method, path), []).append(row)
-    steps = {(one.method, one.module): one.steps for one in unrolled(rows)}
-    found = [_module(method, path, types, below) for method, path in _tree(below, types)]
-    return [msgspec.structs.replace(one, steps=steps.get((one.method, one.path))) for one in found]
+    steps = {(recurrence.method, recurrence.module): recurrence.steps for recurrence in find_recurrences(rows)}
+    modules = [_module_time(method, path, types, below) for method, path in _order_modules(below, types)]
+    return [msgspec.structs.replace(module, steps=steps.get((module.method, module.path))) for module in modules]
 
 
 def source_times(rows: Sequence[Operator]) -> list[SourceTime]:
-    """Time by line of the model's code, longest first; empty when no line is known."""
+    """Return the time by line of the model's code, longest first; empty if no line is known."""
     lines = grouped((row for row in rows if row.source is not None), lambda row: row.source or "")
-    found = [_source(source, operators) for source, operators in lines.items()]
-    return sorted(found, key=lambda line: -line.share)
+    times = [_source_time(source, operators) for source, operators in lines.items()]
+    return sorted(times, key=lambda line: -line.share)
 
 
-def _prefixes(path: str) -> Iterator[str]:
-    """The path of a module and of every module above it, from the model itself down."""
+def _module_prefixes(path: str) -> Iterator[str]:
+    """Yield the path of every module above a module and its own, from the model itself down."""
     yield ""
     parts = path.split(".") if path else []
     for count in range(1, len(parts) + 1):
         yield ".".join(parts[:count])
 
 
-def _tree(below: Iterable[tuple[str, str]], recorded: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
-    """Keys of modules, each behind its parent; siblings in the recorded order, others in that of their operators."""
+def _order_modules(below: Iterable[tuple[str, str]], recorded: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
+    """Order modules so that each follows its parent; siblings in recorded order, others in that of operators."""
     order = {key: number for number, key in enumerate(dict.fromkeys([*recorded, *below]))}
     rank = {key: order[key] for key in below}
 
-    def place(key: tuple[str, str]) -> list[int]:
+    def sort_key(key: tuple[str, str]) -> list[int]:
         method, path = key
-        return [rank[method, prefix] for prefix in _prefixes(path)]
+        return [rank[method, prefix] for prefix in _module_prefixes(path)]
 
-    return sorted(rank, key=place)
+    return sorted(rank, key=sort_key)
 
 
-def _module(
+def _module_time(
     method: str,
     path: str,
     types: Mapping[tuple[str, str], str],
@@ -224,7 +239,7 @@ def _module(
     )
 
 
-def _source(source: str, rows: Sequence[Operator]) -> SourceTime:
+def _source_time(source: str, rows: Sequence[Operator]) -> SourceTime:
     names = dict.fromkeys(row.aten for row in rows if row.aten)
     code = next((row.code for row in rows if row.code), None)
     return SourceTime(source, code, len(rows), list(names), **msgspec.structs.asdict(sums(rows)))

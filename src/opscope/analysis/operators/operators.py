@@ -1,4 +1,4 @@
-"""Operators: what is known of each besides its time, and time by operator, category and backend.
+"""Operators: their facts besides time, and time by operator, category and backend.
 
 The times are a split of end-to-end latency that adds up to it.
 """
@@ -29,11 +29,11 @@ if TYPE_CHECKING:
 
 
 GIVEN = "input of the model"
-"""Before a layout change, in place of an operator: what is changed is given by the caller."""
+"""Name for the caller where a layout change has no operator before it."""
 
 
 class LayoutChange(msgspec.Struct, frozen=True):
-    """Why data are moved or converted though the model does not ask for it.
+    """Reason why data are moved or converted although the model does not ask for it.
 
     Attributes:
         cause: ``partitioner`` for what it added to the payload, ``runtime`` for what XNNPACK inserted, ``exporter``
@@ -48,25 +48,25 @@ class LayoutChange(msgspec.Struct, frozen=True):
 
 
 class KnownOperator(msgspec.Struct, frozen=True, kw_only=True):
-    """What is known of an operator besides where it stands and what it takes.
+    """Facts of an operator besides its place and its time.
 
     Attributes:
         attribution: how it is known what the operator is; category and kind follow it.
         handles: debug handles of the nodes it computed; empty when the trace alone was read.
-        aten: the aten operator that caused it, null when not known.
-        module: path of the nn.Module it belongs to, likewise.
-        module_type: class of the module, likewise.
-        source: the line of Python that caused it, as ``file:line``, likewise.
-        code: text of the source line, likewise.
+        aten: the aten operator that caused it, null if unknown.
+        module: path of the nn.Module it belongs to, null if unknown.
+        module_type: class of the module, null if unknown.
+        source: the line of Python that caused it, as ``file:line``, null if unknown.
+        code: text of the source line, null if unknown.
         computes: kinds of the delegate's nodes that it computed, in their order.
         fused: aten operators that no node carries, fused into it by the exporter.
         candidates: layers that it may be, when there are several.
         dtype: number type of its first input.
         weights: number type of its weights.
-        shape: of its output.
+        shape: shape of its output.
         change: why data are moved or converted, for what the model does not ask for.
         activation: it is only the activation of the operator before it, which runs by itself.
-        kernel: the microkernel, null when not known.
+        kernel: the microkernel, null if unknown.
     """
 
     attribution: Attribution = Attribution.NAME
@@ -88,11 +88,11 @@ class KnownOperator(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class OperatorFacts(KnownOperator, frozen=True, kw_only=True):
-    """What a program, or a runtime, says of one operator."""
+    """Facts of one operator by a program or a runtime."""
 
     operator_class: OperatorClass | None = None  # category and kind by the program; None where only the name tells
-    cost: Cost | None = None  # of one call; None when not known, and likewise below
-    elements: int | None = None  # of its first input, or of its output when that is larger; of one call
+    cost: Cost | None = None  # cost of one call; None if unknown
+    elements: int | None = None  # elements of its first input, or of its output when that is larger; of one call
     sme: Eligibility | None = None  # whether XNNPACK can run it with SME; None when it is not a product, or not known
     # what it does for an attention as a kernel outside of delegates; None for all others
     attention: AttentionPart | None = None
@@ -100,7 +100,7 @@ class OperatorFacts(KnownOperator, frozen=True, kw_only=True):
 
 
 def with_origin(facts: OperatorFacts, origin: OperatorOrigin, *, aten: bool = True) -> OperatorFacts:
-    """The same with what caused it; an operator that was added belongs to a layer but is not its aten operator."""
+    """Return facts with their origin; an operator that was added belongs to a layer but is not its aten operator."""
     frame = origin.frame
     return msgspec.structs.replace(
         facts,
@@ -114,34 +114,34 @@ def with_origin(facts: OperatorFacts, origin: OperatorOrigin, *, aten: bool = Tr
 
 UNKNOWN_METHOD = "unknown"
 FRAMEWORK_BACKEND, PORTABLE_BACKEND = "framework", "portable"
-"""Names of who computed an operator, where no delegate did."""
+"""Names of who computed an operator if no delegate did."""
 
 
 class Operator(KnownOperator, frozen=True):
-    """One operator of the program: (method, instruction, position), never its name.
+    """Operator of the program, identified by method, instruction and position, never by its name.
 
     Attributes:
         method: the program's method.
         instruction: instruction of its chain; null for the framework's own time.
         position: order among the events within the instruction's call; null for framework time.
-        name: as recorded.
+        name: name as recorded.
         category: upper level of the taxonomy.
         kind: lower level.
         backend: the delegate's name, ``portable``, or ``framework``.
         calls: events per inference; more than one in loops.
         time_ns: self time per inference on the scale of the headline; null where only its share is known.
-        share: of the headline; of the traced call where times are not known.
+        share: share of the headline; of the traced call where times are not known.
         traced_ns: mean self time of the traced inferences.
-        macs: multiply-accumulates per inference, null when not known.
-        bytes: least bytes moved per inference, null when not known.
+        macs: multiply-accumulates per inference, null if unknown.
+        bytes: least bytes moved per inference, null if unknown.
         uncertainty_ns: the true time lies in [traced_ns, traced_ns + uncertainty_ns): durations may be cut off.
         flops: operations on single numbers per inference, two for a multiply-accumulate.
         weight_bytes: the part of ``bytes`` that is weights.
         gmacs: multiply-accumulates per traced ns, as [least, most] of the times that are possible; null without either.
-        gbytes: bytes per traced ns, likewise.
+        gbytes: bytes per traced ns, as [least, most] of the times that are possible; null without either.
         p10_ns: a tenth of the inferences that ``time_ns`` is of took less, on its scale; null without times, with fewer
             than ten inferences in which it ran, and where a few inferences dominate the mean of a trace alone.
-        p90_ns: a tenth took more, likewise.
+        p90_ns: a tenth of the inferences took more; null in the cases of ``p10_ns``.
     """
 
     method: str
@@ -167,17 +167,17 @@ class Operator(KnownOperator, frozen=True):
 
     @property
     def spread_ns(self) -> tuple[float, float] | None:
-        """From the 10th to the 90th percentile of its time; None where that is not known."""
+        """Range from the 10th to the 90th percentile of its time; None if unknown."""
         return None if self.p10_ns is None or self.p90_ns is None else (self.p10_ns, self.p90_ns)
 
     @property
     def shown_ns(self) -> float:
-        """Its time; that of the traced runs where only its share of the headline is known."""
+        """Time on the scale of the headline; that of the traced runs if only the share is known."""
         return self.traced_ns if self.time_ns is None else self.time_ns
 
 
 class CategoryTime(TimeShare, frozen=True):
-    """Self time of all operators of a category; of data movement with the copies."""
+    """Self time of all operators of a category; data movement includes the copies."""
 
     category: Category
 
@@ -191,24 +191,26 @@ class BackendTime(TimeShare, frozen=True):
 def operators(
     table: EventTable, facts: Mapping[OperatorKey, OperatorFacts] | None = None, scale: HeadlineScale | None = None
 ) -> list[Operator]:
-    """Every operator of the measured inferences, in program order; times and shares add up as the scale says.
+    """Return every operator of the measured inferences, in program order; times add up as the scale says.
 
-    Without a scale it is that of the trace alone. Empty when nothing was measured.
+    Without a scale, the scale is that of the trace alone. Empty if nothing was measured.
     """
     count = int((~table.inference_times().warmup).sum())
     if not count:
         return []
     spent: dict[SelfTimeKey, SelfTimes] = {}
     for process in table.self_times:
-        for place, self_times in process.items():
-            spent[place] = spent[place].plus(self_times) if place in spent else self_times
+        for key, self_times in process.items():
+            spent[key] = spent[key].plus(self_times) if key in spent else self_times
     known, on_scale = facts or {}, scale or headline_scale(table)
     kernels = {pair.event: pair.kernel for side in table.side for pair in side.kernels}
-    found = [
-        _operator(place, self_times, count, _with_kernel(_facts(known, place), kernels.get(self_times.name)), on_scale)
-        for place, self_times in spent.items()
+    rows = [
+        _build_operator(
+            key, self_times, count, _with_kernel(_facts_of_place(known, key), kernels.get(self_times.name)), on_scale
+        )
+        for key, self_times in spent.items()
     ]
-    return sorted(found, key=program_order)
+    return sorted(rows, key=program_order)
 
 
 def _with_kernel(facts: OperatorFacts, kernel: str | None) -> OperatorFacts:
@@ -219,40 +221,42 @@ def _with_kernel(facts: OperatorFacts, kernel: str | None) -> OperatorFacts:
 def known_operators(
     table: EventTable, facts: Mapping[OperatorKey, OperatorFacts] | None, scale: HeadlineScale
 ) -> list[Operator]:
-    """The same; by their names alone where a bug of ours keeps what the program says from being used."""
+    """Return every operator, known by name only if a bug in opscope keeps the program from being used."""
     if not facts:
         return operators(table, None, scale)
-    what = "what the program says of operators"
-    return explained(what, lambda: operators(table, facts, scale), lambda _: operators(table, None, scale))
+    part = "what the program says of operators"
+    return explained(part, lambda: operators(table, facts, scale), lambda _: operators(table, None, scale))
 
 
 def program_order(operator: Operator) -> tuple[str, bool, int, bool, int, str]:
-    """Method, instruction and position; framework time behind the operators it belongs to."""
+    """Return a sort key by method, instruction and position; framework time follows its operators."""
     instruction, position = operator.instruction, operator.position
-    place = instruction is None, instruction or 0, position is None, position or 0
-    return operator.method, *place, operator.name
+    sort_key = instruction is None, instruction or 0, position is None, position or 0
+    return operator.method, *sort_key, operator.name
 
 
-def _facts(known: Mapping[OperatorKey, OperatorFacts], place: SelfTimeKey) -> OperatorFacts:
-    if place.instruction is None or place.position is None:
-        return _NOTHING
-    return known.get(OperatorKey(place.method or UNKNOWN_METHOD, place.instruction, place.position), _NOTHING)
+def _facts_of_place(known: Mapping[OperatorKey, OperatorFacts], key: SelfTimeKey) -> OperatorFacts:
+    if key.instruction is None or key.position is None:
+        return _NO_FACTS
+    return known.get(OperatorKey(key.method or UNKNOWN_METHOD, key.instruction, key.position), _NO_FACTS)
 
 
-_NOTHING = OperatorFacts()
+_NO_FACTS = OperatorFacts()
 
 
-def _operator(place: SelfTimeKey, spent: SelfTimes, count: int, facts: OperatorFacts, scale: HeadlineScale) -> Operator:
-    named = FRAMEWORK if place.framework is not None else classify_run(spent.name, spent.backend)
-    operator_class = facts.operator_class or named
+def _build_operator(
+    key: SelfTimeKey, spent: SelfTimes, count: int, facts: OperatorFacts, scale: HeadlineScale
+) -> Operator:
+    class_by_name = FRAMEWORK if key.framework is not None else classify_run(spent.name, spent.backend)
+    operator_class = facts.operator_class or class_by_name
     calls, traced_ns, uncertainty = spent.events / count, spent.self_time / count, spent.unresolved / count
-    on_scale = scale.times.get(place, 0.0)  # other inferences than the typical ones may be all that ran it
-    macs, flops, moved, weights = _costs(facts, calls)
-    p10_ns, p90_ns = scale.spreads.get(place, (None, None)) if scale.split.timed else (None, None)
+    on_scale = scale.times.get(key, 0.0)  # other inferences than the typical ones may be all that ran it
+    macs, flops, moved, weights = _costs_per_inference(facts, calls)
+    p10_ns, p90_ns = scale.spreads.get(key, (None, None)) if scale.split.timed else (None, None)
     return Operator(
-        method=place.method or UNKNOWN_METHOD,
-        instruction=place.instruction,
-        position=place.position,
+        method=key.method or UNKNOWN_METHOD,
+        instruction=key.instruction,
+        position=key.position,
         name=spent.name,
         category=operator_class.category,
         kind=operator_class.kind,
@@ -266,26 +270,26 @@ def _operator(place: SelfTimeKey, spent: SelfTimes, count: int, facts: OperatorF
         uncertainty_ns=uncertainty,
         flops=flops,
         weight_bytes=weights,
-        gmacs=_rate(macs, traced_ns, uncertainty),
-        gbytes=_rate(moved, traced_ns, uncertainty),
+        gmacs=_rate_range(macs, traced_ns, uncertainty),
+        gbytes=_rate_range(moved, traced_ns, uncertainty),
         p10_ns=p10_ns,
         p90_ns=p90_ns,
         **{field: getattr(facts, field) for field in KnownOperator.__struct_fields__},
     )
 
 
-def _costs(facts: OperatorFacts, calls: float) -> tuple[int | None, int | None, int | None, int | None]:
-    """Multiply-accumulates, operations, bytes and bytes of weights of an inference, None where not known."""
+def _costs_per_inference(facts: OperatorFacts, calls: float) -> tuple[int | None, int | None, int | None, int | None]:
+    """Return multiply-accumulates, operations, bytes and weight bytes of an inference; None if unknown."""
     cost = facts.cost
     if cost is None:
         return None, None, None, None
-    each = cost.macs, cost.flops, cost.bytes, cost.weight_bytes
-    macs, flops, moved, weights = (round(number * calls) for number in each)
+    costs_per_call = cost.macs, cost.flops, cost.bytes, cost.weight_bytes
+    macs, flops, moved, weights = (round(number * calls) for number in costs_per_call)
     return macs, flops, moved, weights
 
 
-def _rate(amount: int | None, time_ns: float, uncertainty_ns: float) -> tuple[float, float | None] | None:
-    """Amount per ns, from the longest to the shortest time that is possible; no upper end where that may be zero."""
+def _rate_range(amount: int | None, time_ns: float, uncertainty_ns: float) -> tuple[float, float | None] | None:
+    """Return the amount per ns for the longest and the shortest possible time; no upper end if that may be 0."""
     longest = time_ns + uncertainty_ns
     if not amount or not longest:
         return None
@@ -293,24 +297,26 @@ def _rate(amount: int | None, time_ns: float, uncertainty_ns: float) -> tuple[fl
 
 
 def categories(rows: Iterable[Operator], copies: OutsideTime | None = None) -> list[CategoryTime]:
-    """Time by category, all five of them, in the taxonomy's order; copies of inputs and outputs move data."""
+    """Return the time by category, all five, in the taxonomy's order; copies of inputs and outputs move data."""
     listed = list(rows)
-    category_times = [_category(category, [row for row in listed if row.category is category]) for category in Category]
+    category_times = [
+        _category_time(category, [row for row in listed if row.category is category]) for category in Category
+    ]
     if any(row.time_ns is None for row in listed):
         category_times = [msgspec.structs.replace(row, time_ns=None) for row in category_times]
     return [_with_copies(row, copies) for row in category_times] if copies else category_times
 
 
-def _category(category: Category, rows: Sequence[Operator]) -> CategoryTime:
+def _category_time(category: Category, rows: Sequence[Operator]) -> CategoryTime:
     return CategoryTime(category, **msgspec.structs.asdict(sums(rows)))
 
 
 _MOST = 0.9
-"""Share of the latency up to which a limit says something: what is left of more is mostly the framework's own."""
+"""Share of the latency up to which a limit means something: the rest of more is mostly the framework's own."""
 
 
 def limit_without(share: float, speedup: float = 1.0) -> float | None:
-    """How many times as fast an inference would be at most if this share of it took no time (Amdahl's law).
+    """Return how many times as fast an inference would be if this share of it took no time (Amdahl's law).
 
     ``share``: of its latency; ``speedup``: of the inference as it is, over the one that the limit is over.
 
@@ -320,12 +326,12 @@ def limit_without(share: float, speedup: float = 1.0) -> float | None:
 
 
 def longest_first(rows: Iterable[Operator]) -> list[Operator]:
-    """Operators by their share of the headline, which is known of all; those of one share by their traced time."""
+    """Sort operators by their share of the headline, which all have, then by their traced time."""
     return sorted(rows, key=lambda row: (-row.share, -row.traced_ns))
 
 
 def dominant(rows: Sequence[Operator], copies: OutsideTime | None = None) -> CategoryTime | None:
-    """The category whose operators take most, as its row of the split has it; None without any operator."""
+    """Return the category whose operators take longest, as its row of the split; None without operators."""
     work = [row for row in rows if row.kind not in {FRAMEWORK.kind, COMPILED_REGION.kind}]
     if not work:
         return None
@@ -341,10 +347,13 @@ def _with_copies(row: CategoryTime, copies: OutsideTime) -> CategoryTime:
 
 
 def backends(rows: Iterable[Operator]) -> list[BackendTime]:
-    """Time by backend, longest first."""
+    """Return the time by backend, longest first."""
     listed = list(rows)
     by_backend = grouped(listed, lambda operator: operator.backend)
-    backend_times = [BackendTime(name, **msgspec.structs.asdict(sums(own))) for name, own in by_backend.items()]
+    backend_times = [
+        BackendTime(name, **msgspec.structs.asdict(sums(rows_of_backend)))
+        for name, rows_of_backend in by_backend.items()
+    ]
     return sorted(backend_times, key=lambda backend: -backend.share)
 
 
@@ -356,7 +365,7 @@ class _Timed(Protocol):
 
 
 def sums(rows: Iterable[_Timed]) -> TimeShare:
-    """Time and share of operators together; no time where only shares are known."""
+    """Return time and share of operators together; no time if only shares are known."""
     listed = list(rows)
     times = [row.time_ns for row in listed if row.time_ns is not None]
     time_ns = sum(times, 0.0) if len(times) == len(listed) else None

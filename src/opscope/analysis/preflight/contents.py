@@ -1,4 +1,4 @@
-"""What is in a file that is no trace: a program, an export record, a log of kernels."""
+"""Contents of a file that is no trace: a program, an export record, a log of kernels."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 
 
 class HashedFile(msgspec.Struct, frozen=True):
-    """A file that was read.
+    """File that was read.
 
     Attributes:
-        path: of it; in derived files of a bundle from its directory on.
-        sha256: of its content.
+        path: path of the file; in derived files of a bundle from its directory on.
+        sha256: SHA-256 of its content.
     """
 
     path: str
@@ -32,14 +32,14 @@ class HashedFile(msgspec.Struct, frozen=True):
 
 
 class Count(msgspec.Struct, frozen=True):
-    """How often something occurs."""
+    """Number of occurrences of a name."""
 
     name: str
     count: int
 
 
 class DelegateSummary(msgspec.Struct, frozen=True):
-    """One delegate of a method: its backend, the instructions that call it, and its nodes by kind where it is read."""
+    """Delegate of a method: its backend, the instructions that call it, and its nodes by kind if readable."""
 
     backend: str
     instructions: list[int]
@@ -47,16 +47,16 @@ class DelegateSummary(msgspec.Struct, frozen=True):
 
 
 class MethodSummary(msgspec.Struct, frozen=True):
-    """One method of a program.
+    """Method of a program.
 
     Attributes:
-        name: of the method.
+        name: name of the method.
         inputs: tensors that the caller sets.
         outputs: tensors that the caller gets.
         instructions: number of instructions.
         portable: operators outside of delegates with the number of calls.
-        delegates: in the order of the program.
-        planned_bytes: of memory planned ahead.
+        delegates: delegates in the order of the program.
+        planned_bytes: bytes of memory planned ahead.
     """
 
     name: str
@@ -69,7 +69,7 @@ class MethodSummary(msgspec.Struct, frozen=True):
 
 
 class ProgramSummary(HashedFile, frozen=True, tag_field="schema", tag="opscope.program/1"):
-    """What a .pte holds, or what LiteRT and its delegate make of a .tflite.
+    """Content of a .pte, or what LiteRT and its delegate make of a .tflite.
 
     ``format`` is ``pte`` or ``tflite``; null in summaries of releases that read .pte only.
     """
@@ -79,7 +79,7 @@ class ProgramSummary(HashedFile, frozen=True, tag_field="schema", tag="opscope.p
 
 
 class RecordSummary(HashedFile, frozen=True, tag_field="schema", tag="opscope.etrecord/1"):
-    """What an .etrecord holds: nodes by operator for each method, and how many of them name their source line."""
+    """Content of an .etrecord: nodes by operator, and how many name their source line."""
 
     methods: list[str]
     nodes: list[Count]
@@ -88,7 +88,7 @@ class RecordSummary(HashedFile, frozen=True, tag_field="schema", tag="opscope.et
 
 
 class KernelSummary(HashedFile, frozen=True, tag_field="schema", tag="opscope.kernels/1"):
-    """Kernels that an XNNPACK log names. They were registered; the log does not tell which ones ran, or how often."""
+    """Kernels that an XNNPACK log names. They were registered; the log does not show which ones ran."""
 
     evidence: str
     kernels: list[str]
@@ -99,37 +99,37 @@ class KernelSummary(HashedFile, frozen=True, tag_field="schema", tag="opscope.ke
 def summarise_program(
     executable: Executable, graphs: Sequence[DelegateGraph], path: str, sha256: str
 ) -> ProgramSummary:
-    """Methods, operators and delegates of a program."""
-    return ProgramSummary(path, sha256, [_method(plan, graphs) for plan in executable.plans])
+    """Return the methods, operators and delegates of a program."""
+    return ProgramSummary(path, sha256, [_summarise_method(plan, graphs) for plan in executable.plans])
 
 
 def summarise_record(record: EtRecord, path: str, sha256: str) -> RecordSummary:
-    """Nodes of an export record."""
+    """Return the nodes of an export record."""
     nodes = [node for graph in record.graphs for node in graph.nodes]
     return RecordSummary(
         path=path,
         sha256=sha256,
         methods=[graph.method for graph in record.graphs],
-        nodes=counted(node.target for node in nodes),
+        nodes=count_names(node.target for node in nodes),
         with_source=sum(1 for node in nodes if node.frames),
         handles=len({handle for node in nodes for handle in node.handles}),
     )
 
 
 def summarise_kernels(log: KernelLog, path: str, sha256: str) -> KernelSummary:
-    """Kernels of a log, each once, in order of first registration."""
+    """Return the kernels of a log, each once, in order of first registration."""
     names = dict.fromkeys(entry.kernel.whole for entry in log.entries)
     return KernelSummary(
         path=path,
         sha256=sha256,
         evidence=log.evidence,
         kernels=list(names),
-        categories=counted(entry.category for entry in log.entries),
+        categories=count_names(entry.category for entry in log.entries),
         unparsed=list(dict.fromkeys(entry.kernel.whole for entry in log.entries if not entry.kernel.parsed)),
     )
 
 
-def _method(plan: MethodPlan, graphs: Sequence[DelegateGraph]) -> MethodSummary:
+def _summarise_method(plan: MethodPlan, graphs: Sequence[DelegateGraph]) -> MethodSummary:
     steps = plan.chains[0].steps if plan.chains else ()
     portable = [plan.called(step) for step in steps if step.kind is InstructionKind.KERNEL]
     delegate_graphs = {graph.delegate: graph for graph in graphs if graph.method == plan.name}
@@ -139,26 +139,26 @@ def _method(plan: MethodPlan, graphs: Sequence[DelegateGraph]) -> MethodSummary:
         inputs=tensors_of(plan, plan.inputs),
         outputs=tensors_of(plan, plan.outputs),
         instructions=len(steps),
-        portable=counted(portable),
+        portable=count_names(portable),
         delegates=[
-            DelegateSummary(delegate.id, list(callers.get(number, ())), _nodes(delegate_graphs.get(number)))
+            DelegateSummary(delegate.id, list(callers.get(number, ())), _count_nodes(delegate_graphs.get(number)))
             for number, delegate in enumerate(plan.delegates)
         ],
         planned_bytes=sum(plan.planned_buffers),
     )
 
 
-def _nodes(graph: DelegateGraph | None) -> list[Count]:
-    return [] if graph is None else counted(node.kind for node in graph.graph.nodes)
+def _count_nodes(graph: DelegateGraph | None) -> list[Count]:
+    return [] if graph is None else count_names(node.kind for node in graph.graph.nodes)
 
 
 def tensors_of(plan: MethodPlan, numbers: Iterable[int]) -> list[Tensor]:
-    """Shape and number type of the tensors among these values."""
+    """Return shape and number type of the tensors among these values."""
     values = (plan.values[number] for number in numbers if 0 <= number < len(plan.values))
-    return [Tensor(list(v.sizes), v.dtype.name) for v in values if isinstance(v, PlannedTensor)]
+    return [Tensor(list(value.sizes), value.dtype.name) for value in values if isinstance(value, PlannedTensor)]
 
 
-def counted(names: Iterable[str]) -> list[Count]:
-    """Names with their number, most frequent first, equal ones by name."""
+def count_names(names: Iterable[str]) -> list[Count]:
+    """Return names with their number, most frequent first, ties by name."""
     counts = Counter(names)
     return [Count(name, count) for name, count in sorted(counts.items(), key=lambda item: (-item[1], item[0]))]

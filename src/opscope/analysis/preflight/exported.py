@@ -1,4 +1,4 @@
-"""The record of an export: schema ``opscope.export/1``. What was made, what was delegated, and how well it agrees."""
+"""Record of an export: schema ``opscope.export/1``. What was made, what was delegated, and how well it agrees."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ GRAPH_TOLERANCE = 0.25
 
 
 class Delegation(msgspec.Struct, frozen=True):
-    """What of a method was handed to XNNPACK.
+    """Part of a method that was handed to XNNPACK.
 
     Attributes:
-        calls: of delegates, in one inference.
-        operators: that XNNPACK runs.
-        portable_operators: that the runtime's own kernels run on tensors.
+        calls: calls of delegates, in one inference.
+        operators: operators that XNNPACK runs.
+        portable_operators: operators that the runtime's own kernels run on tensors.
         size_operators: instructions that only compute sizes.
         macs: multiply-accumulates of all operators whose work is known.
-        delegated_macs: of those, the part that XNNPACK runs.
-        share: that part; null when there are no multiply-accumulates.
+        delegated_macs: multiply-accumulates that XNNPACK runs.
+        share: ``delegated_macs`` as a share of ``macs``; null when there are no multiply-accumulates.
         unknown: operators whose work is not known.
         portable: what stayed, with the reason, most work first.
     """
@@ -70,12 +70,12 @@ class MethodExport(msgspec.Struct, frozen=True):
 
     @property
     def agrees(self) -> bool:
-        """Whether every comparison is within its tolerance."""
+        """Return whether every comparison is within its tolerance."""
         return self.eager.agree and (self.graph is None or self.graph.agree)
 
 
 class ExportedFile(msgspec.Struct, frozen=True):
-    """A file of an export: its name in the directory, hash and bytes."""
+    """File of an export: its name in the directory, hash and bytes."""
 
     name: str
     sha256: str
@@ -83,28 +83,28 @@ class ExportedFile(msgspec.Struct, frozen=True):
 
 
 class ExportStage(msgspec.Struct, frozen=True):
-    """A stage of an export, and the seconds that it took."""
+    """Stage of an export, and the seconds that it took."""
 
     name: str
     seconds: float
 
 
 class ExportRecord(msgspec.Struct, frozen=True, tag_field="schema", tag="opscope.export/1"):
-    """What an export made, and how it was checked.
+    """Record of what an export made, and how it was checked.
 
     Attributes:
         opscope: version that exported.
         created: when, in UTC.
         source: the model as it was named.
-        name: of the model in the names of files.
+        name: name of the model in the names of files.
         dtype: number type.
-        backend: that took what it could.
+        backend: backend that took what it could.
         program: the .pte.
         etrecord: the .etrecord as it was exported; null when ExecuTorch could not write one. A bundle keeps it without
             weights, and states its hash there in the manifest.
         graph: graph.json.
-        methods: in the order of a run.
-        versions: of the packages that made it.
+        methods: methods in the order of a run.
+        versions: versions of the packages that made it.
         partition_rules: release that the reasons of portable operators are of.
         etrecord_problem: why the .etrecord cannot be used; null when it was read back and fits the program.
         stages: what took how long, in order, without the checks at the end; empty in records of older versions.
@@ -127,7 +127,7 @@ class ExportRecord(msgspec.Struct, frozen=True, tag_field="schema", tag="opscope
 
 
 def delegation(method: MethodPreflight) -> Delegation:
-    """What of a method was delegated, as its program tells before it runs."""
+    """Return what of a method was delegated, as its program shows before it runs."""
     delegated = sum(row.delegated.macs for row in method.work)
     macs = delegated + sum(row.portable.macs for row in method.work)
     return Delegation(
@@ -171,5 +171,5 @@ def agreement_with_eager(
 
 
 def agreement_with_graph(graph: Sequence[Array], computed: Sequence[Array], dtype: str) -> OutputAgreement:
-    """The program's outputs against those of the quantised graph in PyTorch."""
+    """Compare the program's outputs with those of the quantised graph in PyTorch."""
     return compare_outputs(graph, computed, dtype, GRAPH_TOLERANCE)

@@ -1,4 +1,4 @@
-"""What a method will run, operator by operator, as its program tells it."""
+"""Operators that a method will run, as its program lists them."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ _CONVERT, _LINEAR = "Convert", "FullyConnected"
 _LARGEST = 1 << 60  # no operator computes or moves so much; sizes that lead there are damaged
 
 
-class Planned(NamedTuple):
-    """An operator that will run."""
+class PlannedOperator(NamedTuple):
+    """Operator that will run."""
 
     name: str  # XNNPACK's name of it, or the portable kernel's
     calls: int  # how often in one inference without loops; a delegate may be called by several instructions
     category: Category  # what it is
     cost: Cost | None  # None when its kind, a number type or a shape is not known
-    bits: int | None  # width of its data; None when not known
+    bits: int | None  # width of its data; None if unknown
     eligibility: Eligibility | None = None  # for delegated operators that multiply and accumulate
     added: bool = False  # a layout change that the partitioner added
     converts: bool = False  # it converts number types
@@ -45,68 +45,72 @@ class Planned(NamedTuple):
     reason: PortableReason | None = None  # why it is portable; None when it is delegated
     kernels: KernelChoice | None = None  # that the CPU gets for it; None where no rule tells, and for other operators
     line: str | None = None  # `file:line` of the model's code that caused it; None without an export record
-    rows: int | None = None  # of a product of a delegate; None for others, and where they are not known
+    rows: int | None = None  # rows of a product of a delegate; None for others, and where they are not known
 
     @property
     def delegated(self) -> bool:
-        """XNNPACK runs it."""
+        """Return whether XNNPACK runs it."""
         return self.reason is None
 
     @property
     def only_sizes(self) -> bool:
-        """It computes with sizes and touches no tensor's data."""
+        """Return whether it computes with sizes and touches no tensor's data."""
         return self.reason is not None and self.reason.cause is Cause.SIZES
 
     @property
     def macs(self) -> int | None:
-        """Multiply-accumulates of all calls; None when not known."""
+        """Multiply-accumulates of all calls; None if unknown."""
         return None if self.cost is None else self.cost.macs * self.calls
 
     @property
     def bytes(self) -> int | None:
-        """Least bytes that all calls move; None when not known."""
+        """Least bytes that all calls move; None if unknown."""
         return None if self.cost is None else self.cost.bytes * self.calls
 
 
-def planned_operators(method: ModelMethod, cpu: Cpu | None) -> list[Planned]:
+def planned_operators(method: ModelMethod, cpu: Cpu | None) -> list[PlannedOperator]:
     """Return the operators of the first chain: portable ones in order, then those of each delegate that can be read.
 
     Shapes that can differ between calls are taken at their upper bound. Kernels are those that XNNPACK gives the
     processor.
     """
-    told = PortableReasons(method.plan).of if method.reasons is None else method.reasons.get
+    reason_of = PortableReasons(method.plan).of if method.reasons is None else method.reasons.get
     steps = method.plan.chains[0].steps if method.plan.chains else ()
-    found = [_portable(method, number, reason) for number in range(len(steps)) if (reason := told(number))]
+    operators = [
+        _portable_operator(method, number, reason) for number in range(len(steps)) if (reason := reason_of(number))
+    ]
     callers = method.plan.callers()
     for number, graph in method.graphs.items():
-        found += _delegated(graph, len(callers.get(number, ())), method.origins, cpu)
-    return found
+        operators += _delegated_operators(graph, len(callers.get(number, ())), method.origins, cpu)
+    return operators
 
 
-def _portable(method: ModelMethod, instruction: int, reason: PortableReason) -> Planned:
+def _portable_operator(method: ModelMethod, instruction: int, reason: PortableReason) -> PlannedOperator:
     plan, step = method.plan, method.plan.chains[0].steps[instruction]
     name = plan.called(step)
-    cost, origin = _plausible(step_cost(plan, step)), None
+    cost, origin = _plausible_cost(step_cost(plan, step)), None
     if method.origins:
         origin = method.origins.of_handles(method.handles.get(instruction, ()), name)
-    return Planned(name, 1, classify(name).category, cost, None, reason=reason, line=_line(origin))
+    return PlannedOperator(name, 1, classify(name).category, cost, None, reason=reason, line=_source_line(origin))
 
 
-def _line(origin: OperatorOrigin | None) -> str | None:
+def _source_line(origin: OperatorOrigin | None) -> str | None:
     frame = origin.frame if origin else None
     return f"{frame.file}:{frame.line}" if frame else None
 
 
-def _delegated(graph: XnnGraph, calls: int, origins: Origins | None, cpu: Cpu | None) -> list[Planned]:
-    """What XNNPACK runs natively; the nodes as they stand when its rewrites cannot be followed."""
-    view = _Graph(graph, calls, origins, cpu)
+def _delegated_operators(
+    graph: XnnGraph, calls: int, origins: Origins | None, cpu: Cpu | None
+) -> list[PlannedOperator]:
+    """Return what XNNPACK runs natively; the nodes as they stand if its rewrites cannot be followed."""
+    view = _DelegateGraph(graph, calls, origins, cpu)
     events = predict_events(graph)
     if not events:
-        return [view.node(number) for number in range(len(graph.nodes))]
-    return [view.event(event) for event in events]
+        return [view.operator_of_node(number) for number in range(len(graph.nodes))]
+    return [view.operator_of_event(event) for event in events]
 
 
-class _Graph:
+class _DelegateGraph:
     """Facts of the nodes of one delegate."""
 
     def __init__(self, graph: XnnGraph, calls: int, origins: Origins | None, cpu: Cpu | None) -> None:
@@ -119,34 +123,34 @@ class _Graph:
         self._eligibility = GraphEligibility(graph)
         self._neighbours = Neighbours(graph)
 
-    def event(self, event: PredictedEvent) -> Planned:
-        """An operator that XNNPACK runs for one node or several."""
+    def operator_of_event(self, event: PredictedEvent) -> PlannedOperator:
+        """Return the operator that XNNPACK runs for one node or several."""
         if event.activation:
-            cost = _plausible(self._costs.activation(event.main))
-            return Planned(event.operator, self._calls, Category.ELEMENTWISE, cost, self._bits(event.main))
-        operator = self.node(event.main)
+            cost = _plausible_cost(self._costs.activation(event.main))
+            return PlannedOperator(event.operator, self._calls, Category.ELEMENTWISE, cost, self._data_bits(event.main))
+        operator = self.operator_of_node(event.main)
         if event.inserted:
             return operator._replace(name=event.operator, cost=None, eligibility=None, kernels=None, converts=True)
-        return operator._replace(name=event.operator, cost=_plausible(self._costs.nodes(event.nodes)))
+        return operator._replace(name=event.operator, cost=_plausible_cost(self._costs.nodes(event.nodes)))
 
-    def node(self, number: int) -> Planned:
-        """A node by itself."""
+    def operator_of_node(self, number: int) -> PlannedOperator:
+        """Return the operator of a node by itself."""
         node = self._nodes[number]
         added = is_added(node)
-        border = self._neighbours.around(number) if added else None
+        neighbours = self._neighbours.around(number) if added else None
         eligibility = self._eligibility.of(number)
-        return Planned(
+        return PlannedOperator(
             name=node.kind,
             calls=self._calls,
             category=classify_node(node.kind).category,
-            cost=_plausible(self._costs.nodes([number])),
-            bits=self._bits(number),
+            cost=_plausible_cost(self._costs.nodes([number])),
+            bits=self._data_bits(number),
             eligibility=eligibility,
             kernels=self._choose_kernels(node, eligibility),
             added=added,
             converts=node.kind == _CONVERT,
-            at_border=border is not None and not (border.before and border.after),
-            line=self._line(node),
+            at_border=neighbours is not None and not (neighbours.before and neighbours.after),
+            line=self._source_line(node),
             rows=self._count_rows(node),
         )
 
@@ -157,23 +161,23 @@ class _Graph:
         return xnnpack_kernels(eligibility, types, self._cpu)
 
     def _count_rows(self, node: XnnNode) -> int | None:
-        made = self._values.get(node.outputs[0]) if node.kind == _LINEAR and node.outputs else None
-        return math.prod(made.dims[:-1]) if made else None
+        output = self._values.get(node.outputs[0]) if node.kind == _LINEAR and node.outputs else None
+        return math.prod(output.dims[:-1]) if output else None
 
-    def _line(self, node: XnnNode) -> str | None:
+    def _source_line(self, node: XnnNode) -> str | None:
         if self._origins is None:
             return None
-        made = self._values.get(node.outputs[0]) if node.outputs else None
-        return _line(self._origins.of_node(node, made.dims if made else ()))
+        output = self._values.get(node.outputs[0]) if node.outputs else None
+        return _source_line(self._origins.of_node(node, output.dims if output else ()))
 
-    def _bits(self, number: int) -> int | None:
-        """Width of the narrower of the first input and the result: integers are multiplied as integers."""
+    def _data_bits(self, number: int) -> int | None:
+        """Return the narrower width of first input and result: integers are multiplied as integers."""
         node = self._nodes[number]
         names = (*node.inputs[:1], *node.outputs[:1])
         widths = [self._values[name].dtype.bits for name in names if name in self._values]
         return min((bits for bits in widths if bits is not None), default=None)
 
 
-def _plausible(cost: Cost | None) -> Cost | None:
-    """A cost, or None when no model can have it."""
+def _plausible_cost(cost: Cost | None) -> Cost | None:
+    """Return a cost, or None if no model can have it."""
     return None if cost is None or max(cost.macs, cost.flops, cost.bytes) > _LARGEST else cost

@@ -1,4 +1,4 @@
-"""The work of a method in parts: by category, by what SME can run, in layout changes, at borders, portable."""
+"""Work of a method in parts: by category, by what SME can run, layout changes, boundaries, portable operators."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from opscope.program.structure.plan import InstructionKind, PlannedTensor
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from opscope.analysis.preflight.operators import Planned
+    from opscope.analysis.preflight.operators import PlannedOperator
     from opscope.program.model import ModelMethod
 
 
@@ -24,10 +24,10 @@ _PORTABLE = Eligibility(
 
 
 class GroupWork(msgspec.Struct, frozen=True):
-    """What a group of operators does in one inference.
+    """Work of a group of operators in one inference.
 
     Attributes:
-        operators: that run.
+        operators: operators that run.
         macs: multiply-accumulates of those whose work is known.
         bytes: least bytes that they move.
         unknown: operators whose work is not known, which the other figures leave out.
@@ -40,7 +40,7 @@ class GroupWork(msgspec.Struct, frozen=True):
 
 
 class CategoryWork(msgspec.Struct, frozen=True):
-    """One category, delegated and portable."""
+    """Work of one category, delegated and portable."""
 
     category: Category
     delegated: GroupWork
@@ -51,15 +51,15 @@ class MatrixGroup(Eligibility, msgspec.Struct, frozen=True, kw_only=True):
     """Operators that multiply and accumulate and share a rule.
 
     Attributes:
-        operators: that run.
-        macs: of those whose work is known.
-        share: of all multiply-accumulates.
+        operators: operators that run.
+        macs: multiply-accumulates of those whose work is known.
+        share: share of all multiply-accumulates.
         kernel: instructions that multiply in the kernel that the CPU gets; null where no rule tells.
-        kernel_without: the same with the features off that `opscope profile` switches off; null likewise.
+        kernel_without: kernel with the features off that `opscope profile` switches off; null if no rule tells.
         better_kernel: the stronger kernel that other number types of this width would get; null if there is none.
-        better_advice: how to get it; null likewise.
-        lines: of the model's code that caused them, as ``file:line``; empty without an export record.
-        single_row_macs: of those whose product has one row.
+        better_advice: how to get the stronger kernel; null if there is none.
+        lines: lines of the model's code that caused them, as ``file:line``; empty without an export record.
+        single_row_macs: multiply-accumulates of products with one row.
     """
 
     operators: int
@@ -74,13 +74,13 @@ class MatrixGroup(Eligibility, msgspec.Struct, frozen=True, kw_only=True):
 
 
 class MatrixWork(msgspec.Struct, frozen=True):
-    """Multiply-accumulates by whether SME and SME2 can run them; of portable operators they cannot.
+    """Multiply-accumulates by whether SME and SME2 can run them; portable operators cannot use SME.
 
     Attributes:
-        macs: of all operators whose work is known.
-        eligible: of those that can.
-        share: of them; null when there are no multiply-accumulates.
-        highest_share: when everything of which it is not known could; null likewise.
+        macs: multiply-accumulates of all operators whose work is known.
+        eligible: multiply-accumulates that SME or SME2 can run.
+        share: ``eligible`` as a share of ``macs``; null when there are no multiply-accumulates.
+        highest_share: share if SME could also run everything unknown; null when there are no multiply-accumulates.
         unknown: operators that multiply and accumulate and whose work is not known.
         groups: most work first.
     """
@@ -94,14 +94,14 @@ class MatrixWork(msgspec.Struct, frozen=True):
 
 
 class LayoutWork(msgspec.Struct, frozen=True):
-    """Moving data for which no line of the model asks, and converting number types.
+    """Moves of data that no line of the model asks for, and conversions of number types.
 
     Attributes:
-        transposes: that the partitioner added.
-        at_border: of these, those at the border of a delegate.
+        transposes: transposes that the partitioner added.
+        at_border: transposes at the border of a delegate.
         conversions: operators that convert number types, also those that the model asks for.
         bytes: least bytes that all of these move.
-        share: of the bytes of all operators; null when nothing is known of them.
+        share: share of the bytes of all operators; null when nothing is known of them.
     """
 
     transposes: int
@@ -112,14 +112,14 @@ class LayoutWork(msgspec.Struct, frozen=True):
 
 
 class DelegateBoundaries(msgspec.Struct, frozen=True):
-    """What passes between delegates and the rest of a method.
+    """Data that passes between delegates and the rest of a method.
 
     Attributes:
-        calls: of delegates, of every backend.
-        tensors: that are given to them or got from them, over all calls.
-        bytes: of these.
-        inner_tensors: of these, those that are neither an input nor an output of the method.
-        inner_bytes: of these.
+        calls: calls of delegates, of every backend.
+        tensors: tensors that are given to them or got from them, over all calls.
+        bytes: bytes of these tensors.
+        inner_tensors: tensors that are neither an input nor an output of the method.
+        inner_bytes: bytes of the inner tensors.
     """
 
     calls: int
@@ -135,10 +135,10 @@ class PortableGroup(msgspec.Struct, frozen=True):
     Attributes:
         operator: its name in the program.
         category: what it is.
-        work: of all of them.
-        share: of the bytes of all operators; null when nothing is known of them.
+        work: work of all of them.
+        share: share of the bytes of all operators; null when nothing is known of them.
         reason: why, with the evidence of the first of them.
-        lines: of the model's code that caused them, as ``file:line``; empty without an export record.
+        lines: lines of the model's code that caused them, as ``file:line``; empty without an export record.
     """
 
     operator: str
@@ -149,8 +149,8 @@ class PortableGroup(msgspec.Struct, frozen=True):
     lines: list[str] = []
 
 
-def by_category(operators: Sequence[Planned]) -> list[CategoryWork]:
-    """Work by category, delegated and portable; categories without operators are left out."""
+def by_category(operators: Sequence[PlannedOperator]) -> list[CategoryWork]:
+    """Return the work by category, delegated and portable, without categories that have no operators."""
     rows = []
     for category in Category:
         planned_operators = [
@@ -164,8 +164,8 @@ def by_category(operators: Sequence[Planned]) -> list[CategoryWork]:
     return rows
 
 
-def work_of(operators: Iterable[Planned]) -> GroupWork:
-    """The work of some operators together."""
+def work_of(operators: Iterable[PlannedOperator]) -> GroupWork:
+    """Return the work of some operators together."""
     listed = list(operators)
     return GroupWork(
         operators=sum(operator.calls for operator in listed),
@@ -175,8 +175,8 @@ def work_of(operators: Iterable[Planned]) -> GroupWork:
     )
 
 
-def matrix_work(operators: Sequence[Planned]) -> MatrixWork:
-    """Multiply-accumulates by verdict, form and number types."""
+def matrix_work(operators: Sequence[PlannedOperator]) -> MatrixWork:
+    """Return multiply-accumulates by verdict, form and number types."""
     planned_operators = [operator for operator in operators if operator.eligibility or operator.macs]
     total = sum(operator.macs or 0 for operator in planned_operators)
     groups = [_matrix_group(group, total) for group in grouped(planned_operators, _matrix_key).values()]
@@ -195,7 +195,7 @@ def matrix_work(operators: Sequence[Planned]) -> MatrixWork:
     )
 
 
-def _matrix_key(operator: Planned) -> tuple[str, ...]:
+def _matrix_key(operator: PlannedOperator) -> tuple[str, ...]:
     eligibility, kernel = operator.eligibility, operator.kernels.kernel if operator.kernels else ""
     return (
         (eligibility.verdict.value, eligibility.form.value, eligibility.types, eligibility.reason, kernel)
@@ -204,7 +204,7 @@ def _matrix_key(operator: Planned) -> tuple[str, ...]:
     )
 
 
-def _matrix_group(operators: Sequence[Planned], total: int) -> MatrixGroup:
+def _matrix_group(operators: Sequence[PlannedOperator], total: int) -> MatrixGroup:
     work, kernels = work_of(operators), operators[0].kernels
     return MatrixGroup(
         **msgspec.structs.asdict(operators[0].eligibility or _PORTABLE),
@@ -215,28 +215,28 @@ def _matrix_group(operators: Sequence[Planned], total: int) -> MatrixGroup:
         kernel_without=kernels.without if kernels else None,
         better_kernel=kernels.better if kernels else None,
         better_advice=kernels.advice if kernels else None,
-        lines=_lines(operators),
+        lines=_source_lines(operators),
         single_row_macs=sum(operator.macs or 0 for operator in operators if operator.rows == 1),
     )
 
 
-def layout(operators: Sequence[Planned]) -> LayoutWork:
-    """Layout changes and conversions, those of portable kernels that convert included."""
+def layout(operators: Sequence[PlannedOperator]) -> LayoutWork:
+    """Return layout changes and conversions, including those in portable kernels."""
     added = [operator for operator in operators if operator.added]
     converting = [operator for operator in operators if operator.converts and not operator.added]
     moved = work_of([*added, *converting]).bytes
-    whole = work_of(operators).bytes
+    total_bytes = work_of(operators).bytes
     return LayoutWork(
         transposes=sum(operator.calls for operator in added),
         at_border=sum(operator.calls for operator in added if operator.at_border),
         conversions=sum(operator.calls for operator in converting),
         bytes=moved,
-        share=moved / whole if whole else None,
+        share=moved / total_bytes if total_bytes else None,
     )
 
 
 def delegate_boundaries(method: ModelMethod) -> DelegateBoundaries:
-    """What the calls of delegates are given and leave."""
+    """Return the tensors that calls of delegates take and leave."""
     plan = method.plan
     tensors = {number: value for number, value in enumerate(plan.values) if isinstance(value, PlannedTensor)}
     outer = {*plan.inputs, *plan.outputs}
@@ -247,25 +247,25 @@ def delegate_boundaries(method: ModelMethod) -> DelegateBoundaries:
     return DelegateBoundaries(len(calls), len(passed), sizes[0], len(inner), sizes[1])
 
 
-def portable_groups(operators: Sequence[Planned]) -> list[PortableGroup]:
-    """Portable operators by name and reason, most bytes first; those that only compute sizes are left out."""
-    whole = work_of(operators).bytes
+def portable_groups(operators: Sequence[PlannedOperator]) -> list[PortableGroup]:
+    """Return portable operators by name and reason, most work first, without those that only compute sizes."""
+    total_bytes = work_of(operators).bytes
     planned_operators = [operator for operator in operators if not operator.delegated and not operator.only_sizes]
-    groups = [_portable_group(group, whole) for group in grouped(planned_operators, _portable_key).values()]
+    groups = [_portable_group(group, total_bytes) for group in grouped(planned_operators, _portable_key).values()]
     return sorted(groups, key=lambda group: (-group.work.macs, -group.work.bytes, group.operator))
 
 
-def _portable_key(operator: Planned) -> tuple[str, ...]:
+def _portable_key(operator: PlannedOperator) -> tuple[str, ...]:
     reason = operator.reason
     return (operator.name, reason.cause.value, reason.text) if reason else ()
 
 
-def _portable_group(operators: Sequence[Planned], whole: int) -> PortableGroup:
+def _portable_group(operators: Sequence[PlannedOperator], total_bytes: int) -> PortableGroup:
     first, work = operators[0], work_of(operators)
     assert first.reason is not None  # noqa: S101 - only portable operators are grouped here
-    share = work.bytes / whole if whole else None
-    return PortableGroup(first.name, first.category, work, share, first.reason, _lines(operators))
+    share = work.bytes / total_bytes if total_bytes else None
+    return PortableGroup(first.name, first.category, work, share, first.reason, _source_lines(operators))
 
 
-def _lines(operators: Sequence[Planned]) -> list[str]:
-    return list(dict.fromkeys(one.line for one in operators if one.line))
+def _source_lines(operators: Sequence[PlannedOperator]) -> list[str]:
+    return list(dict.fromkeys(operator.line for operator in operators if operator.line))

@@ -1,4 +1,4 @@
-"""What a program tells before it runs: schema ``opscope.preflight/3``.
+"""Preflight of a program: what it shows before it runs; schema ``opscope.preflight/3``.
 
 Will it be accelerated, what share of its work, what holds it back, and what to do. All counts are of one inference in
 which every instruction runs once, at the upper bounds of shapes that can differ.
@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from opscope.analysis.findings.message import Message, Severity, finding, ordered, sorted_out
+from opscope.analysis.findings.message import Message, Severity, finding, order_findings, split_ruled_out
 from opscope.analysis.findings.rule import PORTABLE as PORTABLE_RECIPES
 from opscope.analysis.findings.rule import declare_rule, recipe_of, rule_of
-from opscope.analysis.preflight.contents import Count, HashedFile, counted, tensors_of
+from opscope.analysis.preflight.contents import Count, HashedFile, count_names, tensors_of
 from opscope.analysis.preflight.forecast import Forecast, forecast_parts
-from opscope.analysis.preflight.operators import Planned, planned_operators
+from opscope.analysis.preflight.operators import PlannedOperator, planned_operators
 from opscope.analysis.preflight.parts import (
     CategoryWork,
     DelegateBoundaries,
@@ -52,12 +52,13 @@ XNNPACK = "XnnpackBackend"
 
 
 class Partition(msgspec.Struct, frozen=True):
-    """What goes to XNNPACK and what stays.
+    """Operators that go to XNNPACK and that stay.
 
     Attributes:
-        delegates: of XNNPACK.
+        delegates: delegates of XNNPACK.
         calls: instructions that call them.
-        delegated_operators: that XNNPACK will run, over all calls; of a runtime without delegates all that run.
+        delegated_operators: operators that XNNPACK will run, over all calls; of a runtime without delegates
+            all that run.
         portable_operators: instructions that call a portable kernel on tensors.
         size_operators: instructions that only compute sizes.
         unread: delegates of XNNPACK whose graph the program does not hold: their work is not known.
@@ -74,16 +75,16 @@ class Partition(msgspec.Struct, frozen=True):
 
 
 class MethodPreflight(msgspec.Struct, frozen=True):
-    """One method of a program.
+    """Preflight of one method of a program.
 
     Attributes:
-        name: of the method.
+        name: name of the method.
         inputs: tensors that the caller sets.
         outputs: tensors that the caller gets.
         dynamic: shapes can differ between calls; the figures are for the largest.
         branches: it has branches or loops; unless ``loop_runs`` is known, the figures count every instruction once.
         partition: what is delegated.
-        work: by category.
+        work: work by category.
         matrix: multiply-accumulates by whether SME and SME2 can run them.
         layout: layout changes and conversions.
         borders: what passes between delegates and the rest.
@@ -113,7 +114,7 @@ class MethodPreflight(msgspec.Struct, frozen=True):
 
 
 class PreflightCpu(msgspec.Struct, frozen=True):
-    """The processor that a program was looked at for.
+    """Processor that a program was examined for.
 
     Attributes:
         name: public name of it, or ``this CPU``.
@@ -129,13 +130,13 @@ class PreflightCpu(msgspec.Struct, frozen=True):
 
 
 class Preflight(HashedFile, frozen=True, tag_field="schema", tag="opscope.preflight/3"):
-    """What a program tells before it runs.
+    """Result of a preflight.
 
     Attributes:
-        cpu: that kernels are chosen for; null where its features cannot be read.
+        cpu: processor that kernels are chosen for; null where its features cannot be read.
         acceleration_rules: the release that the tables of kernels are of.
         partition_rules: the release that the rules of the partitioner are of; empty where nothing is delegated.
-        methods: in the order of the program; those without instructions are left out.
+        methods: methods in the order of the program; those without instructions are left out.
         ran: what was run to learn of it; empty: nothing.
     """
 
@@ -152,15 +153,15 @@ def describe_cpu(cpu: Cpu | None) -> PreflightCpu | None:
 
 
 def preflight(model: ProgramModel, path: str, sha256: str, cpu: Cpu | None) -> Preflight:
-    """Tell of a model's program what a processor will accelerate, and what holds it back."""
+    """Return what a processor will accelerate of a model's program, and what holds it back."""
     rules = RULES_OF if model.outside is None else model.outside.rules
     plans = model.executable.running or model.executable.plans
     names = [plan.name for plan in model.executable.plans]
-    methods = [_method(model.methods[plan.name], cpu, names) for plan in plans]
+    methods = [_preflight_method(model.methods[plan.name], cpu, names) for plan in plans]
     return Preflight(path, sha256, describe_cpu(cpu), TABLE, rules, methods)
 
 
-def _method(method: ModelMethod, cpu: Cpu | None, names: Sequence[str]) -> MethodPreflight:
+def _preflight_method(method: ModelMethod, cpu: Cpu | None, names: Sequence[str]) -> MethodPreflight:
     """Return what a method comes to; ``names`` are those of all methods of its program."""
     plan = method.plan
     operators = planned_operators(method, cpu)
@@ -173,7 +174,7 @@ def _method(method: ModelMethod, cpu: Cpu | None, names: Sequence[str]) -> Metho
         cpu,
         dynamic=is_dynamic(plan),
         branches=any(step.kind is InstructionKind.JUMP for step in steps),
-        partition=_partition(method, operators, steps),
+        partition=_describe_partition(method, operators, steps),
         borders=delegate_boundaries(method),
         purpose=program_purpose(names, (operator.name for operator in operators if not operator.delegated)),
     )
@@ -183,7 +184,7 @@ def method_preflight(  # noqa: PLR0913 - facts of a method, most by name
     name: str,
     inputs: list[Tensor],
     outputs: list[Tensor],
-    operators: Sequence[Planned],
+    operators: Sequence[PlannedOperator],
     cpu: Cpu | None,
     *,
     branches: bool,
@@ -217,40 +218,42 @@ def method_preflight(  # noqa: PLR0913 - facts of a method, most by name
     return msgspec.structs.replace(method, findings=examine_plan(method, cpu))
 
 
-def _partition(method: ModelMethod, operators: Sequence[Planned], steps: Sequence[PlannedStep]) -> Partition:
+def _describe_partition(
+    method: ModelMethod, operators: Sequence[PlannedOperator], steps: Sequence[PlannedStep]
+) -> Partition:
     plan = method.plan
-    own = [number for number, delegate in enumerate(plan.delegates) if delegate.id == XNNPACK]
+    xnnpack_delegates = [number for number, delegate in enumerate(plan.delegates) if delegate.id == XNNPACK]
     portable = [operator for operator in operators if not operator.delegated]
     sizes = sum(operator.only_sizes for operator in portable)
     return Partition(
-        delegates=len(own),
+        delegates=len(xnnpack_delegates),
         calls=sum(plan.called(step) == XNNPACK for step in steps if step.kind is InstructionKind.DELEGATE),
         delegated_operators=sum(operator.calls for operator in operators if operator.delegated),
         portable_operators=len(portable) - sizes,
         size_operators=sizes,
-        unread=sum(number not in method.graphs for number in own),
-        other_backends=counted(delegate.id for delegate in plan.delegates if delegate.id != XNNPACK),
+        unread=sum(number not in method.graphs for number in xnnpack_delegates),
+        other_backends=count_names(delegate.id for delegate in plan.delegates if delegate.id != XNNPACK),
     )
 
 
 MATRIX_SHARE = 0.05
-"""Of multiply-accumulates, from which a group that SME cannot run is named."""
+"""Share of multiply-accumulates from which a group that SME cannot run is named."""
 PORTABLE_BYTES = 0.02
-"""Of bytes, from which a portable operator is named."""
+"""Share of bytes from which a portable operator is named."""
 LAYOUT_BYTES = 0.05
-"""Of bytes, from which layout changes are named."""
+"""Share of bytes from which layout changes are named."""
 MANY_CALLS = 8
-"""Calls of delegates from which a method is called cut up."""
+"""Calls of delegates from which a method counts as cut up."""
 _NAMED = 3
 """Portable operators that are named for it."""
 
 
-def _lines(groups: Iterable[PortableGroup]) -> list[str]:
+def _source_lines(groups: Iterable[PortableGroup]) -> list[str]:
     return list(dict.fromkeys(line for group in groups for line in group.lines))
 
 
 def next_step(group: PortableGroup) -> str:
-    """What to do about portable operators of one name and reason."""
+    """Return what to do about portable operators of one name and reason."""
     return advice(group.operator, group.reason.cause, group.reason.evidence)
 
 
@@ -258,7 +261,7 @@ def examine_plan(method: MethodPreflight, cpu: Cpu | None) -> list[Message]:
     """Return findings on one method, those that matter most first; those about SME only for a processor with SME."""
     rules = [rule for rule in RULES if cpu is None or cpu.has_sme or rule not in SME_RULES]
     messages = [message for rule in rules for message in _rule_messages(rule, method)]
-    return ordered(sorted_out(messages)[0])
+    return order_findings(split_ruled_out(messages)[0])
 
 
 def _rule_messages(rule: Callable[[MethodPreflight], list[Message]], method: MethodPreflight) -> list[Message]:
@@ -277,7 +280,7 @@ def nothing_delegated(method: MethodPreflight) -> list[Message]:
     if first is not None and first.reason.cause is not Cause.NOT_LOWERED:
         evidence, step = f"{evidence}; {first.operator}: {first.reason.text}", next_step(first)
     words = "nothing is accelerated", evidence, step
-    return [finding("nothing_delegated", Severity.HIGH, words).about(lines=_lines(method.portable))]
+    return [finding("nothing_delegated", Severity.HIGH, words).about(lines=_source_lines(method.portable))]
 
 
 @declare_rule(Severity.HIGH)
@@ -393,9 +396,9 @@ def portable(method: MethodPreflight) -> list[Message]:
         part = f"{share_text(share)} of the multiply-accumulates" if share >= MATRIX_SHARE else ""
         part = part or f"{share_text(group.share or 0.0)} of the bytes"
         title = f"{group.work.operators} x {group.operator} left portable: {part}"
-        shown = f" ({group.reason.evidence})" if group.reason.evidence else ""
+        evidence = f" ({group.reason.evidence})" if group.reason.evidence else ""
         severity = Severity.HIGH if share >= MATRIX_SHARE else Severity.MEDIUM
-        message = finding("portable", severity, (title, f"{group.reason.text}{shown}", next_step(group)))
+        message = finding("portable", severity, (title, f"{group.reason.text}{evidence}", next_step(group)))
         messages.append(message.about(recipe=recipe_of(group.operator, group.reason.cause), lines=group.lines))
     return messages
 
@@ -421,7 +424,7 @@ def cut_up(method: MethodPreflight) -> list[Message]:
         (f"the model is split into {counted_text(calls, 'delegate call')}", evidence, step),
     )
     recipe = recipe_of(first.operator, first.reason.cause) if first else None
-    return [message.about(recipe=recipe, lines=_lines(method.portable))]
+    return [message.about(recipe=recipe, lines=_source_lines(method.portable))]
 
 
 @declare_rule(Severity.MEDIUM, LAYOUT_BYTES=LAYOUT_BYTES)
@@ -489,4 +492,4 @@ RULES: tuple[Callable[[MethodPreflight], list[Message]], ...] = (
     unknown_work,
 )
 SME_RULES: tuple[Callable[[MethodPreflight], list[Message]], ...] = (not_loadable, not_eligible, single_row)
-"""Of these, those that are about SME alone."""
+"""Rules that are about SME alone."""

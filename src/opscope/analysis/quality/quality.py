@@ -1,4 +1,4 @@
-"""How far a measurement can be trusted: good, usable or do not trust, with the reasons and what to do about each."""
+"""Quality of a measurement: good, usable or do not trust, with the reasons and what to do about each."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from opscope.analysis.findings.message import Grade, Message, concern, not_checked, passed
-from opscope.analysis.findings.rule import asked, declare_rule
+from opscope.analysis.findings.rule import ask_rules, declare_rule
 from opscope.core.stats.series import trend
 from opscope.core.stats.steady import Shape, Steadiness, steadiness
 from opscope.core.units import counted_text, ratio_text, share_text, time_text
@@ -35,11 +35,11 @@ FEWEST_RUNS = 10
 TRACING = 0.10
 
 
-class Timed(NamedTuple):
-    """The inferences of one variant."""
+class TimedVariant(NamedTuple):
+    """Inferences of one variant."""
 
-    name: str  # of the variant, or of the trace
-    latency: Latency  # of its measured inferences
+    name: str  # name of the variant, or of the trace
+    latency: Latency  # latency of its measured inferences
     series: list[Steadiness]  # what each process's inferences say about themselves, warm-up included
 
     @property
@@ -49,13 +49,13 @@ class Timed(NamedTuple):
 
 
 class QualityEvidence(NamedTuple):
-    """What the quality of a measurement is judged by."""
+    """Evidence that the quality of a measurement is judged by."""
 
-    variants: list[Timed]  # what was timed; at least one
-    verdicts: Mapping[str, EndToEnd] = {}  # of the comparison, by method; empty where there is none
+    variants: list[TimedVariant]  # what was timed; at least one
+    verdicts: Mapping[str, EndToEnd] = {}  # verdicts of the comparison, by method; empty where there is none
     # why outputs of variants disagree; empty when they agree, None when they were not compared
     outputs: str | None = None
-    tracing: float | None = None  # largest ratio of a traced to an untraced call; None when that is not known
+    tracing: float | None = None  # largest ratio of a traced to an untraced call; None if unknown
     same_program: bool = True  # whether all variants ran one program, so that their outputs have to agree
     is_one_variant: bool = False  # whether the figures are of several methods of one variant, which nobody compares
     inputs_at_fault: bool = False  # whether all outputs hold the same values that are not finite
@@ -70,36 +70,38 @@ def evidence_of(
     is_one_variant: bool = False,
     inputs_at_fault: bool = False,
 ) -> QualityEvidence:
-    """Collect what there is to judge by; of each variant the untraced latency if there is one, else the traced."""
+    """Collect the evidence; of each variant the untraced latency if there is one, else the traced one."""
     costs = [untraced.tracing.ratio for _, untraced in variants.values() if untraced and untraced.tracing]
-    rows = [timed(name, untraced.latency if untraced else traced) for name, (traced, untraced) in variants.items()]
+    rows = [
+        describe_timing(name, untraced.latency if untraced else traced) for name, (traced, untraced) in variants.items()
+    ]
     tracing = max(costs, default=None)
     return QualityEvidence(rows, verdicts or {}, outputs, tracing, same_program, is_one_variant, inputs_at_fault)
 
 
-def timed(name: str, latency: Latency) -> Timed:
-    """The inferences of one variant, with what each process's series shows."""
+def describe_timing(name: str, latency: Latency) -> TimedVariant:
+    """Return the inferences of one variant, with what each process's series shows."""
     series = [
         steadiness(np.concatenate([np.asarray(before, np.float64), after]))
         for before, after in zip(latency.warmup_samples_ns, latency.by_process(), strict=False)
     ]
-    return Timed(name, latency, series)
+    return TimedVariant(name, latency, series)
 
 
 def examine_measurement(evidence: QualityEvidence) -> list[Message]:
-    """What the figures say about their own quality."""
-    return asked(CHECKS, evidence)
+    """Check what the figures say about their own quality."""
+    return ask_rules(CHECKS, evidence)
 
 
-def beyond(value: float, limits: tuple[float, float]) -> Grade | None:
-    """The grade that a value leaves: None up to the first limit, usable up to the second."""
+def grade_by_limits(value: float, limits: tuple[float, float]) -> Grade | None:
+    """Return the grade that a value allows: None up to the first limit, usable up to the second."""
     if value <= limits[0]:
         return None
     return Grade.USABLE if value <= limits[1] else Grade.DO_NOT_TRUST
 
 
-def graded(check: str, grade: Grade | None, figures: str, advice: str, why: str = "") -> Message:
-    """What a check says of figures: that they passed where no grade limits them, else how far and what to do."""
+def graded_message(check: str, grade: Grade | None, figures: str, advice: str, why: str = "") -> Message:
+    """Return that figures passed a check if no grade limits them, else the grade, the reason and advice."""
     return passed(check, figures) if grade is None else concern(check, grade, figures + why, advice)
 
 
@@ -112,10 +114,12 @@ def enough_processes(evidence: QualityEvidence) -> Message:
     if fewest >= FEWEST_ROUNDS:
         return passed(check, many)
     speedups = [end.speedup for end in evidence.verdicts.values()]
-    least = min((one for one in speedups if one), key=lambda one: max(one, 1 / one), default=None)
+    least = min(
+        (speedup for speedup in speedups if speedup), key=lambda speedup: max(speedup, 1 / speedup), default=None
+    )
     known = f"{many}: process-to-process noise is {'unknown' if fewest == 1 else 'barely known'}"
     advice = f"--rounds {FEWEST_ROUNDS} or more"
-    if fewest == 1 and least and None not in speedups and _beyond_processes(least):
+    if fewest == 1 and least and None not in speedups and _exceeds_process_noise(least):
         beyond_that = (
             f"{known}, but {ratio_text(least)} exceeds {BEYOND_PROCESSES:g}x, the effect of one unlucky process"
         )
@@ -125,8 +129,8 @@ def enough_processes(evidence: QualityEvidence) -> Message:
     return concern(check, grade, known, advice)
 
 
-def _beyond_processes(speedup: float) -> bool:
-    """Whether a ratio, in either direction, is more than what one unlucky process makes of equal sides."""
+def _exceeds_process_noise(speedup: float) -> bool:
+    """Return whether a ratio, in either direction, is more than one unlucky process can cause."""
     return max(speedup, 1 / speedup) > BEYOND_PROCESSES
 
 
@@ -134,11 +138,11 @@ def _beyond_processes(speedup: float) -> bool:
 def processes_agree(evidence: QualityEvidence) -> Message:
     """Processes of one variant that differ from each other."""
     check = "processes_agree"
-    worst = max(evidence.variants, key=lambda variant: _variation(variant.medians))
-    spread = _variation(worst.medians)
+    worst = max(evidence.variants, key=lambda variant: _coefficient_of_variation(variant.medians))
+    spread = _coefficient_of_variation(worst.medians)
     figures = f"medians of the {len(worst.medians)} processes of {worst.name} vary by {share_text(spread)}"
-    return graded(
-        check, beyond(spread, PROCESSES), figures, "close other programs, fix the clock frequency, add rounds"
+    return graded_message(
+        check, grade_by_limits(spread, PROCESSES), figures, "close other programs, fix the clock frequency, add rounds"
     )
 
 
@@ -150,29 +154,33 @@ def inferences_agree(evidence: QualityEvidence) -> Message:
     spread = _relative_spread(worst)
     figures = f"half of the inferences of {worst.name} differ from the median by more than {share_text(spread)}"
     advice = "close other programs, use fewer threads than cores, raise --runs"
-    return graded(check, beyond(spread, INFERENCES), figures, advice)
+    return graded_message(check, grade_by_limits(spread, INFERENCES), figures, advice)
 
 
 @declare_rule(PRECISION=PRECISION)
 def precise(evidence: QualityEvidence) -> Message:
     """A confidence interval that is wide relative to its value."""
     check = "precise"
-    intervals = {_speedup_of(method): end.ci95 for method, end in evidence.verdicts.items()}
+    intervals = {_speedup_name(method): end.ci95 for method, end in evidence.verdicts.items()}
     intervals = intervals or {"the median": evidence.variants[0].latency.ci95_median_ns}
-    halves = {what: _half(interval) for what, interval in intervals.items() if interval and interval[0] > 0}
-    if missing := [what for what in intervals if what not in halves]:
+    halves = {
+        name: _relative_half_width(interval) for name, interval in intervals.items() if interval and interval[0] > 0
+    }
+    if missing := [name for name in intervals if name not in halves]:
         return not_checked(check, f"there is no interval of {missing[0]}")
-    what, half = max(halves.items(), key=lambda one: one[1])
-    figures = f"{what} has an uncertainty of {share_text(half)}"
-    return graded(check, beyond(half, PRECISION), figures, "add rounds: four times as many halve the interval")
+    name, half = max(halves.items(), key=lambda pair: pair[1])
+    figures = f"{name} has an uncertainty of {share_text(half)}"
+    return graded_message(
+        check, grade_by_limits(half, PRECISION), figures, "add rounds: four times as many halve the interval"
+    )
 
 
-def _half(interval: tuple[float, float]) -> float:
-    """How far an interval reaches to either side of its middle, relative to it."""
+def _relative_half_width(interval: tuple[float, float]) -> float:
+    """Return how far an interval reaches to either side of its middle, relative to it."""
     return math.sqrt(interval[1] / interval[0]) - 1
 
 
-def _speedup_of(method: str) -> str:
+def _speedup_name(method: str) -> str:
     return f"the speedup of {method}" if method else "the speedup"
 
 
@@ -180,26 +188,31 @@ def _speedup_of(method: str) -> str:
 def settled(evidence: QualityEvidence) -> Message:
     """Processes that reach no steady state, or only after the discarded warm-up."""
     check = "settled"
-    judged = [
-        (one, len(before))
+    known_series = [
+        (series, len(before))
         for variant in evidence.variants
-        for one, before in zip(variant.series, variant.latency.warmup_samples_ns, strict=False)
-        if one.shape is not None
+        for series, before in zip(variant.series, variant.latency.warmup_samples_ns, strict=False)
+        if series.shape is not None
     ]
-    if not judged:
+    if not known_series:
         return not_checked(check, "too few inferences to tell whether they reach a steady state: --runs 20 or more")
-    late = [one for one, set_aside in judged if one.settled is None or one.settled > set_aside]
-    figures = f"{len(judged) - len(late)} of {len(judged)} processes are steady after the warm-up"
-    ends = [one.settled for one in late if one.settled is not None and one.shape is not Shape.SLOWDOWN]
+    late = [series for series, set_aside in known_series if series.settled is None or series.settled > set_aside]
+    figures = f"{len(known_series) - len(late)} of {len(known_series)} processes are steady after the warm-up"
+    ends = [series.settled for series in late if series.settled is not None and series.shape is not Shape.SLOWDOWN]
     advice = f"--warmup {max(ends)}" if ends else "close other programs, cool down between rounds, fix the clock speed"
-    return graded(check, beyond(len(late) / len(judged), UNSETTLED), figures, advice)
+    return graded_message(check, grade_by_limits(len(late) / len(known_series), UNSETTLED), figures, advice)
 
 
 @declare_rule(AFFECTED=AFFECTED, DRIFT=DRIFT, DRIFT_P=DRIFT_P)
 def steady(evidence: QualityEvidence) -> Message:
     """Processes that get slower or faster while they run."""
     check = "steady"
-    drifts = [(one.drift, one.drift_p or 0.0) for v in evidence.variants for one in v.series if one.drift is not None]
+    drifts = [
+        (series.drift, series.drift_p or 0.0)
+        for variant in evidence.variants
+        for series in variant.series
+        if series.drift is not None
+    ]
     if not drifts:
         return not_checked(check, "too few inferences to detect a trend")
     sure = [drift for drift, p_value in drifts if abs(drift) > DRIFT and p_value <= DRIFT_P]
@@ -215,8 +228,8 @@ def steady(evidence: QualityEvidence) -> Message:
 def same_all_along(evidence: QualityEvidence) -> Message:
     """A machine that becomes slower or faster over the experiment."""
     check = "same_all_along"
-    found = [(variant, trend(np.asarray(variant.medians))) for variant in evidence.variants]
-    known = [(variant.name, *result) for variant, result in found if result is not None]
+    trends = [(variant, trend(np.asarray(variant.medians))) for variant in evidence.variants]
+    known = [(variant.name, *result) for variant, result in trends if result is not None]
     if not known:
         return not_checked(check, "too few processes to detect a trend over the experiment")
     name, change, p_value = max(known, key=lambda row: abs(row[1]) if row[2] <= DRIFT_P else 0.0)
@@ -234,8 +247,10 @@ def same_all_along(evidence: QualityEvidence) -> Message:
 def one_mode(evidence: QualityEvidence) -> Message:
     """Inferences, or processes, that are bimodal."""
     check = "one_mode"
-    series = [(variant.name, one) for variant in evidence.variants for one in variant.series]
-    double = [(name, one) for name, one in series if len(one.modes) > 1]
+    series = [
+        (variant.name, series_of_process) for variant in evidence.variants for series_of_process in variant.series
+    ]
+    double = [(name, series_of_process) for name, series_of_process in series if len(series_of_process.modes) > 1]
     if not series:
         return not_checked(check, "there is no series of inferences")
     if len(double) <= AFFECTED * len(series):
@@ -257,7 +272,12 @@ def one_mode(evidence: QualityEvidence) -> Message:
 def independent(evidence: QualityEvidence) -> Message:
     """Autocorrelated inferences, which carry less information."""
     check = "independent"
-    worth = [one.effective_n for v in evidence.variants for one in v.series if one.effective_n is not None]
+    worth = [
+        series.effective_n
+        for variant in evidence.variants
+        for series in variant.series
+        if series.effective_n is not None
+    ]
     if not worth:
         return not_checked(check, "too few inferences to measure autocorrelation")
     typical = median(worth)
@@ -266,7 +286,9 @@ def independent(evidence: QualityEvidence) -> Message:
         f"the {runs:.0f} inferences of a process carry the information of {min(typical, runs):.0f} independent ones"
     )
     grade = None if typical >= min(FEWEST_INDEPENDENT, runs) else Grade.USABLE
-    return graded(check, grade, figures, "raise --runs, or better --rounds; intervals are per process and stay valid")
+    return graded_message(
+        check, grade, figures, "raise --runs, or better --rounds; intervals are per process and stay valid"
+    )
 
 
 @declare_rule(FEWEST_RUNS=FEWEST_RUNS)
@@ -280,7 +302,7 @@ def enough_runs(evidence: QualityEvidence) -> Message:
     grade = None if runs >= FEWEST_RUNS else Grade.USABLE
     # Those set aside as warm-up were asked for, too: advice must ask for more than that.
     wanted_runs = 2 * max(FEWEST_RUNS, runs + max(warmups, default=0))
-    return graded(check, grade, figures, f"--runs {wanted_runs}", ": percentiles and warm-up are guesses")
+    return graded_message(check, grade, figures, f"--runs {wanted_runs}", ": percentiles and warm-up are guesses")
 
 
 @declare_rule()
@@ -307,7 +329,9 @@ def tracing_light(evidence: QualityEvidence) -> Message:
         return not_checked(check, "tracing overhead was not measured")
     figures = f"tracing slows a call by {ratio_text(evidence.tracing)}"
     grade = None if evidence.tracing - 1 <= TRACING else Grade.USABLE
-    return graded(check, grade, figures, "judge small operators as a group", ": the split includes tracing overhead")
+    return graded_message(
+        check, grade, figures, "judge small operators as a group", ": the split includes tracing overhead"
+    )
 
 
 CHECKS: tuple[Callable[[QualityEvidence], Message], ...] = (
@@ -326,17 +350,17 @@ CHECKS: tuple[Callable[[QualityEvidence], Message], ...] = (
 )
 
 
-def _variation(values: Sequence[float]) -> float:
-    """Standard deviation relative to the mean; 0 for fewer than two values."""
+def _coefficient_of_variation(values: Sequence[float]) -> float:
+    """Return the standard deviation relative to the mean; 0 for fewer than two values."""
     sample = np.asarray(values)
     return float(sample.std(ddof=1) / sample.mean()) if len(sample) > 1 and sample.mean() > 0 else 0.0
 
 
-def _relative_spread(variant: Timed) -> float:
-    """Median over processes of the quartiles' distance from the median, relative to it."""
-    return float(np.median([_deviation(samples) for samples in variant.latency.by_process()]))
+def _relative_spread(variant: TimedVariant) -> float:
+    """Return the median over processes of the quartiles' distance from the median, relative to it."""
+    return float(np.median([_relative_deviation(samples) for samples in variant.latency.by_process()]))
 
 
-def _deviation(samples: np.ndarray[tuple[int, ...], np.dtype[np.float64]]) -> float:
+def _relative_deviation(samples: np.ndarray[tuple[int, ...], np.dtype[np.float64]]) -> float:
     middle = float(np.median(samples))
     return float(np.median(np.abs(samples - middle))) / middle if middle > 0 else 0.0

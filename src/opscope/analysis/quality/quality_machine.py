@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from opscope.analysis.findings.message import Grade, Message, concern, not_checked, passed
-from opscope.analysis.findings.rule import asked, declare_rule
-from opscope.analysis.quality.quality import beyond, graded
+from opscope.analysis.findings.rule import ask_rules, declare_rule
+from opscope.analysis.quality.quality import grade_by_limits, graded_message
 from opscope.core.units import counted_text, share_text
 
 if TYPE_CHECKING:
@@ -25,16 +25,16 @@ ON_THE_DEVICE = "measure times on a device (--target ssh:HOST, adb, or on the de
 
 
 class Circumstances(NamedTuple):
-    """The state of the machine during an experiment; None where it could not be read."""
+    """State of the machine during an experiment; None where it could not be read."""
 
     known: bool  # whether the machine is known at all
     usable_cpus: tuple[int, int] | None  # smallest and largest number of CPUs that could be used
     load: float | None  # highest load average
     clock_mhz: tuple[float, float] | None  # lowest and highest clock frequency
     temperature: float | None  # highest, in degrees Celsius
-    governor: str | None  # of the clock frequency
+    governor: str | None  # governor of the clock frequency
     virtual: bool | None  # whether it is a virtual machine
-    largest_pool: int | None  # of all variants, in threads
+    largest_pool: int | None  # largest thread pool of all variants
     planned: int  # repetitions that were planned
     failed: int  # how many failed for good
     missing: int  # how many were not run
@@ -53,20 +53,20 @@ class Circumstances(NamedTuple):
 
 
 def examine_machine(circumstances: Circumstances) -> list[Message]:
-    """What the machine and the course of the experiment say about the quality of its figures."""
+    """Check what the machine and the course of the experiment say about the quality of the figures."""
     if circumstances.emulated:
-        return [concern("real_cpu", Grade.DO_NOT_TRUST, EMULATED, ON_THE_DEVICE), *asked([complete], circumstances)]
+        return [concern("real_cpu", Grade.DO_NOT_TRUST, EMULATED, ON_THE_DEVICE), *ask_rules([complete], circumstances)]
     if not circumstances.known:
-        return [*asked([complete], circumstances), not_checked("machine", "the machine and its load are not known")]
+        return [*ask_rules([complete], circumstances), not_checked("machine", "the machine and its load are not known")]
     throttling = (
         circumstances.thermal_status,
         circumstances.limit_mhz,
         circumstances.speed_limit,
         circumstances.low_power,
     )
-    own = [not_throttled] if any(state is not None for state in throttling) else []
-    own += [one_run] if circumstances.locked is not None or circumstances.beside else []
-    return asked([*CHECKS, *own], circumstances)
+    optional_checks = [not_throttled] if any(state is not None for state in throttling) else []
+    optional_checks += [one_run] if circumstances.locked is not None or circumstances.beside else []
+    return ask_rules([*CHECKS, *optional_checks], circumstances)
 
 
 @declare_rule(FAILED=FAILED)
@@ -81,7 +81,8 @@ def complete(circumstances: Circumstances) -> Message:
     ]
     text = f"of {counted_text(circumstances.planned, 'repetition')} {' and '.join(part for part in parts if part)}"
     grade = (
-        beyond((circumstances.failed + circumstances.missing) / max(circumstances.planned, 1), FAILED) or Grade.USABLE
+        grade_by_limits((circumstances.failed + circumstances.missing) / max(circumstances.planned, 1), FAILED)
+        or Grade.USABLE
     )
     return concern(check, grade, text, "see what failed; --resume runs what is missing")
 
@@ -94,10 +95,10 @@ def idle(circumstances: Circumstances) -> Message:
         return not_checked(check, "the load of the machine cannot be read")
     cpus = circumstances.usable_cpus[0]
     figures = f"the load average reached {circumstances.load:.1f} on {counted_text(cpus, 'CPU')}"
-    grade = beyond(circumstances.load / cpus, LOAD)
+    grade = grade_by_limits(circumstances.load / cpus, LOAD)
     if circumstances.off_cpu_recorded and grade is Grade.DO_NOT_TRUST:
         grade = Grade.USABLE
-    return graded(check, grade, figures, "close other programs and rerun", ": other programs were running")
+    return graded_message(check, grade, figures, "close other programs and rerun", ": other programs were running")
 
 
 @declare_rule()
@@ -154,7 +155,7 @@ def cool(circumstances: Circumstances) -> Message:
         return not_checked(check, "the temperature cannot be read here")
     figures = f"the temperature reached {circumstances.temperature:.0f} °C"
     grade = None if circumstances.temperature <= HOT else Grade.USABLE
-    return graded(check, grade, figures, "cool down between rounds", ": the clock may have been throttled")
+    return graded_message(check, grade, figures, "cool down between rounds", ": the clock may have been throttled")
 
 
 @declare_rule(THROTTLING=THROTTLING)
@@ -184,7 +185,9 @@ def alone(circumstances: Circumstances) -> Message:
     check = "alone"
     if circumstances.steal:
         figures = f"the hypervisor took {share_text(circumstances.steal)} of the CPU time"
-        return graded(check, beyond(circumstances.steal, STEAL), figures, "measure when the host is quiet")
+        return graded_message(
+            check, grade_by_limits(circumstances.steal, STEAL), figures, "measure when the host is quiet"
+        )
     if circumstances.virtual:
         return not_checked(check, "this is a virtual machine: other guests are not visible")
     if circumstances.virtual is None:

@@ -1,4 +1,4 @@
-"""Rules on a pair of variants: does acceleration work, what did it leave or slow down, is the result right.
+"""Rules on a pair of variants: does acceleration work, what did it leave or slow down, and are the results right.
 
 With what was switched between them, what that should bring, and whether the measurement could have seen it.
 """
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 HEAVY = (Category.CONVOLUTION, Category.GEMM)
 """Categories that matrix units and wide vectors are made for."""
 LEAST_GAIN = NOT_FASTER
-"""A number type whose ceiling is not so many times the other one is no faster; see docs/design/rules.md."""
+"""Smallest ratio of ceilings at which a number type counts as faster; see docs/design/rules.md."""
 _NAMED = 3
 _GIGA = 1e9
 
@@ -51,39 +51,39 @@ class KernelGain(NamedTuple):
 
     dtype: str  # number type
     baseline_per_s: float  # best rate without what was switched, in multiply-accumulates
-    candidate_per_s: float  # with it
+    candidate_per_s: float  # best rate with what was switched, in multiply-accumulates
     time_ns: float  # what the candidate's operators of it take in an inference
 
     @property
     def ratio(self) -> float:
-        """How many times as fast the CPU is with it."""
+        """Speedup of the CPU in this type by what was switched."""
         return self.candidate_per_s / self.baseline_per_s
 
     @property
     def faster(self) -> bool:
-        """Whether the CPU computes the type faster with it."""
+        """Return whether the CPU computes the type faster with what was switched."""
         return self.ratio >= LEAST_GAIN
 
     def text(self) -> str:
-        """Both ceilings in words."""
+        """Return both ceilings in words."""
         without, with_it = (rate_text(rate / _GIGA) for rate in (self.baseline_per_s, self.candidate_per_s))
         return f"{self.dtype}: {without} GMAC/s without, {with_it} with"
 
 
 def switched_text(pair: PairEvidence) -> str:
-    """What was switched, in words."""
+    """Return what was switched, in words."""
     return ", ".join(pair.switched or ()) or "acceleration"
 
 
-def not_switched(pair: PairEvidence) -> str | None:
-    """Why a comparison says nothing about acceleration; None when features differ between the sides."""
+def not_switched_reason(pair: PairEvidence) -> str | None:
+    """Return why a comparison shows nothing about acceleration; None if features differ between the sides."""
     if pair.switched is None:
         return "which CPU features differ between the two variants is not known"
     return None if pair.switched else "nothing was switched: the two variants ran with the same CPU features"
 
 
-def undecided(pair: PairEvidence) -> str | None:
-    """Why the measurements decide nothing: they were disturbed, or too few rounds ran; None when they do."""
+def undecided_reason(pair: PairEvidence) -> str | None:
+    """Return why measurements decide nothing: they were disturbed, or too few rounds ran; None if they decide."""
     ends = pair.comparison.verdicts.values()
     if reasons := [end.reason for end in ends if end.reason]:
         return f"the comparison is withheld: {reasons[0]}"
@@ -92,21 +92,21 @@ def undecided(pair: PairEvidence) -> str | None:
 
 
 def heavy_operators(pair: PairEvidence) -> list[Operator]:
-    """Convolutions and matrix products that ran in the candidate's delegates."""
-    wanted = pair.evidence.where(is_delegated) if pair.evidence else []
-    return [operator for operator in wanted if operator.category in HEAVY]
+    """Return convolutions and matrix products that ran in the candidate's delegates."""
+    delegated = pair.evidence.where(is_delegated) if pair.evidence else []
+    return [operator for operator in delegated if operator.category in HEAVY]
 
 
 def kernel_gains(pair: PairEvidence, operators: Iterable[Operator]) -> list[KernelGain]:
-    """Ceilings of the number types of these operators in both variants, those that take most first.
+    """Return the ceilings of the operators' number types in both variants, by the time these types take.
 
-    Empty where the ceilings of one variant were not measured, or there is none of these types.
+    Empty if the ceilings of one variant were not measured, or exist for none of these types.
     """
     baseline, candidate = pair.ceilings
     if baseline is None or candidate is None:
         return []
-    own = {dtype: rows for dtype, rows in grouped(operators, _number_type).items() if dtype is not None}
-    gains = [_gain(dtype, time_of(rows), baseline, candidate) for dtype, rows in own.items()]
+    by_type = {dtype: rows for dtype, rows in grouped(operators, _number_type).items() if dtype is not None}
+    gains = [_kernel_gain(dtype, time_of(rows), baseline, candidate) for dtype, rows in by_type.items()]
     return sorted((gain for gain in gains if gain), key=lambda gain: -gain.time_ns)
 
 
@@ -115,7 +115,7 @@ def _number_type(operator: Operator) -> str | None:
     return use.dtype if use else None
 
 
-def _gain(dtype: str, time_ns: float, baseline: Ceilings, candidate: Ceilings) -> KernelGain | None:
+def _kernel_gain(dtype: str, time_ns: float, baseline: Ceilings, candidate: Ceilings) -> KernelGain | None:
     before, after = (ceilings.mac_ceiling(dtype) for ceilings in (baseline, candidate))
     if before is None or after is None:
         return None
@@ -123,43 +123,43 @@ def _gain(dtype: str, time_ns: float, baseline: Ceilings, candidate: Ceilings) -
 
 
 def other_gains(pair: PairEvidence, used: Iterable[KernelGain]) -> list[KernelGain]:
-    """Number types that the CPU computes faster with what was switched, and no operator uses; best first."""
+    """Return number types that the CPU computes faster with what was switched and no operator uses, best first."""
     baseline, candidate = pair.ceilings
     if baseline is None or candidate is None:
         return []
     known = {computed for gain in used for computed in computing_types(gain.dtype)}
     dtypes = dict.fromkeys(ceiling.dtype for ceiling in candidate.compute if ceiling.dtype not in known)
-    gains = [_gain(dtype, 0.0, baseline, candidate) for dtype in dtypes]
+    gains = [_kernel_gain(dtype, 0.0, baseline, candidate) for dtype in dtypes]
     return sorted((gain for gain in gains if gain and gain.faster), key=lambda gain: -gain.ratio)
 
 
 def gains_text(gains: Sequence[KernelGain]) -> str:
-    """The ceilings of some number types in words."""
+    """Return the ceilings of some number types in words."""
     return "; ".join(gain.text() for gain in gains[:_NAMED])
 
 
 def expected_speedup(pair: PairEvidence, gains: Sequence[KernelGain]) -> float | None:
-    """Of the inference, if operators reach the same share of their ceilings on both sides; None where not known."""
+    """Return the speedup of the inference if operators reach equal shares of both ceilings; None if unknown."""
     if not gains or pair.evidence is None or not pair.evidence.total:
         return None
     longer = sum(gain.time_ns * (gain.ratio - 1) for gain in gains)
     return max(1.0, 1 + longer / pair.evidence.total)
 
 
-def unseen(result: EndToEnd, wanted: float) -> str | None:
-    """Why a speedup of this size may be there unseen; None when the measurement excludes it."""
+def undetectable_reason(result: EndToEnd, speedup: float) -> str | None:
+    """Return why a speedup of this size may exist undetected; None if the measurement excludes it."""
     if result.ci95 is None or result.minimum_detectable is None:
         return "there is no interval"
     low, high = result.ci95
-    if high >= wanted:
+    if high >= speedup:
         between = f"{ratio_text(low)} to {ratio_text(high)}"
         return (
-            f"no difference detected, but {ratio_text(wanted)} is not ruled out (95 % interval {between}): add rounds"
+            f"no difference detected, but {ratio_text(speedup)} is not ruled out (95 % interval {between}): add rounds"
         )
-    if result.minimum_detectable > wanted - 1:
+    if result.minimum_detectable > speedup - 1:
         return (
             f"this data cannot detect a change below {share_text(result.minimum_detectable)}, "
-            f"and {share_text(wanted - 1)} was expected: add rounds"
+            f"and {share_text(speedup - 1)} was expected: add rounds"
         )
     return None
 
@@ -196,18 +196,18 @@ def outputs_agree(pair: PairEvidence) -> Message:
 def acceleration_effect(pair: PairEvidence) -> Message:
     """Acceleration that provably changes nothing, or slows the model down."""
     rule = "acceleration_effect"
-    verdicts, figures = pair.comparison.verdicts, _figures(pair)
-    problem = not_switched(pair) or undecided(pair)
+    verdicts, figures = pair.comparison.verdicts, _figures_text(pair)
+    problem = not_switched_reason(pair) or undecided_reason(pair)
     if problem or any(end.speedup is None for end in verdicts.values()):
         return not_checked(rule, f"{problem} ({figures})")
     slower = {method: end for method, end in verdicts.items() if end.verdict is Verdict.SLOWER}
     if slower:
         step = "turn it off for this model, or try another number type; the operator table shows what became slower"
         words = f"Acceleration makes {', '.join(slower) or 'the model'} slower", figures, step
-        return finding(rule, Severity.HIGH, words, _lost(pair))
+        return finding(rule, Severity.HIGH, words, _loss_saving(pair))
     if any(end.verdict is Verdict.FASTER for end in verdicts.values()):
         return passed(rule, f"acceleration works: {figures}")
-    hidden = _hidden(pair, UNHELPED_SPEEDUP)
+    hidden = _hidden_speedup_reason(pair, UNHELPED_SPEEDUP)
     if hidden:
         return not_checked(rule, hidden)
     if is_unused(pair):
@@ -216,11 +216,11 @@ def acceleration_effect(pair: PairEvidence) -> Message:
     title = f"{switched_text(pair)} makes no difference to latency: a change beyond {beyond} is ruled out"
     step = "see which operators changed, and which category now takes the time"
     message = finding(rule, Severity.HIGH, (title, figures, step), no_saving("the latency is the same"))
-    return contextual(pair, message)
+    return add_typical_speedups(pair, message)
 
 
-def _figures(pair: PairEvidence) -> str:
-    """The speedup with its interval and both times, of several methods one by one."""
+def _figures_text(pair: PairEvidence) -> str:
+    """Return the speedup with its interval and both times, by method if there are several."""
     texts = []
     for method, end in pair.comparison.verdicts.items():
         sides = pair.comparison.baseline.headline_ns, pair.comparison.candidate.headline_ns
@@ -231,13 +231,13 @@ def _figures(pair: PairEvidence) -> str:
     return "; ".join(texts)
 
 
-def _hidden(pair: PairEvidence, speedup: float) -> str | None:
-    """Why a speedup of this size, of one of several methods, would not have shown; None when each would."""
-    return next(filter(None, (unseen(end, speedup) for end in pair.comparison.verdicts.values())), None)
+def _hidden_speedup_reason(pair: PairEvidence, speedup: float) -> str | None:
+    """Return why a speedup of this size, of any method, would not have shown; None if it would have."""
+    return next(filter(None, (undetectable_reason(end, speedup) for end in pair.comparison.verdicts.values())), None)
 
 
-def _lost(pair: PairEvidence) -> Saving:
-    """What a slower candidate loses against the baseline: by the ratio, which the verdict is on."""
+def _loss_saving(pair: PairEvidence) -> Saving:
+    """Return what a slower candidate loses against the baseline, by the ratio that the verdict is on."""
     result, latency = pair.comparison.end_to_end, pair.comparison.candidate.headline_ns
     if pair.comparison.methods or result.speedup is None:
         return no_saving("it is of the calls of single methods")
@@ -246,8 +246,8 @@ def _lost(pair: PairEvidence) -> Saving:
     return Saving(latency * (1 - result.speedup), interval, "if it ran as fast as the baseline")
 
 
-def contextual(pair: PairEvidence, message: Message) -> Message:
-    """With what is usual of SME2, where that is what was switched."""
+def add_typical_speedups(pair: PairEvidence, message: Message) -> Message:
+    """Return the message with SME2's typical speedups if SME2 was switched."""
     return message.about(context=CONTEXT) if "sme2" in (pair.switched or ()) else message
 
 
@@ -256,17 +256,17 @@ def acceleration_unused(pair: PairEvidence) -> Message:
     """CPU features that change nothing when switched: no speedup, no operator, no kernel name; and why."""
     rule = "acceleration_unused"
     ends = pair.comparison.verdicts.values()
-    problem = not_switched(pair) or undecided(pair)
+    problem = not_switched_reason(pair) or undecided_reason(pair)
     if problem or any(end.speedup is None for end in ends):
         return not_checked(rule, problem or "the ratio is not known")
     speedups = ", ".join(ratio_text(end.speedup or 0.0) for end in ends)
-    changed, renamed = _changed(pair), _renamed(pair)
+    changed, renamed = _changed_operators(pair), _renamed_operators(pair)
     if not is_unused(pair):
         seen = f"{counted_text(len(changed), 'operator')} and {counted_text(len(renamed), 'name')} changed"
         return passed(rule, f"{speedups}; {seen}")
     gains = kernel_gains(pair, heavy_operators(pair))
     expected = expected_speedup(pair, gains)
-    hidden = _hidden(pair, max(UNHELPED_SPEEDUP, expected or 0.0))
+    hidden = _hidden_speedup_reason(pair, max(UNHELPED_SPEEDUP, expected or 0.0))
     if hidden:
         return not_checked(rule, hidden)
     cause = _structural_cause(pair)
@@ -278,28 +278,28 @@ def acceleration_unused(pair: PairEvidence) -> Message:
         f"none of {counted_text(len(pair.comparison.operators), 'operator')} changed detectably, and all kernel names "
         "are the same"
     )
-    severity, title, why, step = cause or _from_ceilings(pair, gains)
+    severity, title, why, step = cause or _cause_by_ceilings(pair, gains)
     words = title, f"{text}; {why}" if why else text, step
-    return contextual(pair, finding(rule, severity, words, no_saving("the latency is the same")))
+    return add_typical_speedups(pair, finding(rule, severity, words, no_saving("the latency is the same")))
 
 
 def is_unused(pair: PairEvidence) -> bool:
-    """Whether no difference is shown: neither of the latency nor of any operator's time or name."""
+    """Return whether neither the latency nor any operator's time or name differs."""
     same = all(end.verdict is Verdict.NO_DIFFERENCE for end in pair.comparison.verdicts.values())
-    return same and not _changed(pair) and not _renamed(pair)
+    return same and not _changed_operators(pair) and not _renamed_operators(pair)
 
 
-def _changed(pair: PairEvidence) -> list[OperatorChange]:
+def _changed_operators(pair: PairEvidence) -> list[OperatorChange]:
     moved = (Verdict.FASTER, Verdict.SLOWER)
-    return [c for c in pair.comparison.operators if c.kind != FRAMEWORK.kind and c.verdict in moved]
+    return [change for change in pair.comparison.operators if change.kind != FRAMEWORK.kind and change.verdict in moved]
 
 
-def _renamed(pair: PairEvidence) -> list[OperatorChange]:
-    return [c for c in pair.comparison.operators if c.baseline_name != c.candidate_name]
+def _renamed_operators(pair: PairEvidence) -> list[OperatorChange]:
+    return [change for change in pair.comparison.operators if change.baseline_name != change.candidate_name]
 
 
 def _structural_cause(pair: PairEvidence) -> _Cause | None:
-    """Why nothing could become faster, by what ran; None where something could."""
+    """Return why nothing could become faster, by what ran; None if something could."""
     evidence = pair.evidence
     if evidence is None or not evidence.split:
         return None
@@ -309,39 +309,39 @@ def _structural_cause(pair: PairEvidence) -> _Cause | None:
     if not heavy:
         step = "delegate the convolutions and matrix products, if the model has any"
         return Severity.HIGH, f"{title}: no convolution or matrix product is delegated", "", step
-    if SME & set(pair.switched or ()) and not any(_eligible(pair, operator) for operator in heavy):
+    if SME & set(pair.switched or ()) and not any(_may_run_with_sme(pair, operator) for operator in heavy):
         step = "export the model with a number type that SME can run, and compare"
         kinds = "no convolution or matrix product has a type that SME can run"
         return Severity.HIGH, f"{title}: {kinds}", "", step
     return None
 
 
-def _from_ceilings(pair: PairEvidence, gains: Sequence[KernelGain]) -> _Cause:
-    """What the ceilings of both variants tell: whether this CPU computes these number types faster."""
-    what = switched_text(pair)
+def _cause_by_ceilings(pair: PairEvidence, gains: Sequence[KernelGain]) -> _Cause:
+    """Return whether this CPU computes the number types faster, by the ceilings of both variants."""
+    switched = switched_text(pair)
     if not gains:
         step = "measure the ceilings of both variants (leave out --no-ceilings): they show what this CPU gains by it"
         unknown = "unknown whether this CPU could run them faster: ceilings of both variants were not measured"
-        return Severity.MEDIUM, f"{what} makes no difference", unknown, step
+        return Severity.MEDIUM, f"{switched} makes no difference", unknown, step
     if any(gain.faster for gain in gains):
-        title = f"This CPU is faster with {what}, but this model gains nothing from it"
+        title = f"This CPU is faster with {switched}, but this model gains nothing from it"
         step = (
-            f"check that the library has kernels for {what} (`opscope kernels`); "
+            f"check that the library has kernels for {switched} (`opscope kernels`); "
             f"{suggest_shapes(heavy_operators(pair))}"
         )
         return Severity.MEDIUM, title, f"ceilings: {gains_text(gains)}", step
-    others = other_gains(pair, gains)
-    title = f"This CPU computes the number types of this model no faster with {what}"
+    faster_types = other_gains(pair, gains)
+    title = f"This CPU computes the number types of this model no faster with {switched}"
     why = f"ceilings: {gains_text(gains)}"
-    if others:
-        step = f"compare with another number type; with {what} this CPU is faster in {gains_text(others)}"
+    if faster_types:
+        step = f"compare with another number type; with {switched} this CPU is faster in {gains_text(faster_types)}"
         return Severity.HIGH, title, why, step
-    step = f"choose another accelerator: no ceiling of this CPU is higher with {what}"
+    step = f"choose another accelerator: no ceiling of this CPU is higher with {switched}"
     return Severity.HIGH, title, why, step
 
 
-def _eligible(pair: PairEvidence, operator: Operator) -> bool:
-    """Whether SME can run an operator, or it is not known that it cannot."""
-    place = operator_key(operator)
-    known = pair.evidence.sme.get(place) if pair.evidence and place else None
+def _may_run_with_sme(pair: PairEvidence, operator: Operator) -> bool:
+    """Return whether SME can run an operator, or whether that is unknown."""
+    key = operator_key(operator)
+    known = pair.evidence.sme.get(key) if pair.evidence and key else None
     return known is None or known.verdict is not Eligible.NOT_ELIGIBLE

@@ -1,4 +1,4 @@
-"""What to do about a finding, in the words of the runtime that ran the model: by its calls and tools alone."""
+"""Next steps for a finding, in the words of the runtime that ran the model."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class RuntimeAdvice(NamedTuple):
-    """Next steps that one runtime's users take by calls or tools of that runtime. The defaults suit any runtime."""
+    """Next steps by calls or tools of one runtime. The defaults suit any runtime."""
 
     narrower_type: str = "quantise the model to int8, profile it and compare"
     caller_copies: str = "avoid copying inputs and outputs: pass smaller tensors, or give the runtime your own memory"
@@ -67,7 +67,7 @@ _BY_FORMAT = {
         early_loading="compile the model once, before the user's first inference, and keep it, or set CACHE_DIR",
     ),
 }
-"""By what the names of a runtime's trace formats begin with."""
+"""Advice by the beginning of the names of a runtime's trace formats."""
 
 
 def find_advice(trace_format: str) -> RuntimeAdvice:

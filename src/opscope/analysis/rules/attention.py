@@ -1,4 +1,4 @@
-"""What ExecuTorch's exporter puts around the products of an attention, outside of delegates: masks, scales, copies."""
+"""Rule on what ExecuTorch's exporter leaves around the products of an attention: masks, scales, copies."""
 
 from __future__ import annotations
 
@@ -41,24 +41,24 @@ _BASIS_WITH_PRODUCTS = "if all are removed and the delegate runs their products 
 
 
 def attention_operators(evidence: Evidence) -> list[Operator]:
-    """Portable operators that mask an attention, or scale and copy what it multiplies.
+    """Return portable operators that mask an attention, or scale and copy what it multiplies.
 
-    The program tells by what surrounds the softmax. Without one, the five that the softmax of
-    ``scaled_dot_product_attention`` is made of tell, which nothing else brings together.
+    With a program, the surroundings of the softmax tell. Without one, the five operators of the softmax of
+    ``scaled_dot_product_attention`` tell, because nothing else combines them.
     """
     if evidence.attention is not None:
         known = evidence.attention
         return evidence.where(lambda o: o.backend == PORTABLE_BACKEND and operator_key(o) in known)
     candidates = evidence.where(lambda o: o.backend == PORTABLE_BACKEND and aten_operator(o.name) in _SAFE_SOFTMAX)
     methods = grouped(candidates, lambda operator: operator.method).values()
-    whole = [
+    complete = [
         operators for operators in methods if {aten_operator(operator.name) for operator in operators} == _SAFE_SOFTMAX
     ]
-    return [operator for operators in whole for operator in operators]
+    return [operator for operators in complete for operator in operators]
 
 
-def _doing(evidence: Evidence, members: Sequence[Operator], part: AttentionPart) -> list[Operator]:
-    """Those of some operators that do this for an attention; without a program all of them mask."""
+def _select_part(evidence: Evidence, members: Sequence[Operator], part: AttentionPart) -> list[Operator]:
+    """Select the operators that do one part of an attention; without a program, all of them mask."""
     known = evidence.attention
     if known is None:
         return [*members] if part is AttentionPart.MASKING else []
@@ -70,54 +70,54 @@ def attention_masking(evidence: Evidence) -> Message:
     """Undelegated operators that mask attention, or project, scale and copy its inputs, above 5 %."""
     rule = "attention_masking"
     members = attention_operators(evidence)
-    masking = _doing(evidence, members, AttentionPart.MASKING)
-    projecting = _doing(evidence, members, AttentionPart.PROJECTING)
+    masking = _select_part(evidence, members, AttentionPart.MASKING)
+    projecting = _select_part(evidence, members, AttentionPart.PROJECTING)
     if not members:
         return passed(rule, "no portable operator masks an attention")
     share, time = evidence.share(members), time_of(members)
     if share <= LEAST_SHARE:
         return passed(rule, f"portable operators inside attention take {share_text(share)} ({count(members)})")
     parts = [*(["projections"] if projecting else []), *(["masks"] if masking else []), "scales and copies"]
-    what = ", ".join(parts)
-    title = f"Undelegated {what} inside attention take {share_text(share)} of the latency"
+    parts_text = ", ".join(parts)
+    title = f"Undelegated {parts_text} inside attention take {share_text(share)} of the latency"
     text = f"{count(members)}, {milliseconds(time)} ms of {milliseconds(evidence.total)} ms"
-    text += _parts(masking, projecting, len(members) - len(masking) - len(projecting))
-    words = title, f"{text}; longest: {longest(members)}", _step(members)
-    message = finding(rule, Severity.HIGH, words, _saving(evidence, members, projecting), places(members))
+    text += _parts_text(masking, projecting, len(members) - len(masking) - len(projecting))
+    words = title, f"{text}; longest: {longest(members)}", _next_step(members)
+    message = finding(rule, Severity.HIGH, words, _attention_saving(evidence, members, projecting), places(members))
     return message.about(recipe=ATTENTION_MASKS)
 
 
-def _saving(evidence: Evidence, members: Sequence[Operator], projecting: Sequence[Operator]) -> Saving:
-    """Their time, without what a delegate needs for the products among them, at the rate of its others in this run.
+def _attention_saving(evidence: Evidence, members: Sequence[Operator], projecting: Sequence[Operator]) -> Saving:
+    """Return the operators' time less what a delegate needs for their products at this run's rate of others.
 
-    Where it ran no others it is the limit.
+    The limit if the run has no other products.
     """
-    whole = [*members, *evidence.calls_of(members)]
+    with_calls = [*members, *evidence.calls_of(members)]
     if not projecting:
-        return evidence.saved(Saving(time_of(whole), evidence.interval(whole), _BASIS))
-    others = evidence.where(lambda o: is_delegated(o) and o.kind == projecting[0].kind and bool(o.macs))
+        return evidence.saved(Saving(time_of(with_calls), evidence.interval(with_calls), _BASIS))
+    other_products = evidence.where(lambda o: is_delegated(o) and o.kind == projecting[0].kind and bool(o.macs))
     work = [operator.macs or 0 for operator in projecting]
-    if not others or not all(work):
-        return evidence.limit(whole)
-    left = sum(work) * time_of(others) / sum(operator.macs or 0 for operator in others)
-    ends = evidence.interval(whole)
-    less = (max(0.0, ends[0] - left), max(0.0, ends[1] - left)) if ends else None
-    return evidence.saved(Saving(max(0.0, time_of(whole) - left), less, _BASIS_WITH_PRODUCTS))
+    if not other_products or not all(work):
+        return evidence.limit(with_calls)
+    remaining_ns = sum(work) * time_of(other_products) / sum(operator.macs or 0 for operator in other_products)
+    ends = evidence.interval(with_calls)
+    less = (max(0.0, ends[0] - remaining_ns), max(0.0, ends[1] - remaining_ns)) if ends else None
+    return evidence.saved(Saving(max(0.0, time_of(with_calls) - remaining_ns), less, _BASIS_WITH_PRODUCTS))
 
 
-def _parts(masking: Sequence[Operator], projecting: Sequence[Operator], rest: int) -> str:
-    """How much of it projects with weights that are cut out, how much masks, and by what."""
+def _parts_text(masking: Sequence[Operator], projecting: Sequence[Operator], rest: int) -> str:
+    """Return how much of the time projects with sliced weights, how much masks, and by which operators."""
     products = f"; products whose weights are sliced in every call: {milliseconds(time_of(projecting))} ms"
     if not masking:
         return products if projecting else ""
     names = list(dict.fromkeys(aten_operator(operator.name) for operator in masking))
     guard = ", which the exporter adds to the softmax for fully masked rows"
-    own = f"{', '.join(names)}{guard if set(names) >= _SAFE_SOFTMAX else ''}"
-    text = f"{products if projecting else ''}; masks: {milliseconds(time_of(masking))} ms ({own})"
+    mask_text = f"{', '.join(names)}{guard if set(names) >= _SAFE_SOFTMAX else ''}"
+    text = f"{products if projecting else ''}; masks: {milliseconds(time_of(masking))} ms ({mask_text})"
     return f"{text}; {counted_text(rest, 'other')} scale, copy or reshape" if rest else text
 
 
-def _step(members: Sequence[Operator]) -> str:
-    """What to do: a call where torch's own module is used, else the function to write in its place."""
+def _next_step(members: Sequence[Operator]) -> str:
+    """Return what to do: a call if torch's own module is used, else the function to write in its place."""
     modules = any((operator.module_type or "").endswith("MultiheadAttention") for operator in members)
     return f"{_MODULES if modules else _FUNCTION}{_CAUTION}"

@@ -9,7 +9,7 @@ from opscope.analysis.compare.number_types import converts_weights
 from opscope.analysis.findings.message import Saving, Severity, finding, not_checked, passed
 from opscope.analysis.findings.rule import CHANNELS_LAST_INPUTS, DYNAMIC_INT8, PORTABLE, declare_rule, recipe_of
 from opscope.analysis.operators.delegates import is_delegated
-from opscope.analysis.operators.modules import unrolled
+from opscope.analysis.operators.modules import find_recurrences
 from opscope.analysis.operators.operators import GIVEN, PORTABLE_BACKEND
 from opscope.analysis.rules.advice import find_advice
 from opscope.analysis.rules.evidence import LEAST_SHARE, count, longest, places, time_of
@@ -31,7 +31,7 @@ MANY_CALLS = 8
 _NAMED = 3
 _WEIGHTY = 0.05
 _MOSTLY = 2 / 3
-"""Share of the borders from which a recurrence is what to change."""
+"""Share of the boundary cost from which a recurrence, not fragmentation, is what to change."""
 
 
 @declare_rule(Severity.HIGH, recipes=(CHANNELS_LAST_INPUTS,), DATA_MOVEMENT_SHARE=DATA_MOVEMENT_SHARE)
@@ -46,45 +46,50 @@ def data_movement(evidence: Evidence) -> Message:
     if share <= DATA_MOVEMENT_SHARE:
         return passed(rule, f"data movement takes {share_text(share)} of the latency ({figures})")
     title = f"Data movement takes {share_text(share)} of the latency"
-    kinds = f": {_by_kind(moving)}; caused by {_causes(moving)}" if moving else ""
-    whole = f", {milliseconds(time)} ms{' together' if copied else ''}" if moving else ""
-    text = f"{figures}{whole}{kinds}"
+    kinds = f": {_time_by_kind(moving)}; caused by {_causes_text(moving)}" if moving else ""
+    total_text = f", {milliseconds(time)} ms{' together' if copied else ''}" if moving else ""
+    text = f"{figures}{total_text}{kinds}"
     step = find_advice(evidence.trace_format).caller_copies if copies > time / 2 else _movement_step(evidence, moving)
     message = finding(rule, Severity.HIGH, (title, text, step), evidence.limit(moving, copies=True), places(moving))
     return message.about(recipe=_layout_recipe(evidence, step))
 
 
-def _by_kind(operators: Sequence[Operator]) -> str:
-    """Time by kind, longest first."""
+def _time_by_kind(operators: Sequence[Operator]) -> str:
+    """Return the time by kind in words, longest first."""
     kinds = dict.fromkeys(operator.kind for operator in operators)
-    times = {kind: time_of(o for o in operators if o.kind == kind) for kind in kinds}
+    times = {kind: time_of(operator for operator in operators if operator.kind == kind) for kind in kinds}
     top = sorted(times, key=lambda kind: -times[kind])[:_NAMED]
     return ", ".join(f"{kind} {milliseconds(times[kind])} ms" for kind in top)
 
 
-def _causes(operators: Sequence[Operator]) -> str:
-    """The longest ones with the layers around them, where the model did not ask for them itself."""
+def _causes_text(operators: Sequence[Operator]) -> str:
+    """Return the longest operators, with the layers around those that the model did not ask for."""
     least = _WEIGHTY * time_of(operators)
-    top = sorted((o for o in operators if o.shown_ns >= least), key=lambda operator: -operator.shown_ns)[:_NAMED]
-    return ", ".join(f"{_cause(operator)} ({milliseconds(operator.shown_ns)} ms)" for operator in top)
+    top = sorted(
+        (operator for operator in operators if operator.shown_ns >= least), key=lambda operator: -operator.shown_ns
+    )[:_NAMED]
+    return ", ".join(f"{_cause_text(operator)} ({milliseconds(operator.shown_ns)} ms)" for operator in top)
 
 
-def _cause(operator: Operator) -> str:
+def _cause_text(operator: Operator) -> str:
     if operator.change is None:
         return operator.module or operator.name
-    return f"{operator.name} between {_ends(operator.change.before, operator.change.after)}"
+    return f"{operator.name} between {_ends_text(operator.change.before, operator.change.after)}"
 
 
-def _ends(before: Sequence[str], after: Sequence[str]) -> str:
+def _ends_text(before: Sequence[str], after: Sequence[str]) -> str:
     return f"{' and '.join(before[:2]) or 'the input'} and {' and '.join(after[:2]) or 'the output'}"
 
 
 def _movement_step(evidence: Evidence, operators: Sequence[Operator]) -> str:
-    """What helps against the kind that takes most; against layout changes by who asked for them."""
-    times = {kind: time_of(o for o in operators if o.kind == kind) for kind in {o.kind for o in operators}}
+    """Return what helps against the kind that takes longest; against layout changes by who asked for them."""
+    times = {
+        kind: time_of(operator for operator in operators if operator.kind == kind)
+        for kind in {operator.kind for operator in operators}
+    }
     most = max(times, key=lambda kind: times[kind])
-    asked = time_of(o for o in operators if o.kind == most and o.change is None)
-    if most == "layout" and asked < times[most] / 2:
+    asked_ns = time_of(operator for operator in operators if operator.kind == most and operator.change is None)
+    if most == "layout" and asked_ns < times[most] / 2:
         return _unasked_step(evidence, operators)
     if most == "copy":
         return find_advice(evidence.trace_format).copies
@@ -92,14 +97,14 @@ def _movement_step(evidence: Evidence, operators: Sequence[Operator]) -> str:
 
 
 def _unasked_step(evidence: Evidence, operators: Sequence[Operator]) -> str:
-    """What helps against layout changes for which the model did not ask: inputs only where those are changed."""
+    """Return what helps against layout changes that the model did not ask for."""
     ends = [end for operator in operators if operator.change for end in operator.change.before]
     inputs = find_advice(evidence.trace_format).layout_of_inputs
     return f"{inputs}, and {_MIDDLE}" if inputs and GIVEN in ends else _MIDDLE
 
 
 def _layout_recipe(evidence: Evidence, step: str) -> str | None:
-    """The page about inputs, where the step is about them."""
+    """Return the page about inputs if the step is about them; else None."""
     inputs = find_advice(evidence.trace_format).layout_of_inputs
     return CHANNELS_LAST_INPUTS if inputs and step.startswith(inputs) else None
 
@@ -125,11 +130,11 @@ def layout_tax(evidence: Evidence) -> Message:
     added = evidence.where(lambda operator: operator.change is not None)
     share = evidence.share(added)
     if share <= LEAST_SHARE:
-        whole = round(evidence.attributed, 3) >= 1
-        part = "" if whole else f" of the {share_text(evidence.attributed)} that is attributed"
+        is_complete = round(evidence.attributed, 3) >= 1
+        part = "" if is_complete else f" of the {share_text(evidence.attributed)} that is attributed"
         return passed(rule, f"layout changes that are not in the model take {share_text(share)}{part}")
     title = f"Layout changes that are not in the model take {share_text(share)} of the latency"
-    text = f"{len(added)} of them, {milliseconds(time_of(added))} ms: {_causes(added)}"
+    text = f"{len(added)} of them, {milliseconds(time_of(added))} ms: {_causes_text(added)}"
     step = _unasked_step(evidence, added)
     message = finding(rule, Severity.HIGH, (title, text, step), evidence.limit(added), places(added))
     return message.about(recipe=_layout_recipe(evidence, step))
@@ -144,25 +149,29 @@ def layout_churn(evidence: Evidence) -> Message:
     calls = _delegated_calls(evidence)
     if len(calls) < 2:  # noqa: PLR2004 - there is nothing between fewer
         return passed(rule, f"{counted_text(len(calls), 'delegate call')}: none follows another")
-    pairs = [(before, after) for before, after in pairwise(calls) if _turned(before[-1]) and _turned(after[0])]
-    members = list({id(o): o for before, after in pairs for o in (before[-1], after[0])}.values())
+    pairs = [
+        (before, after)
+        for before, after in pairwise(calls)
+        if _is_layout_change(before[-1]) and _is_layout_change(after[0])
+    ]
+    members = list({id(operator): operator for before, after in pairs for operator in (before[-1], after[0])}.values())
     share = evidence.share(members)
     figures = f"{len(pairs)} of {len(calls) - 1} delegate boundaries have a layout change on both sides"
     if share <= LEAST_SHARE:
         return passed(rule, f"{figures}, {share_text(share)} of the latency")
     title = f"Layout changes on both sides of delegate boundaries take {share_text(share)} of the latency"
-    text = f"{figures}: {milliseconds(time_of(members))} ms; {_causes(members)}"
+    text = f"{figures}: {milliseconds(time_of(members))} ms; {_causes_text(members)}"
     step = "merge these delegates (see the finding on portable operators): the layout changes may then cancel out"
     return finding(rule, Severity.MEDIUM, (title, text, step), evidence.limit(members), places(members))
 
 
 def _delegated_calls(evidence: Evidence) -> list[list[Operator]]:
-    """Operators of every delegate call in program order; calls that report none are left out."""
+    """Return the operators of every delegate call in program order, without calls that report none."""
     calls = grouped(evidence.where(is_delegated), lambda operator: (operator.method, operator.instruction))
     return list(calls.values())
 
 
-def _turned(operator: Operator) -> bool:
+def _is_layout_change(operator: Operator) -> bool:
     return operator.kind == "layout"
 
 
@@ -178,22 +187,28 @@ def fragmentation(evidence: Evidence) -> Message:
     figures = f"{counted_text(len(calls), 'delegate call')}, {spent}"
     if len(calls) < MANY_CALLS or share <= LEAST_SHARE:
         return passed(rule, figures)
-    steps = {(o.method, o.instruction) for one in unrolled(evidence.operators) for o in one.operators}
-    if sum(own for place, own in borders.items() if place in steps) > _MOSTLY * cost:
+    steps = {
+        (operator.method, operator.instruction)
+        for recurrence in find_recurrences(evidence.operators)
+        for operator in recurrence.operators
+    }
+    if sum(cost_of_call for call_key, cost_of_call in borders.items() if call_key in steps) > _MOSTLY * cost:
         return passed(rule, f"{figures}, mostly of an unrolled recurrence (a separate finding)")
     title = f"The model is split into {len(calls)} delegate calls; crossing their boundaries takes {share_text(share)}"
     between = evidence.where(lambda operator: operator.backend == PORTABLE_BACKEND)
     text = f"{figures}, {time_text(cost / len(calls))} each; in between: {longest(between) or 'no operator'}"
     step = "merge delegates: replace the operators between them, the most frequent first"
-    kept = (len(calls) - 1) / len(calls)
-    spread = evidence.interval([o for o in evidence.operators if o.name == "DELEGATE_CALL" and o.position is None])
-    whole = sum(call.boundary_ns or 0.0 for call in calls)
-    ends = tuple(max(0.0, end - (whole - cost)) * kept for end in spread) if spread else None
+    removed_share = (len(calls) - 1) / len(calls)
+    spread = evidence.interval(
+        [operator for operator in evidence.operators if operator.name == "DELEGATE_CALL" and operator.position is None]
+    )
+    boundary_ns = sum(call.boundary_ns or 0.0 for call in calls)
+    ends = tuple(max(0.0, end - (boundary_ns - cost)) * removed_share for end in spread) if spread else None
     basis = "if only one call remained; part of it is tracing overhead"
-    saving = Saving(cost * kept, (ends[0], ends[1]) if ends else None, basis)
+    saving = Saving(cost * removed_share, (ends[0], ends[1]) if ends else None, basis)
     message = finding(rule, Severity.MEDIUM, (title, text, step), evidence.saved(saving))
     known = [recipe_of(row.name, Cause(row.cause)) for row in evidence.portable if row.cause]
-    return message.about(recipe=max((one for one in known if one), key=known.count, default=None))
+    return message.about(recipe=max((recipe for recipe in known if recipe), key=known.count, default=None))
 
 
 @declare_rule(Severity.MEDIUM, recipes=(DYNAMIC_INT8,), LEAST_SHARE=LEAST_SHARE)
@@ -237,5 +252,5 @@ def _is_mostly(operators: Sequence[Operator], condition: Callable[[Operator], bo
 
 
 def _is_dynamic(operator: Operator) -> bool:
-    """Whether it finds the range of its data at run time, by XNNPACK's or ExecuTorch's names."""
+    """Return whether an operator finds the range of its data at run time, by XNNPACK's or ExecuTorch's names."""
     return any(tag in operator.name for tag in ("QD8", "QP8", "QDU8", "choose_qparams", "per_token"))

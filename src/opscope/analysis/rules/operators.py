@@ -1,4 +1,4 @@
-"""Rules on what acceleration left as it was, slowed down, or helped less than is usual, and on unrolled recurrences."""
+"""Rules on what acceleration left unchanged, slowed down, or helped less than usual, and on unrolled recurrences."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from opscope.analysis.compare.compare import largest_speedup
 from opscope.analysis.findings.message import Saving, Severity, finding, no_saving, not_checked, passed
 from opscope.analysis.findings.rule import RECURRENT_LAYERS, declare_rule
-from opscope.analysis.operators.modules import unrolled
+from opscope.analysis.operators.modules import find_recurrences
 from opscope.analysis.operators.operators import FRAMEWORK_BACKEND, PORTABLE_BACKEND
 from opscope.analysis.roofline import Bound
 from opscope.analysis.rules.acceleration import (
@@ -15,14 +15,14 @@ from opscope.analysis.rules.acceleration import (
     HEAVY,
     SME,
     UNHELPED_SPEEDUP,
-    contextual,
+    add_typical_speedups,
     gains_text,
     is_unused,
     kernel_gains,
-    not_switched,
+    not_switched_reason,
     switched_text,
-    undecided,
-    unseen,
+    undecided_reason,
+    undetectable_reason,
 )
 from opscope.analysis.rules.evidence import (
     LEAST_SHARE,
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 
     from opscope.analysis.compare.compare import CategoryChange, OperatorChange
     from opscope.analysis.findings.message import Message
-    from opscope.analysis.operators.modules import Unrolled
+    from opscope.analysis.operators.modules import Recurrence
     from opscope.analysis.operators.operators import Operator
     from opscope.analysis.rules.evidence import Evidence, PairEvidence
 
@@ -64,11 +64,11 @@ EXPECTED = {Category.GEMM: (3.0, 15.0), Category.CONVOLUTION: (3.0, 10.0)}
 def unhelped_operators(pair: PairEvidence) -> Message:
     """Delegated convolutions and products that acceleration could speed up but did not, above 5 %."""
     rule = "unhelped_operators"
-    problem = not_switched(pair) or undecided(pair)
+    problem = not_switched_reason(pair) or undecided_reason(pair)
     if problem:
         return not_checked(rule, problem)
     if is_unused(pair):
-        hidden = unseen(pair.comparison.end_to_end, UNHELPED_SPEEDUP)
+        hidden = undetectable_reason(pair.comparison.end_to_end, UNHELPED_SPEEDUP)
         same = "no operator changed detectably; see the check on latency"
         return not_checked(rule, hidden) if hidden else passed(rule, same)
     groups = _heavy_kinds(pair)
@@ -77,13 +77,14 @@ def unhelped_operators(pair: PairEvidence) -> Message:
     }
     if not unhelped:
         text = (
-            ", ".join(f"{kind} {ratio_text(_speedup(changes))}" for kind, changes in groups.items()) or "there are none"
+            ", ".join(f"{kind} {ratio_text(_total_speedup(changes))}" for kind, changes in groups.items())
+            or "there are none"
         )
         return passed(rule, f"main delegated convolutions and products: {text}")
     members = [change for changes in unhelped.values() for change in changes]
     time = sum(change.candidate_ns or 0.0 for change in members)
     text = ", ".join(
-        f"{kind} {_side(changes, 'baseline_ns')} to {_side(changes, 'candidate_ns')} ms, at most "
+        f"{kind} {_side_text(changes, 'baseline_ns')} to {_side_text(changes, 'candidate_ns')} ms, at most "
         f"{ratio_text(_best_speedup(pair, kind, changes))}"
         for kind, changes in unhelped.items()
     )
@@ -97,29 +98,40 @@ def unhelped_operators(pair: PairEvidence) -> Message:
         _unhelped_saving(pair, members),
         places(members),
     )
-    return contextual(pair, message)
+    return add_typical_speedups(pair, message)
 
 
 def _heavy_kinds(pair: PairEvidence) -> dict[str, list[OperatorChange]]:
-    """Changes of delegated convolutions and products by kind, of kinds above 5 %; without those that SME cannot run."""
-    shared = [c for c in pair.comparison.operators if c.category in HEAVY and c.backend not in _NOT_DELEGATES]
+    """Return changes of delegated convolutions and products by kind, for kinds above 5 % that SME may run."""
+    shared = [
+        change
+        for change in pair.comparison.operators
+        if change.category in HEAVY and change.backend not in _NOT_DELEGATES
+    ]
     if SME & set(pair.switched or ()) and pair.evidence is not None:
-        cannot = {place for place, one in pair.evidence.sme.items() if one.verdict is Eligible.NOT_ELIGIBLE}
+        cannot = {key for key, eligibility in pair.evidence.sme.items() if eligibility.verdict is Eligible.NOT_ELIGIBLE}
         shared = [change for change in shared if operator_key(change) not in cannot]
     least = LEAST_SHARE * pair.comparison.candidate.headline_ns
     return {
         kind: changes
         for kind, changes in grouped(shared, lambda change: change.kind).items()
-        if sum(c.candidate_ns or 0.0 for c in changes) > least
+        if sum(change.candidate_ns or 0.0 for change in changes) > least
     }
 
 
 def _best_speedup(pair: PairEvidence, kind: str, changes: Sequence[OperatorChange]) -> float:
-    """The largest speedup of a kind that the interval of its saving allows; infinite without an interval."""
-    whole = [c for c in pair.comparison.kinds if c.kind == kind and c.backend not in _NOT_DELEGATES]
-    complete = sum(1 for c in pair.comparison.operators if c.kind == kind and c.backend not in _NOT_DELEGATES)
-    if len(whole) == 1 and complete == len(changes):
-        before, most = whole[0].baseline_ns, whole[0].ci95_saved_ns[1] if whole[0].ci95_saved_ns else None
+    """Return the largest speedup of a kind that the interval of its saving allows; infinite without an interval."""
+    kind_changes = [
+        change for change in pair.comparison.kinds if change.kind == kind and change.backend not in _NOT_DELEGATES
+    ]
+    complete = sum(
+        1 for change in pair.comparison.operators if change.kind == kind and change.backend not in _NOT_DELEGATES
+    )
+    if len(kind_changes) == 1 and complete == len(changes):
+        before, most = (
+            kind_changes[0].baseline_ns,
+            kind_changes[0].ci95_saved_ns[1] if kind_changes[0].ci95_saved_ns else None,
+        )
     else:  # a part of a kind has no interval of its own; the sum of its operators' holds it
         ends = [change.ci95_saved_ns for change in changes]
         before = sum(change.baseline_ns or 0.0 for change in changes)
@@ -129,43 +141,48 @@ def _best_speedup(pair: PairEvidence, kind: str, changes: Sequence[OperatorChang
     return before / (before - most)
 
 
-def _speedup(changes: Sequence[OperatorChange]) -> float:
+def _total_speedup(changes: Sequence[OperatorChange]) -> float:
     before, after = (
-        sum(times) for times in zip(*[(c.baseline_ns or 0.0, c.candidate_ns or 0.0) for c in changes], strict=True)
+        sum(times)
+        for times in zip(*[(change.baseline_ns or 0.0, change.candidate_ns or 0.0) for change in changes], strict=True)
     )
     return before / after if after else float("inf")
 
 
-def _side(changes: Sequence[OperatorChange], side: str) -> str:
+def _side_text(changes: Sequence[OperatorChange], side: str) -> str:
     return milliseconds(sum(getattr(change, side) or 0.0 for change in changes))
 
 
-def _candidates(pair: PairEvidence, members: Sequence[OperatorChange]) -> list[Operator]:
-    """The candidate's operators of these changes."""
-    wanted = set(places(members))
-    return [] if pair.evidence is None else [o for o in pair.evidence.operators if operator_key(o) in wanted]
+def _candidate_operators(pair: PairEvidence, members: Sequence[OperatorChange]) -> list[Operator]:
+    """Return the candidate's operators of these changes."""
+    keys = set(places(members))
+    return (
+        []
+        if pair.evidence is None
+        else [operator for operator in pair.evidence.operators if operator_key(operator) in keys]
+    )
 
 
-def _reached(pair: PairEvidence, members: Sequence[OperatorChange]) -> float | None:
-    """Share of their time that these operators would need at their ceilings; None where that is not known."""
-    return None if pair.evidence is None else reached_share(pair.evidence, _candidates(pair, members))
+def _share_at_ceilings(pair: PairEvidence, members: Sequence[OperatorChange]) -> float | None:
+    """Return the share of their time that operators would need at their ceilings; None if unknown."""
+    return None if pair.evidence is None else reached_share(pair.evidence, _candidate_operators(pair, members))
 
 
 def _limits_text(pair: PairEvidence, members: Sequence[OperatorChange]) -> str:
-    """How near their ceilings these operators are, where those were measured."""
-    reached = _reached(pair, members)
+    """Return how near their ceilings these operators are, if ceilings were measured; else empty."""
+    reached = _share_at_ceilings(pair, members)
     return "" if reached is None else f"; at their ceilings they would take {share_text(reached)} of that"
 
 
 def _unhelped_step(pair: PairEvidence, members: Sequence[OperatorChange]) -> str:
-    """What helps by what limits them: memory, the ceiling of their number type, or shapes that suit no kernel."""
-    placed = pair.evidence.placements() if pair.evidence else {}
-    bounds = [placed[place].bound for place in places(members) if place in placed]
-    reached = _reached(pair, members)
+    """Return what helps, by what limits the operators: memory, the ceiling of their type, or bad shapes."""
+    placements = pair.evidence.placements() if pair.evidence else {}
+    bounds = [placements[key].bound for key in places(members) if key in placements]
+    reached = _share_at_ceilings(pair, members)
     if bounds and bounds.count(Bound.MEMORY) > len(bounds) / 2:
         return "move fewer bytes, with int8 or fp16: most are memory-bound, so faster arithmetic does not help"
-    gains = kernel_gains(pair, _candidates(pair, members))
-    less = "fewer channels" if is_quantised(_candidates(pair, members)) else "int8 or fewer channels"
+    gains = kernel_gains(pair, _candidate_operators(pair, members))
+    less = "fewer channels" if is_quantised(_candidate_operators(pair, members)) else "int8 or fewer channels"
     if gains and not any(gain.faster for gain in gains):
         ceilings = gains_text(gains)
         return f"this CPU computes them no faster ({ceilings}): give them less to do, with {less}"
@@ -177,36 +194,40 @@ def _unhelped_step(pair: PairEvidence, members: Sequence[OperatorChange]) -> str
         )
     if SME & set(pair.switched or ()):
         return "SME can run them: check the kernel log for KleidiAI kernels, and check the shapes"
-    types = number_types(_candidates(pair, members)) or "these number types"
+    types = number_types(_candidate_operators(pair, members)) or "these number types"
     without = f"unknown whether this CPU computes {types} faster with {switched_text(pair)}"
-    other = "or export the model in another type and compare"
-    return f"{without}: measure the ceilings of both variants (leave out --no-ceilings), {other}"
+    alternative = "or export the model in another type and compare"
+    return f"{without}: measure the ceilings of both variants (leave out --no-ceilings), {alternative}"
 
 
 def _unhelped_saving(pair: PairEvidence, members: Sequence[OperatorChange]) -> Saving:
-    reached = _reached(pair, members)
+    reached = _share_at_ceilings(pair, members)
     if pair.evidence is None or reached is None:
         return no_saving(pair.evidence.no_ceilings() or NO_CEILINGS if pair.evidence else NO_CEILINGS)
     if reached >= NEAR_CEILING:
         return no_saving("they run near their ceilings; the saving from another number type was not measured")
-    return at_ceilings(pair.evidence, _candidates(pair, members))
+    return at_ceilings(pair.evidence, _candidate_operators(pair, members))
 
 
 @declare_rule(Severity.MEDIUM, LEAST_SHARE=LEAST_SHARE)
 def slowed_operators(pair: PairEvidence) -> Message:
     """Operators that became slower with acceleration, above 5 % of the latency together."""
     rule = "slowed_operators"
-    problem = not_switched(pair) or undecided(pair)
+    problem = not_switched_reason(pair) or undecided_reason(pair)
     if problem:
         return not_checked(rule, problem)
-    slower = [c for c in pair.comparison.operators if c.kind != FRAMEWORK.kind and c.verdict is Verdict.SLOWER]
+    slower = [
+        change
+        for change in pair.comparison.operators
+        if change.kind != FRAMEWORK.kind and change.verdict is Verdict.SLOWER
+    ]
     lost = -sum(change.saved_ns for change in slower)
     share = lost / pair.comparison.candidate.headline_ns
     if share <= LEAST_SHARE:
         figures = f"{counted_text(len(slower), 'operator')} slower beyond noise"
         return passed(rule, f"{figures}, by {share_text(share)} of the latency" if slower else figures)
     top = sorted(slower, key=lambda change: change.saved_ns)[:_NAMED]
-    text = ", ".join(f"{c.module or c.name} (+{milliseconds(-c.saved_ns)} ms)" for c in top)
+    text = ", ".join(f"{change.module or change.name} (+{milliseconds(-change.saved_ns)} ms)" for change in top)
     title = (
         f"{counted_text(len(slower), 'operator')} became slower with acceleration: {share_text(share)} of the latency"
     )
@@ -214,7 +235,9 @@ def slowed_operators(pair: PairEvidence) -> Message:
     step = "report these shapes to the library's maintainers; leave this feature off for models that they dominate"
     ends = [change.ci95_saved_ns for change in slower]
     known = [end for end in ends if end is not None]
-    interval = (max(0.0, -sum(e[1] for e in known)), -sum(e[0] for e in known)) if len(known) == len(ends) else None
+    interval = (
+        (max(0.0, -sum(end[1] for end in known)), -sum(end[0] for end in known)) if len(known) == len(ends) else None
+    )
     saving = Saving(lost, interval, "if they took as long as without acceleration")
     saving = pair.evidence.saved(saving) if pair.evidence else saving
     return finding(rule, Severity.MEDIUM, (title, words, step), saving, places(slower))
@@ -226,23 +249,31 @@ def below_expectation(pair: PairEvidence) -> Message:
     rule = "below_expectation"
     if "sme2" not in (pair.switched or ()):
         return passed(rule, "does not apply: typical speedups are known for SME2 only")
-    few = undecided(pair)
+    few = undecided_reason(pair)
     if few:
         return not_checked(rule, few)
     least = LEAST_SHARE * pair.comparison.candidate.headline_ns
-    changes = {one.category: one for one in pair.comparison.categories if (one.candidate_ns or 0.0) > least}
-    told = {c: text for c in EXPECTED if c in changes and (text := _against(changes[c], EXPECTED[c])) is not None}
-    low = [c for c in told if (most := largest_speedup(changes[c])) is not None and most < EXPECTED[c][0]]
+    changes = {change.category: change for change in pair.comparison.categories if (change.candidate_ns or 0.0) > least}
+    texts = {
+        category: text
+        for category in EXPECTED
+        if category in changes and (text := _comparison_text(changes[category], EXPECTED[category])) is not None
+    }
+    low = [
+        category
+        for category in texts
+        if (most := largest_speedup(changes[category])) is not None and most < EXPECTED[category][0]
+    ]
     if not low:
-        return passed(rule, "; ".join(told.values()) or "there is no delegated convolution or product")
+        return passed(rule, "; ".join(texts.values()) or "there is no delegated convolution or product")
     title = f"SME2 speeds up {' and '.join(category.value for category in low)} less than usual"
     step = "see the findings on unaccelerated operators and on number types; small shapes gain least"
     saving = no_saving("typical figures are not measurements of this model")
-    words = title, "; ".join(told[category] for category in low), step
+    words = title, "; ".join(texts[category] for category in low), step
     return finding(rule, Severity.INFO, words, saving).about(context=CONTEXT)
 
 
-def _against(change: CategoryChange, expected: tuple[float, float]) -> str | None:
+def _comparison_text(change: CategoryChange, expected: tuple[float, float]) -> str | None:
     if change.speedup is None:
         return None
     return f"{change.category.value} {ratio_text(change.speedup)}, usual are {expected[0]:g} to {expected[1]:g}"
@@ -258,7 +289,7 @@ _REWRITE = (
     "squeeze and unsqueeze; all steps then fit in one delegate"
 )
 _STEP = {"GRU": 14, "LSTM": 15, "RNN": 4}
-"""Delegated operators of a step of what replaces these."""
+"""Delegated operators per step of the recipe's replacement of each layer."""
 _REPLACED = "if all steps ran in one call, with the operators of the recipe"
 _REWRITTEN = "at most, if all steps ran in one call and the replacements of their portable operators took no time"
 
@@ -272,54 +303,72 @@ _REWRITTEN = "at most, if all steps ran in one call and the replacements of thei
 def unrolled_recurrence(evidence: Evidence) -> Message:
     """Recurrent steps that leave their delegate: portable operators and call boundaries, above 5 %."""
     rule = "unrolled_recurrence"
-    found = unrolled(evidence.operators)
-    if not found:
+    recurrences = find_recurrences(evidence.operators)
+    if not recurrences:
         return passed(rule, "no recurrence was unrolled")
-    inside = {(operator.method, operator.instruction) for one in found for operator in one.operators}
-    portable = [o for one in found for o in one.operators if o.backend == PORTABLE_BACKEND]
+    instructions = {
+        (operator.method, operator.instruction) for recurrence in recurrences for operator in recurrence.operators
+    }
+    portable = [
+        operator
+        for recurrence in recurrences
+        for operator in recurrence.operators
+        if operator.backend == PORTABLE_BACKEND
+    ]
     leaving = [*portable, *evidence.calls_of(portable)]
-    borders = [cost for place, cost in evidence.borders().items() if place in inside]
-    kept = (len(borders) - 1) / len(borders) if borders else 0.0
-    time = time_of(leaving) + sum(borders) * kept + _between(evidence, inside)
-    saved = time - DELEGATED_OPERATOR_NS * sum(map(_added, found))
-    share, named = evidence.part(time), _named(found)
+    borders = [cost for key, cost in evidence.borders().items() if key in instructions]
+    removed_share = (len(borders) - 1) / len(borders) if borders else 0.0
+    time = time_of(leaving) + sum(borders) * removed_share + _framework_between_steps(evidence, instructions)
+    saved = time - DELEGATED_OPERATOR_NS * sum(map(_added_operators, recurrences))
+    share, names = evidence.part(time), _recurrences_text(recurrences)
     figures = f"{counted_text(len(portable), 'portable operator')} and {counted_text(len(borders), 'delegate call')}"
     if evidence.part(saved) <= LEAST_SHARE:
-        return passed(rule, f"{named}: leaving the delegate takes {share_text(share)} ({figures})")
-    title = f"Steps of {named} leave their delegate, which takes {share_text(share)} of the latency"
-    own = f": {longest(portable)}" if portable else ""
+        return passed(rule, f"{names}: leaving the delegate takes {share_text(share)} ({figures})")
+    title = f"Steps of {names} leave their delegate, which takes {share_text(share)} of the latency"
+    longest_text = f": {longest(portable)}" if portable else ""
     text = (
-        f"{figures} in {counted_text(sum(one.steps for one in found), 'step')}; portable: "
-        f"{milliseconds(time_of(portable))} ms{own}; entering and leaving: {milliseconds(sum(borders))} ms"
+        f"{figures} in {counted_text(sum(recurrence.steps for recurrence in recurrences), 'step')}; portable: "
+        f"{milliseconds(time_of(portable))} ms{longest_text}; entering and leaving: {milliseconds(sum(borders))} ms"
     )
-    step, basis = (_REPLACE, _REPLACED) if any(map(_replaced, found)) else (_REWRITE, _REWRITTEN)
-    whole = [*portable, *evidence.calls_of(operator for one in found for operator in one.operators)]
-    spread, more = evidence.interval(whole), time_of(whole) - saved
+    step, basis = (_REPLACE, _REPLACED) if any(map(_torch_layer, recurrences)) else (_REWRITE, _REWRITTEN)
+    leaving_and_calls = [
+        *portable,
+        *evidence.calls_of(operator for recurrence in recurrences for operator in recurrence.operators),
+    ]
+    spread, more = evidence.interval(leaving_and_calls), time_of(leaving_and_calls) - saved
     ends = (max(0.0, spread[0] - more), max(0.0, spread[1] - more)) if spread else None
     saving = evidence.saved(Saving(saved, ends, basis))
     return finding(rule, Severity.MEDIUM, (title, text, step), saving, places(portable)).about(recipe=RECURRENT_LAYERS)
 
 
-def _between(evidence: Evidence, inside: set[tuple[str, int | None]]) -> float:
-    """The framework's time between the instructions of a recurrence, in proportion to how many of all these are."""
-    methods = {method for method, _ in inside}
-    every = {(o.method, o.instruction) for o in evidence.operators if o.instruction is not None and o.method in methods}
-    framework = [o for o in evidence.operators if o.instruction is None and o.method in methods]
-    return time_of(framework) * (len(inside) - 1) / len(every) if every else 0.0
+def _framework_between_steps(evidence: Evidence, instructions: set[tuple[str, int | None]]) -> float:
+    """Return framework time between the instructions of a recurrence, in proportion to their number."""
+    methods = {method for method, _ in instructions}
+    every = {
+        (operator.method, operator.instruction)
+        for operator in evidence.operators
+        if operator.instruction is not None and operator.method in methods
+    }
+    framework = [
+        operator for operator in evidence.operators if operator.instruction is None and operator.method in methods
+    ]
+    return time_of(framework) * (len(instructions) - 1) / len(every) if every else 0.0
 
 
-def _replaced(one: Unrolled) -> str | None:
-    """Which of torch's own layers it is; None for a loop of the user's own."""
-    types = {(operator.module_type or "").rpartition(".")[2] for operator in one.operators}
+def _torch_layer(recurrence: Recurrence) -> str | None:
+    """Return which of torch's own recurrent layers it is; None for a user's own loop."""
+    types = {(operator.module_type or "").rpartition(".")[2] for operator in recurrence.operators}
     return next((name for name in _STEP if name in types), None)
 
 
-def _added(one: Unrolled) -> int:
-    """How many more delegated operators the recipe's layer has."""
-    layer = _replaced(one)
-    inside = sum(operator.backend != PORTABLE_BACKEND for operator in one.operators)
-    return max(0, _STEP[layer] * one.steps - inside) if layer else 0
+def _added_operators(recurrence: Recurrence) -> int:
+    """Return how many more delegated operators the recipe's layer has."""
+    layer = _torch_layer(recurrence)
+    delegated = sum(operator.backend != PORTABLE_BACKEND for operator in recurrence.operators)
+    return max(0, _STEP[layer] * recurrence.steps - delegated) if layer else 0
 
 
-def _named(found: Sequence[Unrolled]) -> str:
-    return ", ".join(f"{one.module or 'the model'} ({counted_text(one.steps, 'step')})" for one in found)
+def _recurrences_text(recurrences: Sequence[Recurrence]) -> str:
+    return ", ".join(
+        f"{recurrence.module or 'the model'} ({counted_text(recurrence.steps, 'step')})" for recurrence in recurrences
+    )

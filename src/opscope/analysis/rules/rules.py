@@ -19,12 +19,12 @@ from opscope.analysis.findings.message import (
     finding,
     no_saving,
     not_checked,
-    ordered,
+    order_findings,
     passed,
-    sorted_out,
+    split_ruled_out,
     with_overlaps,
 )
-from opscope.analysis.findings.rule import asked, declare_rule, rule_of
+from opscope.analysis.findings.rule import ask_rules, declare_rule, rule_of
 from opscope.analysis.latency.latency import latency_effect
 from opscope.analysis.operators.delegates import is_delegated
 from opscope.analysis.rules.acceleration import CONTEXT, SME, acceleration_effect, acceleration_unused, outputs_agree
@@ -86,21 +86,21 @@ if TYPE_CHECKING:
 GROUP = "opscope.rules"
 
 
-def of_plug_ins(evidence: Evidence) -> list[Message]:
-    """What the rules of other packages say; each message bears ``PACKAGE:NAME`` as its rule.
+def plug_in_messages(evidence: Evidence) -> list[Message]:
+    """Return the messages of other packages' rules; each message bears ``PACKAGE:NAME`` as its rule.
 
     A rule that cannot be loaded, raises, or returns anything but a message was not checked, and why is its message.
     """
-    return [_said(rule, evidence) for rule in plug_ins(GROUP)]
+    return [_plug_in_message(rule, evidence) for rule in plug_ins(GROUP)]
 
 
-def _said(rule: PlugIn, evidence: Evidence) -> Message:
+def _plug_in_message(rule: PlugIn, evidence: Evidence) -> Message:
     why_not = rule.problem or evidence.disturbed
-    return not_checked(rule.key, why_not) if why_not else _asked_of(rule, evidence)
+    return not_checked(rule.key, why_not) if why_not else _ask_plug_in(rule, evidence)
 
 
-def _asked_of(rule: PlugIn, evidence: Evidence) -> Message:
-    own = evidence._replace(
+def _ask_plug_in(rule: PlugIn, evidence: Evidence) -> Message:
+    copied = evidence._replace(
         operators=[*evidence.operators],
         layout=[*evidence.layout],
         portable=[*evidence.portable],
@@ -108,10 +108,10 @@ def _asked_of(rule: PlugIn, evidence: Evidence) -> Message:
     )
     try:
         # What others return may have fields of any type, and every report reads them.
-        said = msgspec.convert(msgspec.to_builtins(rule.loaded(own)), Message)
+        message = msgspec.convert(msgspec.to_builtins(rule.loaded(copied)), Message)
     except Exception as error:  # noqa: BLE001 - the code of any package
         return not_checked(rule.key, rule.failed("failed", error))
-    return msgspec.structs.replace(said, rule=rule.key)
+    return msgspec.structs.replace(message, rule=rule.key)
 
 
 # Where these come from: docs/design/rules.md.
@@ -121,21 +121,27 @@ def _asked_of(rule: PlugIn, evidence: Evidence) -> Message:
 def thread_count(experiment: ExperimentEvidence) -> Message:
     """A thread count at which the same variant was measured faster."""
     rule = "thread_count"
-    latencies = {threads: one.untraced or one.latency for threads, one in experiment.by_threads.items()}
+    latencies = {threads: evidence.untraced or evidence.latency for threads, evidence in experiment.by_threads.items()}
     if len(latencies) <= 1:
         return not_checked(rule, "one thread count was measured; try --threads 1,2,4")
-    own, *others = latencies
-    effects = {threads: latency_effect(latencies[own], latencies[threads]) for threads in others}
+    threads_shown, *other_counts = latencies
+    effects = {threads: latency_effect(latencies[threads_shown], latencies[threads]) for threads in other_counts}
     least = -math.log1p(-LEAST_SHARE)
-    faster = {threads: e for threads, e in effects.items() if e.verdict() is Verdict.FASTER and e.estimate > least}
+    faster = {
+        threads: effect
+        for threads, effect in effects.items()
+        if effect.verdict() is Verdict.FASTER and effect.estimate > least
+    }
     if not faster:
-        seen = ", ".join(f"{threads} gives {_between(effect)}" for threads, effect in effects.items())
-        return passed(rule, f"against {counted_text(own, 'thread')}, {seen}: none saves {share_text(LEAST_SHARE)}")
-    best, effect = max(faster.items(), key=lambda one: one[1].estimate)
-    typical, with_threads = latencies[own].median_ns, counted_text(best, "thread")
-    title = f"{with_threads}: {ratio_text(math.exp(effect.estimate))} faster than {own}"
+        seen = ", ".join(f"{threads} gives {_speedup_text(effect)}" for threads, effect in effects.items())
+        return passed(
+            rule, f"against {counted_text(threads_shown, 'thread')}, {seen}: none saves {share_text(LEAST_SHARE)}"
+        )
+    best, effect = max(faster.items(), key=lambda pair: pair[1].estimate)
+    typical, with_threads = latencies[threads_shown].median_ns, counted_text(best, "thread")
+    title = f"{with_threads}: {ratio_text(math.exp(effect.estimate))} faster than {threads_shown}"
     text = (
-        f"{time_text(latencies[best].median_ns)} against {time_text(typical)}, {_between(effect)}; "
+        f"{time_text(latencies[best].median_ns)} against {time_text(typical)}, {_speedup_text(effect)}; "
         f"the report shows {experiment.name}"
     )
     step = f"run with {with_threads} if the product has that many free cores"
@@ -144,8 +150,8 @@ def thread_count(experiment: ExperimentEvidence) -> Message:
     return finding(rule, Severity.MEDIUM, (title, text, step), saving)
 
 
-def _between(effect: Effect) -> str:
-    """A speedup with its interval."""
+def _speedup_text(effect: Effect) -> str:
+    """Return a speedup with its interval."""
     ends = interval_of(effect, math.exp)
     between = f" {interval_text(ends, ratio_text)}" if ends else ""
     return f"{ratio_text(math.exp(effect.estimate))}{between}"
@@ -155,10 +161,10 @@ def _between(effect: Effect) -> str:
 def runner_build(experiment: ExperimentEvidence) -> Message:
     """A program whose delegates never ran, or a runner that is not an optimised build."""
     rule = "runner_build"
-    shown = experiment.shown
-    if shown is None:
+    evidence = experiment.shown
+    if evidence is None:
         return not_checked(rule, "nothing was measured")
-    if experiment.backends and not (shown.delegates or shown.where(is_delegated)):
+    if experiment.backends and not (evidence.delegates or evidence.where(is_delegated)):
         title = "The program has delegates, but the trace shows no delegate call"
         text = f"the program was exported for {', '.join(experiment.backends[:3])}"
         step = "link the backend into the runner, and check that the trace is of this program"
@@ -174,19 +180,19 @@ def runner_build(experiment: ExperimentEvidence) -> Message:
 def sme_number_types(experiment: ExperimentEvidence) -> Message:
     """Convolutions and products that SME cannot run because of number type or shape, above 5 % of the latency."""
     rule = "sme_number_types"
-    shown = experiment.shown
+    evidence = experiment.shown
     if not SME & experiment.switched and not SME & set(experiment.features or ()):
         return passed(rule, "does not apply: the CPU is not known to have SME")
-    if shown is None or not shown.sme:
+    if evidence is None or not evidence.sme:
         return not_checked(rule, "the number types of operators are not known without the program")
     groups: dict[tuple[str, str, str | None], list[Operator]] = {}
-    for operator in shown.where(is_delegated):
-        place = operator_key(operator)
-        known = shown.sme.get(place) if place else None
+    for operator in evidence.where(is_delegated):
+        key = operator_key(operator)
+        known = evidence.sme.get(key) if key else None
         if known is not None and known.verdict is Eligible.NOT_ELIGIBLE:
             groups.setdefault((known.form.value, known.reason, known.advice), []).append(operator)
     members = [operator for operators in groups.values() for operator in operators]
-    share = shown.share(members)
+    share = evidence.share(members)
     if share <= LEAST_SHARE:
         return passed(rule, f"operators that SME cannot run take {share_text(share)}")
     ranked = sorted(groups.items(), key=lambda group: -time_of(group[1]))
@@ -213,8 +219,8 @@ __all__ = [
     "examine",
     "examine_comparison",
     "examine_experiment",
-    "examined",
-    "merged",
+    "merge_findings",
+    "sort_messages",
 ]
 
 RULES: Final[tuple[Callable[[Evidence], Message], ...]] = (
@@ -241,9 +247,9 @@ RULES: Final[tuple[Callable[[Evidence], Message], ...]] = (
     uneven_split,
     unresolved_operators,
 )
-"""Of one variant, in the order in which they are told where nothing else orders them."""
+"""Rules for one variant, in the order in which findings are listed if nothing else orders them."""
 PACKED_RULES: Final[tuple[Callable[[Evidence], Message], ...]] = (single_row_products,)
-"""Of one variant, asked where kernels of XNNPACK ran that need SME or SME2."""
+"""Rules for one variant on which kernels of XNNPACK ran that need SME or SME2."""
 COMPARISON_RULES: Final[tuple[Callable[[PairEvidence], Message], ...]] = (
     outputs_agree,
     acceleration_unused,
@@ -252,17 +258,17 @@ COMPARISON_RULES: Final[tuple[Callable[[PairEvidence], Message], ...]] = (
     slowed_operators,
     below_expectation,
 )
-"""Of a pair of variants."""
+"""Rules for a pair of variants."""
 EXPERIMENT_RULES: Final[tuple[Callable[[ExperimentEvidence], Message], ...]] = (
     runner_build,
     thread_count,
     sme_number_types,
 )
-"""Of a whole experiment."""
+"""Rules for a whole experiment."""
 LATENCY_RULES = (slow_first_inference, slow_loading)
 LATENCY_COMPARISON_RULES = (outputs_agree, acceleration_unused, acceleration_effect)
 LATENCY_EXPERIMENT_RULES = (thread_count,)
-"""Of each, those that need no split into operators."""
+"""Rules of each kind that need no split into operators."""
 DECISIVE = (
     "outputs_agree",
     "runner_build",
@@ -271,44 +277,44 @@ DECISIVE = (
     "device_wait",
     "acceleration_unused",
 )
-"""Rules whose findings make others meaningless: they are told first."""
+"""Rules whose findings make others meaningless, and so come first."""
 STRUCTURAL = (
     *("portable_operators", "attention_masking", "unrolled_recurrence", "layout_tax", "layout_churn"),
     *("fragmentation", "quantisation_overhead", "unfused_operators", "sme_number_types"),
 )
-"""Rules whose findings rest on which operators run where: of disturbed times they have shares, and no savings."""
+"""Rules on which operators run where: with disturbed times their findings have shares, and no savings."""
 
 
 def examine(evidence: Evidence) -> tuple[list[Message], list[Message]]:
     """Apply the rules for one variant; findings come most severe first, then by what they would save.
 
-    Of times that other processes disturbed only rules on structure are asked.
+    If other processes disturbed the times, only rules on structure apply.
     """
     rules = RULES if evidence.split else LATENCY_RULES
     if packed_products(evidence):
         rules = (*rules, *PACKED_RULES)
-    others = of_plug_ins(evidence) if evidence.split else []
-    findings, ruled_out = examined([*_messages(rules, evidence, evidence.disturbed), *others])
-    kept, repeated = with_overlaps(findings, [], place_times(evidence.operators))
-    return kept, [*ruled_out, *repeated]
+    from_plug_ins = plug_in_messages(evidence) if evidence.split else []
+    findings, ruled_out = sort_messages([*_ask_rules(rules, evidence, evidence.disturbed), *from_plug_ins])
+    new, repeated = with_overlaps(findings, [], place_times(evidence.operators))
+    return new, [*ruled_out, *repeated]
 
 
 def examine_comparison(pair: PairEvidence | Comparison) -> tuple[list[Message], list[Message]]:
-    """Apply the rules for a pair of variants; a comparison alone tells less."""
+    """Apply the rules for a pair of variants; a comparison without evidence decides less."""
     known = pair if isinstance(pair, PairEvidence) else PairEvidence(pair)
     split = known.evidence is None or known.evidence.split
-    return examined(asked(COMPARISON_RULES if split else LATENCY_COMPARISON_RULES, known))
+    return sort_messages(ask_rules(COMPARISON_RULES if split else LATENCY_COMPARISON_RULES, known))
 
 
 def examine_experiment(experiment: ExperimentEvidence) -> tuple[list[Message], list[Message]]:
     """Apply the rules for a whole experiment."""
     split = experiment.shown is None or experiment.shown.split
-    return examined(
-        _messages(EXPERIMENT_RULES if split else LATENCY_EXPERIMENT_RULES, experiment, experiment.disturbed)
+    return sort_messages(
+        _ask_rules(EXPERIMENT_RULES if split else LATENCY_EXPERIMENT_RULES, experiment, experiment.disturbed)
     )
 
 
-def _messages(
+def _ask_rules(
     rules: Iterable[Callable[[Subject], Message]], subject: Subject, disturbed: str | None
 ) -> Iterator[Message]:
     """Ask rules. If the times are disturbed, only decisive rules and rules on structure; the latter without savings."""
@@ -317,26 +323,26 @@ def _messages(
         if disturbed and name not in {*DECISIVE, *STRUCTURAL}:
             yield not_checked(name, disturbed)
             continue
-        (message,) = asked([rule], subject)
+        (message,) = ask_rules([rule], subject)
         if disturbed and name in STRUCTURAL and message.kind is MessageKind.FINDING:
             basis = f"not reported: {disturbed}"
             message = msgspec.structs.replace(message, saving_ns=None, saving_ci95_ns=None, saving_basis=basis)
         yield message
 
 
-def merged(
+def merge_findings(
     groups: Sequence[tuple[list[Message], list[Message]]], times: Mapping[OperatorKey, float]
 ) -> tuple[list[Message], list[Message]]:
-    """Findings of several sources in one list, each saying which of its time an earlier one counts, too."""
+    """Merge findings of several sources; each says which of its time an earlier one also counts."""
     findings, ruled_out = list(groups[0][0]), [item for _, messages in groups for item in messages]
     for group, _ in groups[1:]:
-        kept, repeated = with_overlaps(group, findings, times)
-        findings += kept
+        new, repeated = with_overlaps(group, findings, times)
+        findings += new
         ruled_out += repeated
-    return ordered(findings, DECISIVE), ruled_out
+    return order_findings(findings, DECISIVE), ruled_out
 
 
-def examined(messages: Iterable[Message]) -> tuple[list[Message], list[Message]]:
-    """What rules said: findings, most severe first, and what was ruled out."""
-    findings, ruled_out = sorted_out(messages)
-    return ordered(findings, DECISIVE), ruled_out
+def sort_messages(messages: Iterable[Message]) -> tuple[list[Message], list[Message]]:
+    """Return findings, most severe first, and what was ruled out."""
+    findings, ruled_out = split_ruled_out(messages)
+    return order_findings(findings, DECISIVE), ruled_out

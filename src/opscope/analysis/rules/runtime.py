@@ -47,8 +47,8 @@ def framework_time(evidence: Evidence) -> Message:
     share = evidence.part(time)
     calls = sum(operator.calls for operator in framework if operator.name in {"DELEGATE_CALL", "OPERATOR_CALL"})
     cut = f", {milliseconds(lost)} ms lost to truncated durations not counted" if lost else ""
-    called = f"in {counted_text(round(calls), 'call')} to delegates and kernels" if calls else "outside the operators"
-    figures = f"{milliseconds(time)} ms {'outside the nodes' if evidence.of_nodes() else called}{cut}"
+    where = f"in {counted_text(round(calls), 'call')} to delegates and kernels" if calls else "outside the operators"
+    figures = f"{milliseconds(time)} ms {'outside the nodes' if evidence.of_nodes() else where}{cut}"
     if share <= FRAMEWORK_SHARE:
         return passed(rule, f"time outside any operator: {share_text(share)} ({figures})")
     title = f"{share_text(share)} of the latency is outside any operator"
@@ -58,7 +58,7 @@ def framework_time(evidence: Evidence) -> Message:
 
 
 def _framework_step(total_ns: float, calls: float) -> str:
-    """What to do about time that no operator claims."""
+    """Return what to do about time that no operator claims."""
     if total_ns < SHORT_NS:
         return "this is typical for inferences under a millisecond; profile a longer one"
     if not calls:
@@ -148,7 +148,7 @@ def unfused_operators(evidence: Evidence) -> Message:
     """Batch normalisations, and clamps after a product, that run separately, above 5 % of the latency."""
     rule = "unfused_operators"
     norms = evidence.where(_is_batch_normalisation)
-    clamps = _lone_clamps(evidence)
+    clamps = _separate_clamps(evidence)
     members = [*norms, *clamps]
     share = evidence.share(members)
     figures = f"{counted_text(len(norms), 'batch normalisation')}, {counted_text(len(clamps), 'clamp')} after a product"
@@ -165,22 +165,22 @@ def unfused_operators(evidence: Evidence) -> Message:
 
 
 def _is_batch_normalisation(operator: Operator) -> bool:
-    """By what it is: the name of a node holds that of the tensor that it makes, which says nothing of the node."""
+    """Return whether an operator is a batch normalisation by its type; a node's name may hold its tensor's."""
     if is_node(operator):
         return operator.name.startswith("BatchNormalization: ")
     name = operator.aten or operator.name
     return "batch_norm" in name and "no_stats" not in name  # without statistics it is an instance norm, which stays
 
 
-def _lone_clamps(evidence: Evidence) -> list[Operator]:
-    """Clamps right behind an operator of the same delegate that could have ended with them."""
+def _separate_clamps(evidence: Evidence) -> list[Operator]:
+    """Return clamps directly after an operator of the same delegate that could have ended with them."""
     rows = evidence.operators
     operators = [
-        own
-        for before, own in pairwise(rows)
-        if own.name.startswith("Clamp")
-        and (own.activation or before.kind in _PRODUCTS)
-        and (before.method, before.instruction) == (own.method, own.instruction)
+        operator
+        for before, operator in pairwise(rows)
+        if operator.name.startswith("Clamp")
+        and (operator.activation or before.kind in _PRODUCTS)
+        and (before.method, before.instruction) == (operator.method, operator.instruction)
     ]
     return [operator for operator in operators if is_delegated(operator)]
 
@@ -268,7 +268,7 @@ def slow_loading(evidence: Evidence) -> Message:
 
 
 def _product_latency(evidence: Evidence) -> Latency:
-    """Latency without tracing where it was measured."""
+    """Return the latency without tracing if it was measured, else the traced one."""
     return evidence.untraced or evidence.latency
 
 

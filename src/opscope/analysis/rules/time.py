@@ -1,4 +1,4 @@
-"""Rules on where the time of one variant goes: portable operators, the bottleneck, and what the ceilings say of it."""
+"""Rules on where the time of one variant goes: portable operators, the bottleneck, and the ceilings."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ NEAR_CEILING = 0.7
 WEIGHTY = 0.01
 _FEWEST = 3
 _OPTIMISED = frozenset("native_layer_norm log_softmax add sub mul div exp gelu elu bmm mm linear sum where".split())
-"""Kernels that ExecuTorch has in a vectorised form, too: kernels/optimized/optimized.yaml."""
+"""Kernels that ExecuTorch also has in a vectorised form: kernels/optimized/optimized.yaml."""
 
 
 @declare_rule(Severity.HIGH, recipes=(*PORTABLE, ATTENTION_MASKS), LEAST_SHARE=LEAST_SHARE, WEIGHTY=WEIGHTY)
@@ -63,39 +63,39 @@ def portable_operators(evidence: Evidence) -> Message:
     if _is_undelegated(evidence):
         return passed(rule, f"no operator is delegated; see nothing_delegated ({figures})")
     title = f"Undelegated operators take {share_text(share)} of the latency"
-    text = f"{figures}; longest: {longest(portable)}{_reasons(evidence.portable)}"
+    text = f"{figures}; longest: {longest(portable)}{_reasons_text(evidence.portable)}"
     step, recipe = _portable_step(evidence)
     saving = if_delegated(evidence, portable)
     return finding(rule, Severity.HIGH, (title, text, step), saving, places(portable)).about(recipe=recipe)
 
 
-def _reasons(rows: Sequence[PortableTime]) -> str:
-    """Why the longest ones were left out, where that is known."""
-    known = [row for row in _kinds(rows) if row.reason]
-    told = dict.fromkeys(
-        f"{_plain(row)}: {row.reason}{f' ({row.evidence})' if row.evidence else ''}" for row in known[:_FEWEST]
+def _reasons_text(rows: Sequence[PortableTime]) -> str:
+    """Return why the longest portable operators were left out, if known."""
+    known = [row for row in _first_of_kinds(rows) if row.reason]
+    texts = dict.fromkeys(
+        f"{_plain_name(row)}: {row.reason}{f' ({row.evidence})' if row.evidence else ''}" for row in known[:_FEWEST]
     )
-    return f"; not delegated because: {'; '.join(told)}" if told else ""
+    return f"; not delegated because: {'; '.join(texts)}" if texts else ""
 
 
-def _kinds(rows: Sequence[PortableTime]) -> list[PortableTime]:
-    """The first row of each name and cause, those that take most together first."""
+def _first_of_kinds(rows: Sequence[PortableTime]) -> list[PortableTime]:
+    """Return the first row of each name and cause, those that take longest together first."""
     together = grouped(rows, lambda row: (row.name, row.cause))
     groups = sorted(together.values(), key=lambda portable_times: -sum(row.share for row in portable_times))
     return [portable_times[0] for portable_times in groups]
 
 
-def _plain(row: PortableTime) -> str:
+def _plain_name(row: PortableTime) -> str:
     return row.name.removeprefix("native_call_")
 
 
 def _portable_step(evidence: Evidence) -> tuple[str, str | None]:
-    """What to do about those that take most, by the reason for each, and the first recipe for it."""
+    """Return what to do about the longest portable operators, by their reasons, and the first recipe for it."""
     attention = {(operator.method, operator.instruction) for operator in attention_operators(evidence)}
-    rows = _kinds([row for row in evidence.portable if (row.method, row.instruction) not in attention])[:2]
+    rows = _first_of_kinds([row for row in evidence.portable if (row.method, row.instruction) not in attention])[:2]
     steps = ["those inside attention: see the finding on attention"] if attention else []
     steps += [
-        f"{display_name(_plain(row))}: {advice(row.name, Cause(row.cause), row.evidence)}{_kernel_step(row)}"
+        f"{display_name(_plain_name(row))}: {advice(row.name, Cause(row.cause), row.evidence)}{_kernel_step(row)}"
         for row in rows
         if row.cause
     ]
@@ -106,20 +106,22 @@ def _portable_step(evidence: Evidence) -> tuple[str, str | None]:
 
 
 def _kernel_step(row: PortableTime) -> str:
-    operator = _plain(row).partition(".")[0].strip("_")
+    operator = _plain_name(row).partition(".")[0].strip("_")
     faster = ", or link optimized_native_cpu_ops_lib, if the runner has portable kernels only"
     return faster if operator in _OPTIMISED else ""
 
 
 def if_delegated(evidence: Evidence, operators: Sequence[Operator]) -> Saving:
-    """What would be saved if a delegate ran these operators as near to the ceilings as it ran its own.
+    """Return the saving if a delegate ran these operators as near to the ceilings as its own.
 
-    Without ceilings it is the limit: what would be saved if they took no time.
+    Without ceilings it is the limit: the saving if they took no time.
     """
-    placed = evidence.placements()
-    ceilings = [placed[place].ceiling_ns if (place := operator_key(o)) in placed else None for o in operators]
+    placements = evidence.placements()
+    ceilings = [
+        placements[key].ceiling_ns if (key := operator_key(operator)) in placements else None for operator in operators
+    ]
     known = [ceiling for ceiling in ceilings if ceiling is not None]
-    reached = _reached(evidence, placed)
+    reached = _reached_fractions(evidence, placements)
     if len(known) < len(ceilings) or reached is None:
         return evidence.limit(operators)
     time, best = time_of(operators), sum(known)
@@ -130,11 +132,17 @@ def if_delegated(evidence: Evidence, operators: Sequence[Operator]) -> Saving:
     return evidence.saved(Saving(time - middle, ends, basis))
 
 
-def _reached(evidence: Evidence, placed: Mapping[OperatorKey, Placement]) -> tuple[float, float] | None:
-    """First quartile and median of the fraction of the ceilings that delegated operators reach; None for too few."""
-    weighty = [o for o in evidence.where(is_delegated) if o.shown_ns >= WEIGHTY * evidence.total]
-    placements = [placed[place] for place in places(weighty) if place in placed]
-    fractions = [min(one.fraction.low, 1.0) for one in placements if one.fraction and one.fraction.low > 0]
+def _reached_fractions(
+    evidence: Evidence, placements_by_key: Mapping[OperatorKey, Placement]
+) -> tuple[float, float] | None:
+    """Return first quartile and median of the ceiling fraction of delegated operators; None if too few."""
+    weighty = [operator for operator in evidence.where(is_delegated) if operator.shown_ns >= WEIGHTY * evidence.total]
+    placements = [placements_by_key[key] for key in places(weighty) if key in placements_by_key]
+    fractions = [
+        min(placement.fraction.low, 1.0)
+        for placement in placements
+        if placement.fraction and placement.fraction.low > 0
+    ]
     if len(fractions) < _FEWEST:
         return None
     low, middle = np.quantile(fractions, (0.25, 0.5)).tolist()
@@ -154,19 +162,19 @@ def nothing_delegated(evidence: Evidence) -> Message:
     title = "Nothing is delegated: every operator runs in the runtime's own kernels"
     text = f"{count(work)}, {milliseconds(time_of(work))} ms, no call of a delegate; longest: {longest(work)}"
     off = any(row.cause == Cause.SWITCHED_OFF.value for row in evidence.portable)
-    name = evidence.portable[0].name if evidence.portable and _of_litert(evidence) else ""
+    name = evidence.portable[0].name if evidence.portable and _is_litert(evidence) else ""
     words = title, text, advice(name, Cause.SWITCHED_OFF if off else Cause.NOT_LOWERED, None)
     saving = no_saving("how fast a delegate would run them was not measured")
     return finding(rule, Severity.HIGH, words, saving, places(work))
 
 
 def _is_undelegated(evidence: Evidence) -> bool:
-    """Whether no delegate was called, nor one that reports no operators."""
+    """Return whether no delegate was called, not even one that reports no operators."""
     return not evidence.delegates and not any(is_delegated(operator) for operator in evidence.operators)
 
 
-def _of_litert(evidence: Evidence) -> bool:
-    """Whether LiteRT ran them: its built-in operators are in capitals, those of ExecuTorch have names of PyTorch."""
+def _is_litert(evidence: Evidence) -> bool:
+    """Return whether LiteRT ran the operators: its names are in capitals, those of ExecuTorch are PyTorch's."""
     return any(row.name.isupper() for row in evidence.portable)
 
 
@@ -200,7 +208,11 @@ def bottleneck(evidence: Evidence) -> Message:
     rest = evidence.total - time
     most = limit_without(largest.share)
     limit = f" ({ratio_text(most)} faster)" if most else ""
-    kinds = "" if category is not Category.OTHER else f" ({', '.join(dict.fromkeys(o.kind for o in members))})"
+    kinds = (
+        ""
+        if category is not Category.OTHER
+        else f" ({', '.join(dict.fromkeys(operator.kind for operator in members))})"
+    )
     reached = reached_share(evidence, members)
     text = (
         f"{len(members)} of {counted_text(len(work), 'operator')}, {milliseconds(time)} ms; without it: "
@@ -212,16 +224,20 @@ def bottleneck(evidence: Evidence) -> Message:
         saving = no_saving(
             "it runs near its ceilings; the saving from less work or another number type was not measured"
         )
-    step = _relief(evidence, members, category, reached)
+    step = _relief_text(evidence, members, category, reached)
     is_about_type = step.startswith(find_advice(evidence.trace_format).narrower_type)
     recipe = DYNAMIC_INT8 if category is Category.GEMM and is_about_type else None
     return finding(rule, Severity.MEDIUM, (title, text, step), saving, places(members)).about(recipe=recipe)
 
 
 def reached_share(evidence: Evidence, operators: Sequence[Operator]) -> float | None:
-    """Share of their time that operators would need at their ceilings; None where less than half of it was placed."""
-    placed = evidence.placements()
-    pairs = [(o.shown_ns, placed[place].ceiling_ns) for o in operators if (place := operator_key(o)) in placed]
+    """Return the share of their time that operators would need at their ceilings; None if less than half is placed."""
+    placements = evidence.placements()
+    pairs = [
+        (operator.shown_ns, placements[key].ceiling_ns)
+        for operator in operators
+        if (key := operator_key(operator)) in placements
+    ]
     known = [(time, ceiling) for time, ceiling in pairs if ceiling is not None]
     time = sum(time for time, _ in known)
     return sum(ceiling for _, ceiling in known) / time if time > time_of(operators) / 2 else None
@@ -232,9 +248,9 @@ def _reached_text(reached: float | None) -> str:
 
 
 def at_ceilings(evidence: Evidence, operators: Sequence[Operator]) -> Saving:
-    """What would be saved if these operators ran at the ceilings that were measured; none of it where none were."""
-    placed = evidence.placements()
-    rooms = [placed[place].headroom_ns for o in operators if (place := operator_key(o)) in placed]
+    """Return the saving if these operators ran at the measured ceilings; no saving if none were measured."""
+    placements = evidence.placements()
+    rooms = [placements[key].headroom_ns for operator in operators if (key := operator_key(operator)) in placements]
     known = [room for room in rooms if room is not None]
     if not known:
         return no_saving(evidence.no_ceilings() or NO_CEILINGS)
@@ -246,8 +262,8 @@ def at_ceilings(evidence: Evidence, operators: Sequence[Operator]) -> Saving:
     return evidence.saved(Saving(low, ends, basis))
 
 
-def _relief(evidence: Evidence, members: Sequence[Operator], category: Category, reached: float | None) -> str:
-    """What helps a category: less work where it runs at its ceilings, better use of the machine where it does not."""
+def _relief_text(evidence: Evidence, members: Sequence[Operator], category: Category, reached: float | None) -> str:
+    """Return what helps a category: less work if it runs at its ceilings, else better use of the machine."""
     if category in {Category.CONVOLUTION, Category.GEMM} and reached is not None and reached < NEAR_CEILING:
         return suggest_shapes(members)
     if category in _LESS and is_quantised(members):
@@ -272,14 +288,15 @@ def headroom(evidence: Evidence) -> Message:
     problem = evidence.no_ceilings()
     if problem or evidence.roofline is None:
         return not_checked(rule, problem or NO_CEILINGS)
-    placed = evidence.placements()
+    placements = evidence.placements()
     rooms = {
-        id(o): room.low
-        for o in evidence.where(is_delegated)
-        if (place := operator_key(o)) in placed and (room := placed[place].headroom_ns) is not None
+        id(operator): room.low
+        for operator in evidence.where(is_delegated)
+        if (key := operator_key(operator)) in placements and (room := placements[key].headroom_ns) is not None
     }
     members = sorted(
-        (o for o in evidence.operators if rooms.get(id(o), 0.0) > 0), key=lambda operator: -rooms[id(operator)]
+        (operator for operator in evidence.operators if rooms.get(id(operator), 0.0) > 0),
+        key=lambda operator: -rooms[id(operator)],
     )
     saving = at_ceilings(evidence, members)
     above = saving.ns or 0.0
@@ -289,7 +306,9 @@ def headroom(evidence: Evidence) -> Message:
         return passed(
             rule, f"at the ceilings, {who} would save {share_text(share)}; {known} of the latency has a ceiling"
         )
-    names = ", ".join(f"{o.module or o.name} ({time_text(rooms[id(o)])})" for o in members[:_FEWEST])
+    names = ", ".join(
+        f"{operator.module or operator.name} ({time_text(rooms[id(operator)])})" for operator in members[:_FEWEST]
+    )
     title = f"{who.capitalize()} miss the roofline by {share_text(share)} of the latency"
     text = f"{time_text(above)} in {count(members)}; most headroom: {names}"
     return finding(rule, Severity.INFO, (title, text, suggest_shapes(members)), saving, places(members))
@@ -302,8 +321,12 @@ def memory_bound(evidence: Evidence) -> Message:
     problem = evidence.no_ceilings()
     if problem or evidence.roofline is None:
         return not_checked(rule, problem or NO_CEILINGS)
-    placed = evidence.placements()
-    members = [o for o in evidence.work() if (key := operator_key(o)) in placed and placed[key].bound is Bound.MEMORY]
+    placements = evidence.placements()
+    members = [
+        operator
+        for operator in evidence.work()
+        if (key := operator_key(operator)) in placements and placements[key].bound is Bound.MEMORY
+    ]
     share = evidence.share(members)
     if share <= MEMORY_SHARE:
         return passed(rule, f"memory-bound operators take {share_text(share)}")
@@ -314,6 +337,8 @@ def memory_bound(evidence: Evidence) -> Message:
     )
     step = "move fewer bytes: fp16 or int8 weights and activations, or operators fused with their neighbours"
     saving = no_saving("it depends on which bytes you save")
-    products = time_of(o for o in members if o.category is Category.GEMM and not is_quantised([o]))
+    products = time_of(
+        operator for operator in members if operator.category is Category.GEMM and not is_quantised([operator])
+    )
     recipe = DYNAMIC_INT8 if products > time_of(members) / 2 else None
     return finding(rule, Severity.INFO, (title, text, step), saving, places(members)).about(recipe=recipe)

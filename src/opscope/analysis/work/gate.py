@@ -1,4 +1,4 @@
-"""The gate on work: does a candidate execute more than its baseline, and which operators do.
+"""Gate on work: does a candidate execute more than its baseline, and which operators do.
 
 Counts are exact, so there is no interval and nothing is inconclusive: equal is equal.
 """
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from opscope.analysis.gate.decision import Criterion, Decision, Outcome, Quantity, decided
+from opscope.analysis.gate.decision import Criterion, Decision, Outcome, Quantity, make_decision
 from opscope.analysis.gate.gate import ComparisonEvidence
 from opscope.core.stats.effect import Verdict
 from opscope.core.units import counted_text, signed_share_text
@@ -22,12 +22,12 @@ if TYPE_CHECKING:
 
 
 class WorkSide(msgspec.Struct, frozen=True):
-    """One side.
+    """Side of a gate on work.
 
     Attributes:
         model: path of the program.
-        sha256: of the program.
-        instructions: that its operators execute in one inference.
+        sha256: SHA-256 of the program.
+        instructions: instructions that its operators execute in one inference.
         operators: how many there are.
     """
 
@@ -38,14 +38,14 @@ class WorkSide(msgspec.Struct, frozen=True):
 
 
 class WorkChange(msgspec.Struct, frozen=True):
-    """An operator that executes another number of instructions, or that one side alone has.
+    """Operator that executes a different number of instructions, or that only one side has.
 
     Attributes:
-        layer: that it belongs to; null when not known.
-        name: as the runtime calls it.
+        layer: layer that it belongs to; null if unknown.
+        name: name as the runtime calls it.
         kind: lower level of the taxonomy.
         baseline: instructions; null where the baseline has no such operator.
-        candidate: likewise.
+        candidate: instructions; null where the candidate has no such operator.
     """
 
     layer: str | None
@@ -61,18 +61,18 @@ class WorkChange(msgspec.Struct, frozen=True):
 
     @property
     def label(self) -> str:
-        """What it is called."""
+        """Layer of the operator, or its name."""
         return self.layer or self.name
 
 
 class WorkEvidence(msgspec.Struct, frozen=True, tag_field="kind", tag="work"):
-    """What a decision on work rests on.
+    """Evidence of a decision on work.
 
     Attributes:
         baseline: what the candidate is measured by.
         candidate: what is judged.
         counter: what counted, with its version.
-        processor: that the counter shows programs.
+        processor: processor that the counter shows programs.
         equal: operators that execute the same.
         changed: the others, the largest change first.
     """
@@ -86,20 +86,20 @@ class WorkEvidence(msgspec.Struct, frozen=True, tag_field="kind", tag="work"):
 
 
 class WorkAndTimeEvidence(msgspec.Struct, frozen=True, tag_field="kind", tag="work_and_time"):
-    """What a decision on both rests on: two verdicts side by side, neither of which stands for the other.
+    """Evidence of a decision on work and time: two verdicts, neither of which replaces the other.
 
     Attributes:
-        work: of the first criterion.
-        time: of the others.
+        work: evidence of the first criterion.
+        time: evidence of the other criteria.
     """
 
     work: WorkEvidence
     time: ComparisonEvidence
 
 
-def with_time(work: Decision[WorkEvidence], time: Decision[ComparisonEvidence]) -> Decision[WorkAndTimeEvidence]:
-    """Both decisions as one: the candidate must pass by what it executes and by how long it takes."""
-    return decided(
+def join_with_time(work: Decision[WorkEvidence], time: Decision[ComparisonEvidence]) -> Decision[WorkAndTimeEvidence]:
+    """Join both decisions: the candidate must pass by what it executes and by how long it takes."""
+    return make_decision(
         [*work.criteria, *time.criteria],
         WorkAndTimeEvidence(work.evidence, time.evidence),
         advice=work.advice or time.advice,
@@ -110,7 +110,7 @@ def with_time(work: Decision[WorkEvidence], time: Decision[ComparisonEvidence]) 
 
 
 def _exact_note(work: Decision[WorkEvidence], time: Decision[ComparisonEvidence]) -> list[str]:
-    """How an exact regression goes with times that are not to be trusted."""
+    """Return a note on an exact regression beside times that cannot be trusted; else empty."""
     both = work.outcome is Outcome.REGRESSION and time.outcome is Outcome.UNTRUSTED
     return (
         ["the regression is in exact work, which noise does not change; the times are not trustworthy"] if both else []
@@ -118,19 +118,21 @@ def _exact_note(work: Decision[WorkEvidence], time: Decision[ComparisonEvidence]
 
 
 def work_decision(baseline: Work, candidate: Work, limit: float = 0.0) -> Decision[WorkEvidence]:
-    """Whether a candidate executes more than its baseline.
+    """Decide whether a candidate executes more than its baseline.
 
     ``limit``: largest share of more instructions that is let through.
     """
-    pairs = list(_matched(baseline.operators, candidate.operators))
-    changes = [_change(*pair) for pair in pairs]
-    changed = sorted((one for one in changes if one.more or None in {one.baseline, one.candidate}), key=_size)
+    pairs = list(_match_operators(baseline.operators, candidate.operators))
+    changes = [_work_change(*pair) for pair in pairs]
+    changed = sorted(
+        (change for change in changes if change.more or None in {change.baseline, change.candidate}), key=_change_order
+    )
     share = candidate.instructions / baseline.instructions - 1 if baseline.instructions else 0.0
     outcome = Outcome.REGRESSION if share > limit else Outcome.PASSED
     verdict = Verdict.SLOWER if share > 0 else Verdict.FASTER if share < 0 else Verdict.NO_DIFFERENCE
     evidence = WorkEvidence(
-        baseline=_side(baseline),
-        candidate=_side(candidate),
+        baseline=_work_side(baseline),
+        candidate=_work_side(candidate),
         counter=candidate.counter,
         processor=candidate.processor,
         equal=len(pairs) - len(changed),
@@ -143,22 +145,22 @@ def work_decision(baseline: Work, candidate: Work, limit: float = 0.0) -> Decisi
         measured=share,
         ci95=None,
         outcome=outcome,
-        reason=_reason(changed, share),
+        reason=_reason_text(changed, share),
         verdict=verdict,
     )
     advice = "look at the operators that changed" if outcome is Outcome.REGRESSION else None
-    return decided([criterion], evidence, advice=advice)
+    return make_decision([criterion], evidence, advice=advice)
 
 
-def _side(work: Work) -> WorkSide:
+def _work_side(work: Work) -> WorkSide:
     return WorkSide(work.model, work.sha256, work.instructions, len(work.operators))
 
 
-def _size(change: WorkChange) -> tuple[int, str]:
+def _change_order(change: WorkChange) -> tuple[int, str]:
     return -abs(change.more), change.label
 
 
-def _reason(changed: list[WorkChange], share: float) -> str:
+def _reason_text(changed: list[WorkChange], share: float) -> str:
     if not changed:
         return "every operator executes the same work"
     first = changed[0]
@@ -166,25 +168,28 @@ def _reason(changed: list[WorkChange], share: float) -> str:
         text = "is new" if first.baseline is None else "is gone"
     else:
         text = signed_share_text(first.candidate / first.baseline - 1)
-    others = f", and {counted_text(len(changed) - 1, 'more operator')} changed" if len(changed) > 1 else ""
-    return f"{signed_share_text(share)} instructions, exact: {first.label} {text}{others}"
+    others_text = f", and {counted_text(len(changed) - 1, 'more operator')} changed" if len(changed) > 1 else ""
+    return f"{signed_share_text(share)} instructions, exact: {first.label} {text}{others_text}"
 
 
-def _change(before: CountedOperator | None, after: CountedOperator | None) -> WorkChange:
+def _work_change(before: CountedOperator | None, after: CountedOperator | None) -> WorkChange:
     known = after or before
     assert known is not None  # noqa: S101 - one of both is there
-    counts = (None if one is None else one.instructions for one in (before, after))
+    counts = (None if operator is None else operator.instructions for operator in (before, after))
     return WorkChange(known.layer, known.name, known.kind, *counts)
 
 
-def _matched(
+def _match_operators(
     before: list[CountedOperator], after: list[CountedOperator]
 ) -> Iterator[tuple[CountedOperator | None, CountedOperator | None]]:
-    """Operators of both sides in order, by layer and kind; those that one side alone has stand alone."""
-    old, new = ([(one.method, one.layer or one.name, one.kind) for one in side] for side in (before, after))
+    """Match operators of both sides in order, by layer and kind; those of one side only have no partner."""
+    old, new = (
+        [(operator.method, operator.layer or operator.name, operator.kind) for operator in side]
+        for side in (before, after)
+    )
     for tag, low, high, first, last in SequenceMatcher(None, old, new, autojunk=False).get_opcodes():
         if tag == "equal":
             yield from zip(before[low:high], after[first:last], strict=True)
         else:
-            yield from ((one, None) for one in before[low:high])
-            yield from ((None, one) for one in after[first:last])
+            yield from ((operator, None) for operator in before[low:high])
+            yield from ((None, operator) for operator in after[first:last])

@@ -1,4 +1,4 @@
-"""A receipt of counted work: what was counted, how it was asked for, and a digest; schema ``opscope.work-receipt/1``.
+"""Receipt of counted work: what was counted, how it was requested, and a digest; schema ``opscope.work-receipt/1``.
 
 Whoever has the program and the runtime counts again and finds the same operators, on another day and another machine.
 """
@@ -22,12 +22,12 @@ if TYPE_CHECKING:
 
 
 class CountRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """How a count was asked for.
+    """Request of a count.
 
     Attributes:
-        inputs: as of ``--input``.
-        dims: as of ``--dim``.
-        methods: as of ``--methods``.
+        inputs: inputs as of ``--input``.
+        dims: sizes as of ``--dim``.
+        methods: methods as of ``--methods``.
         ablate: feature groups of the second run.
         ladder: whether groups went off one after the other.
         target: ``native`` or ``qemu-aarch64``.
@@ -60,62 +60,69 @@ class WorkReceipt(msgspec.Struct, frozen=True, tag_field="schema", tag="opscope.
 
 
 def receipt_of(work: Work, request: CountRequest) -> WorkReceipt:
-    """The receipt of a count."""
-    return WorkReceipt(_digest(work, request), request, work)
+    """Return the receipt of a count."""
+    return WorkReceipt(_digest_of(work, request), request, work)
 
 
 def read_receipt(content: bytes, where: str) -> WorkReceipt:
-    """The receipt that a file holds; ``where`` names it in messages.
+    """Return the receipt that a file holds; ``where`` names it in messages.
 
-    Raises a TraceFormatError where it is none, or its figures are not those that its digest was made of.
+    Raises TraceFormatError if the file is no receipt, or its figures do not match its digest.
     """
     hint = "opscope count MODEL --receipt FILE writes one"
     try:
         receipt = from_json(content, WorkReceipt)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise TraceFormatError(f"not a receipt of counted work: {error}", where=where, hint=hint) from error
-    if _digest(receipt.work, receipt.request) != receipt.digest:
+    if _digest_of(receipt.work, receipt.request) != receipt.digest:
         raise TraceFormatError("its figures were changed: they do not match its digest", where=where, hint=hint)
     return receipt
 
 
 def differences(stated: Work, counted: Work) -> list[str]:
-    """What a second count found otherwise, operators in the order in which they run."""
-    if [one.off for one in stated.others] != [one.off for one in counted.others]:
+    """Return what a second count found differently, operators in execution order."""
+    if [work.off for work in stated.others] != [work.off for work in counted.others]:
         return ["feature groups: this run switched off other ones than the receipt"]
-    return [line for pair in zip(_all(stated), _all(counted), strict=True) for line in _differences(*pair)]
+    return [
+        line
+        for pair in zip(_all_variants(stated), _all_variants(counted), strict=True)
+        for line in _work_differences(*pair)
+    ]
 
 
-def _differences(stated: Work, counted: Work) -> Iterator[str]:
+def _work_differences(stated: Work, counted: Work) -> Iterator[str]:
     for name in ("sha256", "runtime", "processor"):
-        one, other = getattr(stated, name), getattr(counted, name)
-        if one != other:
-            yield f"{'program' if name == 'sha256' else name}: {one} in the receipt, {other} here"
+        stated_value, counted_value = getattr(stated, name), getattr(counted, name)
+        if stated_value != counted_value:
+            yield f"{'program' if name == 'sha256' else name}: {stated_value} in the receipt, {counted_value} here"
     off = f" without {', '.join(stated.off)}" if stated.off else ""
     if len(stated.operators) != len(counted.operators):
         yield f"{counted_text(len(stated.operators), 'operator')} in the receipt, {len(counted.operators)} here{off}"
         return
     for before, after in zip(stated.operators, counted.operators, strict=True):
         if before != after:
-            yield f"{before.layer or before.name}: {_otherwise(before, after)}{off}"
+            yield f"{before.layer or before.name}: {_first_difference(before, after)}{off}"
 
 
-def _otherwise(before: CountedOperator, after: CountedOperator) -> str:
-    """The first field of an operator that differs, the instructions before all others."""
+def _first_difference(before: CountedOperator, after: CountedOperator) -> str:
+    """Return the first field of an operator that differs, instructions before all others."""
     fields = ("instructions", *(name for name in before.__struct_fields__ if name != "instructions"))
     name = next(name for name in fields if getattr(before, name) != getattr(after, name))
     return f"{name} {getattr(before, name)} in the receipt, {getattr(after, name)} here"
 
 
 def other_files(stated: Work, counted: Work) -> list[str]:
-    """Files that executed in both counts and differ: they may explain a difference, and need not make one."""
+    """Return files that executed in both counts and differ: they may explain a difference."""
     return sorted(name for name, digest in stated.files.items() if counted.files.get(name, digest) != digest)
 
 
-def _all(work: Work) -> list[Work]:
+def _all_variants(work: Work) -> list[Work]:
     return [work, *work.others]
 
 
-def _digest(work: Work, request: CountRequest) -> str:
-    own = [(one.sha256, one.runtime, one.processor, one.off, one.operators) for one in _all(work)]
-    return hashlib.sha256(msgspec.json.encode((request, own))).hexdigest()
+def _digest_of(work: Work, request: CountRequest) -> str:
+    digested = [
+        (variant.sha256, variant.runtime, variant.processor, variant.off, variant.operators)
+        for variant in _all_variants(work)
+    ]
+    return hashlib.sha256(msgspec.json.encode((request, digested))).hexdigest()

@@ -46,12 +46,12 @@ _SUM_BITS = (32, 16)
 
 
 class PaddedSize(msgspec.Struct, frozen=True):
-    """A size that kernels round up.
+    """Size that kernels round up.
 
     Attributes:
         name: what it counts: `output channels`, `rows`, `input channels`.
-        needed: by the model.
-        executed: by the kernel.
+        needed: size that the model needs.
+        executed: size that the kernel executes.
     """
 
     name: str
@@ -60,64 +60,68 @@ class PaddedSize(msgspec.Struct, frozen=True):
 
 
 def padded_sizes(macs: int, capacity: int, shape: Sequence[int], axis: int, tile_bits: int) -> list[PaddedSize]:
-    """Sizes of a product or convolution that were rounded up; none where no explanation is exact.
+    """Return sizes of a product or convolution that were rounded up; empty if no explanation is exact.
 
     Args:
-        macs: that the model needs.
+        macs: multiply-accumulates that the model needs.
         capacity: products that the executed instructions hold.
-        shape: of the output.
-        axis: of its channels.
+        shape: shape of the output.
+        axis: axis of the output's channels.
         tile_bits: length of a row of a tile.
     """
     numbers = prod(shape)
     if not numbers or macs % numbers or capacity <= macs:
         return []
-    found = [
+    explanations = [
         [size for size in sizes if size.executed > size.needed]
-        for sizes in _explained(macs // numbers, capacity, numbers // shape[axis], shape[axis], tile_bits)
+        for sizes in _explain_capacity(macs // numbers, capacity, numbers // shape[axis], shape[axis], tile_bits)
     ]
-    return min(found, key=lambda sizes: (len(sizes), sum(one.executed for one in sizes)), default=[])
+    return min(explanations, key=lambda sizes: (len(sizes), sum(size.executed for size in sizes)), default=[])
 
 
-def _explained(depth: int, capacity: int, rows: int, channels: int, tile_bits: int) -> Iterator[list[PaddedSize]]:
-    """Sizes that give the executed products exactly, a bias as one more step included."""
-    taps = [one for one in _TAPS if depth % one == 0]
-    for bits, wide, high, own, factor, bias in product(_SUM_BITS, _TILES, (0, *_TILES), taps, _FACTORS, (0, 1)):
+def _explain_capacity(
+    depth: int, capacity: int, rows: int, channels: int, tile_bits: int
+) -> Iterator[list[PaddedSize]]:
+    """Yield sizes that give the executed products exactly, a bias as one more step included."""
+    taps = [tap for tap in _TAPS if depth % tap == 0]
+    for bits, wide, high, taps_of_kernel, factor, bias in product(
+        _SUM_BITS, _TILES, (0, *_TILES), taps, _FACTORS, (0, 1)
+    ):
         lanes = tile_bits // bits
-        columns = _up(channels, wide * lanes)
-        lines = _up(rows, high * lanes) if high else rows
-        inputs = _up(depth // own, factor)
-        if columns * lines * (own * inputs + bias) == capacity:
+        columns = _round_up(channels, wide * lanes)
+        lines = _round_up(rows, high * lanes) if high else rows
+        inputs = _round_up(depth // taps_of_kernel, factor)
+        if columns * lines * (taps_of_kernel * inputs + bias) == capacity:
             yield [
                 PaddedSize("output channels", channels, columns),
                 PaddedSize("rows", rows, lines),
-                PaddedSize("input channels", depth // own, inputs),
+                PaddedSize("input channels", depth // taps_of_kernel, inputs),
             ]
 
 
-def _up(size: int, unit: int) -> int:
+def _round_up(size: int, unit: int) -> int:
     return -(-size // unit) * unit
 
 
 class CountedOperator(RecordedOperator, msgspec.Struct, frozen=True):
-    """What an operator executes in one inference.
+    """Work of an operator in one inference.
 
     Attributes:
-        layer: that it belongs to; null when not known.
+        layer: layer that it belongs to; null if unknown.
         category: upper level of the taxonomy.
         kind: lower level.
-        instructions: that were executed.
-        classes: of these by class; they add up.
-        bytes_loaded: by all of them.
-        bytes_stored: by all of them.
-        outer_products: on tiles of a matrix unit.
+        instructions: instructions that were executed.
+        classes: instructions by class; they add up to ``instructions``.
+        bytes_loaded: bytes loaded by all instructions.
+        bytes_stored: bytes stored by all instructions.
+        outer_products: outer products on tiles of a matrix unit.
         mac_capacity: multiply-accumulates that its multiply-add, dot product and outer product instructions hold.
-        tile_capacity: of these, those that are summed up on tiles: of outer products, and of SME2's other products.
+        tile_capacity: part of ``mac_capacity`` that is summed up on tiles: outer products, and SME2's other products.
         streaming_starts: how often the processor enters the mode of its matrix unit.
         padded: sizes that were rounded up to whole tiles, where that explains ``tile_capacity`` exactly.
-        macs: that the model needs; null when not known.
-        padding_macs: of these, with zeros around the input of a convolution, which kernels may leave out; 0 where they
-            are not counted apart.
+        macs: multiply-accumulates that the model needs; null if unknown.
+        padding_macs: part of ``macs`` with zeros around the input of a convolution, which kernels may leave out; 0
+            where it is not counted separately.
     """
 
     instruction: int
@@ -139,12 +143,12 @@ class CountedOperator(RecordedOperator, msgspec.Struct, frozen=True):
 
     @property
     def on_tiles(self) -> bool:
-        """Whether all of its multiply-accumulates are summed up on tiles."""
+        """Return whether all of its multiply-accumulates are summed up on tiles."""
         return bool(self.macs) and self.tile_capacity == self.mac_capacity >= (self.macs or 0)
 
     @property
     def held_macs(self) -> int | None:
-        """Multiply-accumulates that its multiplying instructions hold; None where it has none, or others do some."""
+        """Multiply-accumulates in its multiplying instructions; None if it has none, or other code does some."""
         least = (self.macs or 0) - self.padding_macs
         if not self.macs or self.mac_capacity < least:
             return None
@@ -152,7 +156,7 @@ class CountedOperator(RecordedOperator, msgspec.Struct, frozen=True):
 
 
 class RestWork(msgspec.Struct, frozen=True):
-    """What was executed outside of operators: it may differ from run to run.
+    """Instructions outside of operators, which may differ from run to run.
 
     Attributes:
         framework: within the inference, tracing included.
@@ -170,14 +174,14 @@ class Work(msgspec.Struct, frozen=True, tag_field="schema", tag="opscope.work/1"
 
     Attributes:
         model: path of the program.
-        sha256: of the program.
-        runtime: that ran it, with its version.
-        processor: that the counter shows programs.
+        sha256: SHA-256 of the program.
+        runtime: runtime that ran it, with its version.
+        processor: processor that the counter shows programs.
         counter: what counted, with its version.
-        inputs: that were asked for or guessed; empty where all are as the program declares them.
+        inputs: inputs that were asked for or guessed; empty where all are as the program declares them.
         off: feature groups that were switched off.
         others: the same model with feature groups off, in the order asked for.
-        operators: in the order in which they run.
+        operators: operators in the order in which they run.
         rest: what is no operator's.
         files: SHA-256 of the files of which instructions ran, by their names: libraries of the runtime and of the
             system, and the runner that was built here.
@@ -197,13 +201,16 @@ class Work(msgspec.Struct, frozen=True, tag_field="schema", tag="opscope.work/1"
 
     @property
     def instructions(self) -> int:
-        """Of all operators."""
-        return sum(one.instructions for one in self.operators)
+        """Instructions of all operators."""
+        return sum(operator.instructions for operator in self.operators)
 
 
 CLASSES = ("multiply_add", "dot_product", "outer_product", "vector", "branch", "load", "store", "scalar", "unknown")
-"""Fused vector multiply-adds; integer dot products; tiles; other vector arithmetic; jumps, calls, returns; plain loads
-and stores of any register; the rest; and code that no file holds. An instruction is of the first that fits."""
+"""Classes of instructions; an instruction is of the first class that fits.
+
+Fused vector multiply-adds; integer dot products; tiles; other vector arithmetic; jumps, calls and returns; plain loads
+and stores of any register; all other instructions; and code that no file holds.
+"""
 INSTRUCTIONS, LOADED, STORED, PRODUCTS = "instructions", "bytes_loaded", "bytes_stored", "mac_capacity"
 TILE_PRODUCTS, STREAMING = "tile_capacity", "streaming_starts"
 
@@ -216,28 +223,30 @@ def operators_of(
     tile_bits: int | None,
     channels_last: bool,
 ) -> list[CountedOperator]:
-    """Operators of an analysis with their counts.
+    """Return the operators of an analysis with their counts.
 
     Args:
-        analysis: of the table of instructions, whose one measured inference, of each method, is counted.
-        tables: of each count, by its name: those above, and the classes of instructions.
-        classes: of instructions, in the order in which they are told.
+        analysis: analysis of the table of instructions; one measured inference of each method is counted.
+        tables: table of each count, by its name: the names above, and the classes of instructions.
+        classes: classes of instructions, in the order of the result.
         padding: multiply-accumulates with zeros around an input, of one call of an operator.
         tile_bits: length of a row of a tile; None without a matrix unit.
         channels_last: whether the last size of a convolution's output is that of its channels, else the second.
     """
-    counts = {name: _by_operator(table) for name, table in tables.items()}
+    counts = {name: _counts_by_operator(table) for name, table in tables.items()}
     operators = []
     for operator in analysis.operators:
         key = operator_key(operator)
         if key is None or operator.kind == "framework":
             continue
-        of = {name: table.get((key.method, key.instruction, key.position), 0) for name, table in counts.items()}
+        counts_of_operator = {
+            name: table.get((key.method, key.instruction, key.position), 0) for name, table in counts.items()
+        }
         # what an analysis knows is per call of any method, and counted is a call of its own
         share = analysis.calls_share(operator.method) if len(analysis.methods) > 1 else 1.0
         calls, macs = operator.calls / share, None if operator.macs is None else round(operator.macs / share)
-        told = {name: of[name] for name in classes if of[name]}
-        made = CountedOperator(
+        by_class = {name: counts_of_operator[name] for name in classes if counts_of_operator[name]}
+        counted = CountedOperator(
             method=operator.method,
             instruction=key.instruction,
             position=key.position,
@@ -245,27 +254,30 @@ def operators_of(
             layer=operator.module,
             category=operator.category.value,
             kind=operator.kind,
-            instructions=of[INSTRUCTIONS],
-            classes=told,
-            bytes_loaded=of[LOADED],
-            bytes_stored=of[STORED],
-            outer_products=of["outer_product"],
-            mac_capacity=of[PRODUCTS],
+            instructions=counts_of_operator[INSTRUCTIONS],
+            classes=by_class,
+            bytes_loaded=counts_of_operator[LOADED],
+            bytes_stored=counts_of_operator[STORED],
+            outer_products=counts_of_operator["outer_product"],
+            mac_capacity=counts_of_operator[PRODUCTS],
             macs=macs,
-            tile_capacity=of[TILE_PRODUCTS],
-            streaming_starts=of[STREAMING],
+            tile_capacity=counts_of_operator[TILE_PRODUCTS],
+            streaming_starts=counts_of_operator[STREAMING],
             padding_macs=round(padding.get(key, 0) * calls) if macs else 0,
         )
-        if tile_bits and made.on_tiles and macs and operator.shape and calls == 1:
+        if tile_bits and counted.on_tiles and macs and operator.shape and calls == 1:
             axis = -1 if channels_last or operator.category is not Category.CONVOLUTION else 1
-            sizes = padded_sizes(macs, made.tile_capacity, operator.shape, axis, tile_bits)
-            made = msgspec.structs.replace(made, padded=sizes)
-        operators.append(made)
-    return sorted(operators, key=lambda one: (one.method, one.instruction, one.position))
+            sizes = padded_sizes(macs, counted.tile_capacity, operator.shape, axis, tile_bits)
+            counted = msgspec.structs.replace(counted, padded=sizes)
+        operators.append(counted)
+    return sorted(
+        operators,
+        key=lambda operator_counts: (operator_counts.method, operator_counts.instruction, operator_counts.position),
+    )
 
 
-def _by_operator(table: EventTable) -> dict[tuple[str, int, int], int]:
-    """Counts of the measured inference, one of each method, by method, instruction and position."""
+def _counts_by_operator(table: EventTable) -> dict[tuple[str, int, int], int]:
+    """Return the counts of the measured inference by method, instruction and position."""
     (self_times,) = table.self_times
     return {
         (UNKNOWN_METHOD if key.method is None else key.method, key.instruction, key.position): spent.self_time
@@ -275,11 +287,11 @@ def _by_operator(table: EventTable) -> dict[tuple[str, int, int], int]:
 
 
 READ_NS = 1_000_000
-"""What a read adds to the clock."""
+"""Time in ns that a read adds to the clock."""
 
 
 class CountedMoments(NamedTuple):
-    """How much had been executed at each read of the clock, and at the end; shape (reads + 1,) each.
+    """Amount executed at each read of the clock, and at the end; shape (reads + 1,) each.
 
     A profiler that writes a text before and after what it times of an operator does so between two reads: that is none
     of the operator's work.
@@ -291,7 +303,7 @@ class CountedMoments(NamedTuple):
 
 
 class CountedReads:
-    """The intervals of a trace as numbers of reads.
+    """Intervals of a trace as numbers of reads.
 
     ``table``: of the trace; ``start``: what the clock read where the times of the trace count from.
 
@@ -300,7 +312,7 @@ class CountedReads:
 
     def __init__(self, table: EventTable, start: int = 0) -> None:
         self._table, self._start = table, start
-        self._intervals = [[_intervals(segment, start) for segment in trace] for trace in table.traces]
+        self._intervals = [[_read_intervals(segment, start) for segment in trace] for trace in table.traces]
 
     @property
     def measured(self) -> tuple[int, int]:
@@ -309,16 +321,16 @@ class CountedReads:
         first, last = times.start[~times.warmup], (times.start + times.duration)[~times.warmup]
         return (int(first.min()) + self._start) // READ_NS, (int(last.max()) + self._start) // READ_NS
 
-    def counted(self, moments: CountedMoments) -> EventTable:
-        """The table with a count in place of every time."""
+    def count_events(self, moments: CountedMoments) -> EventTable:
+        """Return the table with a count in place of every time."""
         traces = tuple(
-            tuple(_counted(segment, reads, moments) for segment, reads in zip(trace, own, strict=True))
-            for trace, own in zip(self._table.traces, self._intervals, strict=True)
+            tuple(_count_segment(segment, reads, moments) for segment, reads in zip(trace, intervals, strict=True))
+            for trace, intervals in zip(self._table.traces, self._intervals, strict=True)
         )
         return replace(self._table, traces=traces)
 
 
-def _counted(segment: Segment, reads: tuple[Ints, Ints], moments: CountedMoments) -> Segment:
+def _count_segment(segment: Segment, reads: tuple[Ints, Ints], moments: CountedMoments) -> Segment:
     kinds = segment.columns["scope"]
     operator = kinds.equals(Scope.KERNEL.value) | kinds.equals(Scope.DELEGATE_OP.value)
     starts, ends = (np.minimum(side, len(moments.at) - 1) for side in reads)
@@ -327,18 +339,18 @@ def _counted(segment: Segment, reads: tuple[Ints, Ints], moments: CountedMoments
     return replace(segment, start=first, duration=last - first)
 
 
-def _intervals(segment: Segment, began: int) -> tuple[Ints, Ints]:
-    """First and last read of every event; shape (repeats, events) each."""
+def _read_intervals(segment: Segment, began: int) -> tuple[Ints, Ints]:
+    """Return the first and last read of every event; shape (repeats, events) each."""
     if ((segment.start + began) % READ_NS).any() or (segment.duration % READ_NS).any():
         raise TraceFormatError("a time does not count clock reads: the trace was not written with the counted clock")
     start, length = (segment.start + began) // READ_NS, segment.duration // READ_NS
-    for run, owner in _unplaced(segment):
-        start[:, run] = _within(segment, start, length, run, owner)
+    for run, owner in _runs_without_start(segment):
+        start[:, run] = _place_run(segment, start, length, run, owner)
     return start, start + length
 
 
-def _unplaced(segment: Segment) -> Iterator[tuple[Ints, int]]:
-    """Operators of a delegate in a row, of which durations alone are recorded, and the row of the event around them."""
+def _runs_without_start(segment: Segment) -> Iterator[tuple[Ints, int]]:
+    """Yield runs of a delegate's operators with durations only, and the row of the event around them."""
     synthetic = segment.columns["synthetic_start"]
     for owner in np.unique(segment.parent[synthetic]):
         children = np.flatnonzero(segment.parent == owner)
@@ -346,15 +358,15 @@ def _unplaced(segment: Segment) -> Iterator[tuple[Ints, int]]:
         yield from ((run, int(owner)) for run in np.split(children, ends) if synthetic[run[0]])
 
 
-def _within(segment: Segment, start: Ints, length: Ints, run: Ints, owner: int) -> Ints:
-    """Starts of such operators: between the events around them, of which the last read ends their delegate."""
+def _place_run(segment: Segment, start: Ints, length: Ints, run: Ints, owner: int) -> Ints:
+    """Return starts of a run of operators between the events around it; the last read ends their delegate."""
     children = np.flatnonzero(segment.parent == owner)
     before, behind = children[children < run[0]], children[children > run[-1]]
     low = start[:, before[-1]] + length[:, before[-1]] if len(before) else start[:, owner]
     high = start[:, behind[0]] if len(behind) else start[:, owner] + length[:, owner]
-    each = length[:, run]
-    lead = high - low - each.sum(axis=1) - 1
+    lengths = length[:, run]
+    lead = high - low - lengths.sum(axis=1) - 1
     if (lead < 0).any():
         raise TraceFormatError("the operators of a delegate take more clock reads than its call")
-    found: Ints = (low + lead)[:, None] + np.cumsum(each, axis=1) - each
-    return found
+    starts: Ints = (low + lead)[:, None] + np.cumsum(lengths, axis=1) - lengths
+    return starts

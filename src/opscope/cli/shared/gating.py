@@ -155,10 +155,10 @@ def tell(found: Decision[Any], where: str, how: GateOutputs) -> None:
 
     Raises an OpscopeError where the candidate may not pass; the kind of error has the exit code.
     """
-    from opscope.analysis.gate.decision import Outcome, lenient, problem, refusal
+    from opscope.analysis.gate.decision import Outcome, let_inconclusive_pass, problem, refusal
     from opscope.reports.gate import gate_summary
 
-    decision = lenient(found) if how.lenient else found
+    decision = let_inconclusive_pass(found) if how.lenient else found
     text = _text(decision)
     _write(decision, text, how)
     if not how.quiet and STANDARD_OUTPUT not in {how.json, how.markdown, how.junit, how.annotations}:

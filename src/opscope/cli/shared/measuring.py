@@ -30,10 +30,10 @@ class GivenSettings(NamedTuple):
 
     def settings(self, **others: Any) -> Settings:  # noqa: ANN401 - values of fields
         """All settings."""
-        from opscope.experiment.config_errors import typed_options
+        from opscope.experiment.config_errors import convert_options
 
         stated = {name: value for name, value in others.items() if value is not None}
-        return typed_options(self.given | stated, Settings)
+        return convert_options(self.given | stated, Settings)
 
     @property
     def words(self) -> dict[str, Any]:

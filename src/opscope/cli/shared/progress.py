@@ -15,7 +15,7 @@ from opscope.bundle.manifest import TracingMode
 from opscope.cli.output import say
 from opscope.core.system.stages import heard_by
 from opscope.core.units import time_text
-from opscope.experiment.engine import silent
+from opscope.experiment.engine import ignore_progress
 from opscope.reports.document.console import Text, TextConsole, moves_cursor
 from opscope.reports.document.text import plain
 
@@ -168,7 +168,7 @@ def _new_bars() -> Progress:
 def run_progress(*, shown: bool) -> Iterator[RunProgress]:
     """What a run is at, on standard error, with the repetitions that fail; or nothing."""
     if not shown:
-        yield silent
+        yield ignore_progress
         return
     with ExitStack() as stack:
         watch: Watch = StageBar(stack.enter_context(_new_bars())) if _animated() else StageLines()
@@ -192,7 +192,7 @@ class ExperimentWatches:
 
     def progress_of(self, name: str) -> RunProgress:
         """What hears of the repetitions of an experiment."""
-        return self._of(name).move if self._shown else silent
+        return self._of(name).move if self._shown else ignore_progress
 
     def stages_of(self, name: str) -> StageProgress | None:
         """What hears of its stages."""

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple, TypeAlias
 import msgspec
 import numpy as np
 
-from opscope.analysis.gate.decision import QUIETER, Criterion, Outcome, Quantity, decided, overall
+from opscope.analysis.gate.decision import QUIETER, Criterion, Outcome, Quantity, make_decision, worst_outcome
 from opscope.core.errors import UsageError, did_you_mean
 from opscope.core.stats.many_series import CONFIRMING, SHORTEST
 from opscope.fleet.analysis.causes import CauseKind, ChangedFact, SharedCause
@@ -339,12 +339,12 @@ def decide_fleet(evidence: FleetEvidence, *, untrusted: int, let_through: int) -
     """
     limits = [_limit_criterion(limit) for limit in evidence.budgets]
     unjudged = Outcome.UNTRUSTED if untrusted else Outcome.INCONCLUSIVE
-    if evidence.judged or overall(limits) is Outcome.REGRESSION:
+    if evidence.judged or worst_outcome(limits) is Outcome.REGRESSION:
         unjudged = Outcome.SKIPPED
     criteria = [*limits, *(_model_criterion(count, unjudged) for count in evidence.models)]
     notes = [f"{evidence.without} series of the store without a new run"] * bool(evidence.without)
     notes += ["slowdowns of whole devices are reported but pass, as the budget allows"] * bool(let_through)
-    return decided(criteria, evidence, advice=_give_advice(overall(criteria), evidence.slower), notes=notes)
+    return make_decision(criteria, evidence, advice=_give_advice(worst_outcome(criteria), evidence.slower), notes=notes)
 
 
 def budget_name(limit: BudgetLimit) -> str:

@@ -12,7 +12,7 @@ import msgspec
 import numpy as np
 
 from opscope.analysis.compare.compare import ComparedSide, EndToEnd, MethodChange, OperatorChange, excluded_beyond
-from opscope.analysis.gate.decision import QUIETER, Criterion, Outcome, Quantity, decided, overall
+from opscope.analysis.gate.decision import QUIETER, Criterion, Outcome, Quantity, make_decision, worst_outcome
 from opscope.analysis.gate.gate import (
     DESIGN,
     ComparisonEvidence,
@@ -79,7 +79,7 @@ def history_gate(
         for method, runs in predecessors.items()
     }
     slower = slower_operators([change for verdict in verdicts.values() for change in verdict.operators])
-    outcome = overall([verdict.criterion for verdict in verdicts.values()])
+    outcome = worst_outcome([verdict.criterion for verdict in verdicts.values()])
     deciding = next(verdict for verdict in verdicts.values() if verdict.criterion.outcome is outcome)
     lacking = [
         Criterion(
@@ -98,7 +98,7 @@ def history_gate(
     ]
     ends = {method: verdict.end_to_end for method, verdict in verdicts.items()}
     methods = [MethodChange(method, end) for method, end in ends.items() if method]
-    return decided(
+    return make_decision(
         [*(verdict.criterion for verdict in verdicts.values()), *lacking],
         ComparisonEvidence(model, *sides, next(iter(ends.values())), slower, methods=methods),
         advice=_give_advice(outcome, deciding.end_to_end, is_method_missing=bool(lacking), has_slower=bool(slower)),

@@ -28,7 +28,7 @@ from opscope.reports.document.blocks import (
 from opscope.reports.document.template import picture
 from opscope.reports.document.text import plain
 from opscope.reports.pictures.bars import INK
-from opscope.reports.pictures.pictures import drawn, rows_of
+from opscope.reports.pictures.pictures import render_chart, rows_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -141,7 +141,7 @@ def _draw_in_text(series: Series) -> str:
 
 def _chart_section(history: History, series: Series) -> Section:
     name, line = subject_text(series.subject), _draw_in_text(series)
-    return Section(name, [picture(f"of {name}", lambda: drawn(series_chart(history, series)), instead=line)])
+    return Section(name, [picture(f"of {name}", lambda: render_chart(series_chart(history, series)), instead=line)])
 
 
 def _method_section(history: History) -> Section:

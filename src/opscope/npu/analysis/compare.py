@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 import numpy as np
 
-from opscope.analysis.gate.decision import Criterion, Outcome, Quantity, decided
+from opscope.analysis.gate.decision import Criterion, Outcome, Quantity, make_decision
 from opscope.analysis.gate.gate import Slowdown, judge
 from opscope.core.grouping import grouped
 from opscope.core.stats.effect import Verdict, adjust_for_many, interval_of, unpaired_effects
@@ -391,7 +391,7 @@ def gate_tiles(
         advice = f"capture at least {FEWEST} traces per side, and give a directory of them for each side"
     elif outcome is not Outcome.PASSED:
         advice = f"capture more than {fewest} traces per side"
-    return decided(
+    return make_decision(
         [criterion],
         TilesEvidence(comparison.baseline, comparison.candidate, change, slower),
         advice=advice,

@@ -17,7 +17,7 @@ from opscope.npu.analysis.cycles import EVENTS, cover
 from opscope.npu.reports.answer import CATEGORY_NAMES
 from opscope.reports.document.text import plain
 from opscope.reports.pictures.bars import Bar, BarSegment, bars, beside, lettering, svg
-from opscope.reports.pictures.pictures import drawn, rows_of
+from opscope.reports.pictures.pictures import render_chart, rows_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -200,7 +200,7 @@ def call_durations(core: TracedCore) -> str:
     y = alt.Y("cycles:Q", title="cycles", scale=alt.Scale(zero=True))
     dots = alt.Chart(rows_of(rows)).mark_circle(size=22, opacity=0.8).encode(x=x, y=y, color=colour)
     ranges = alt.Chart(rows_of(rows)).mark_rule().encode(x=x, y="low:Q", y2="high:Q", color=colour)
-    return drawn(alt.layer(ranges, dots).properties(width=_WIDTH, height=_HEIGHT))
+    return render_chart(alt.layer(ranges, dots).properties(width=_WIDTH, height=_HEIGHT))
 
 
 def _duration_points(core: TracedCore, number: int, name: str) -> list[dict[str, Any]]:

@@ -98,7 +98,7 @@ class Tiles(NotebookResult):
 
         return tiles_frame(self.analysis)
 
-    def _document(self) -> Document:
+    def _build_document(self) -> Document:
         from opscope.npu.reports.answer import tiles_screen
 
         return tiles_screen(self.analysis)

@@ -183,7 +183,7 @@ class TilesComparisonResult(NotebookResult, TilesComparison, frozen=True):
 
         return tiles_comparison_frame(self)
 
-    def _document(self) -> Document:
+    def _build_document(self) -> Document:
         from opscope.npu.reports.comparison import tiles_comparison_document
 
         return tiles_comparison_document(self)
@@ -198,7 +198,7 @@ class TilesGateResult(NotebookResult, Decision[TilesEvidence], frozen=True):
 
         return tiles_gate_frame(self)
 
-    def _document(self) -> Document:
+    def _build_document(self) -> Document:
         from opscope.npu.reports.comparison import tiles_text
         from opscope.reports.document.blocks import NOTEBOOK_ROWS
         from opscope.reports.gate import gate_document

@@ -1,4 +1,4 @@
-"""A report over several bundles: one line a configuration and the bottleneck of each platform, as a document."""
+"""Report over several bundles: one line per configuration and the bottleneck of each platform, as a document."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from opscope.reports.content.content import (
     headline,
     largest_before,
     limits,
-    missing,
+    missing_sentences,
     threads_text,
     top_operators,
 )
@@ -68,14 +68,14 @@ if TYPE_CHECKING:
 _TOP = 5
 _OPERATORS = 12
 _UNFOLDED = 8
-"""Bundles up to which the parts on each of them are not folded."""
+"""Most bundles whose parts are shown unfolded."""
 _SMALLEST = 0.005
 _FEW = 0.001
-"""Share below which the ratio of a category's two times says nothing."""
+"""Share below which the ratio of a category's two times means nothing."""
 
 
 class BundlePart(NamedTuple):
-    """One bundle of a combined report: a name that is unique in the report, where it is, and what its report shows."""
+    """Bundle of a combined report: its unique name there, its directory, and the content of its own report."""
 
     label: str
     path: str
@@ -83,15 +83,17 @@ class BundlePart(NamedTuple):
 
 
 def combine(parts: Sequence[BundlePart], series: Sequence[VersionSeries], notes: Sequence[str]) -> CombinedReport:
-    """Several bundles as one report."""
-    told = [(part.label, part.content) for part in parts]
-    return CombinedReport([_bundle(part) for part in parts], shared_programs(told), list(series), list(notes))
+    """Return several bundles as one report."""
+    contents = [(part.label, part.content) for part in parts]
+    return CombinedReport(
+        [_combine_bundle(part) for part in parts], shared_programs(contents), list(series), list(notes)
+    )
 
 
-def _bundle(part: BundlePart) -> CombinedBundle:
+def _combine_bundle(part: BundlePart) -> CombinedBundle:
     content = part.content
-    manifest, shown = content.manifest, content.shown
-    split = shown if content.has_split else None
+    manifest, analysis = content.manifest, content.shown
+    split = analysis if content.has_split else None
     environment = manifest.environment
     platform = " ".join(filter(None, (environment.system, environment.machine)))
     return CombinedBundle(
@@ -107,28 +109,39 @@ def _bundle(part: BundlePart) -> CombinedBundle:
         target=manifest.target.kind,
         versions=manifest.environment.versions,
         configurations=configurations(content),
-        shown=shown.variant if shown else None,
+        shown=analysis.variant if analysis else None,
         quality=content.quality,
         categories=category_rows(content) if split else [],
-        bottleneck=_bottleneck(content, split) if split else None,
-        shares=_shares(split) if split else None,
+        bottleneck=_find_bottleneck(content, split) if split else None,
+        shares=_backend_shares(split) if split else None,
         findings=content.advice,
         unchecked=unchecked_sentence(content.findings, content.ruled_out),
-        missing=missing(content),
+        missing=missing_sentences(content),
         limits=[sentence(message) for message in (*switch_messages(content), *limits(content))],
         device=manifest.device,
     )
 
 
 def configurations(content: ReportContent) -> list[Configuration]:
-    """One line for each accelerated variant, without any for each variant; several methods have a line each."""
+    """Return a line for each accelerated variant, or for each variant if none is accelerated, by method."""
     chosen = [result for result in content.variants if result.variant.role in FOREGROUND]
-    return [one for result in chosen or content.variants for one in _configurations(content, result)]
+    return [
+        configuration
+        for result in chosen or content.variants
+        for configuration in _configurations_of_variant(content, result)
+    ]
 
 
-def _configurations(content: ReportContent, result: VariantResult) -> Iterator[Configuration]:
+def _configurations_of_variant(content: ReportContent, result: VariantResult) -> Iterator[Configuration]:
     variant, analysis = result.variant, result.analysis
-    comparison = next((c for c in content.comparisons if _is_of(c, content, variant.name)), None)
+    comparison = next(
+        (
+            candidate_comparison
+            for candidate_comparison in content.comparisons
+            if _compares_with_baseline(candidate_comparison, content, variant.name)
+        ),
+        None,
+    )
     baseline = content.result(comparison.baseline.label) if comparison else None
     verdicts = comparison.verdicts if comparison else {}
     for method, (latency, _) in (analysis.by_method if analysis else {"": (None, None)}).items():
@@ -149,15 +162,15 @@ def _configurations(content: ReportContent, result: VariantResult) -> Iterator[C
         )
 
 
-def _is_of(comparison: Comparison, content: ReportContent, name: str) -> bool:
-    """Whether it compares this variant with a baseline."""
+def _compares_with_baseline(comparison: Comparison, content: ReportContent, name: str) -> bool:
+    """Return whether a comparison is of this variant against a baseline."""
     baseline = content.result(comparison.baseline.label)
     return comparison.candidate.label == name and baseline is not None and baseline.variant.role is not None
 
 
-def _bottleneck(content: ReportContent, shown: Analysis) -> Bottleneck | None:
+def _find_bottleneck(content: ReportContent, analysis: Analysis) -> Bottleneck | None:
     work = top_operators(content)
-    largest = dominant(shown.operators, shown.copies)
+    largest = dominant(analysis.operators, analysis.copies)
     if largest is None:
         return None
     before = largest_before(content.primary)
@@ -166,7 +179,7 @@ def _bottleneck(content: ReportContent, shown: Analysis) -> Bottleneck | None:
         before=before[0] if before else None,
         before_share=before[1] if before else None,
         limit=limit_without(largest.share),
-        groups=[_group(row) for row in kernel_rows(content)[:_TOP]],
+        groups=[_operator_group(row) for row in kernel_rows(content)[:_TOP]],
         operators=[
             OperatorGroup(
                 name=row.operator.name,
@@ -183,31 +196,31 @@ def _bottleneck(content: ReportContent, shown: Analysis) -> Bottleneck | None:
     )
 
 
-def _group(row: KernelRow) -> OperatorGroup:
+def _operator_group(row: KernelRow) -> OperatorGroup:
     types = f"({row.types})" if row.types else ""
     name = " ".join(filter(None, (row.operator, types, row.algorithm)))
     return OperatorGroup(name, row.category, row.backend, row.count, row.speedup, time_ns=row.time_ns, share=row.share)
 
 
-def _shares(shown: Analysis) -> Shares:
-    backends = {row.backend: row.share for row in shown.backends}
-    [moving] = [row for row in shown.categories if row.category is Category.DATA_MOVEMENT]
+def _backend_shares(analysis: Analysis) -> Shares:
+    backends = {row.backend: row.share for row in analysis.backends}
+    [moving] = [row for row in analysis.categories if row.category is Category.DATA_MOVEMENT]
     parts = backends.get("portable", 0.0), backends.get("framework", 0.0)
     return Shares(max(0.0, sum(backends.values()) - sum(parts)), *parts, moving.share)
 
 
 def where_text(bundle: CombinedBundle) -> str:
-    """Name, CPU and platform of a bundle's machine in words."""
+    """Return the name, CPU and platform of a bundle's machine in words."""
     return ", ".join(filter(None, (bundle.device, bundle.cpu, bundle.platform))) or f"machine {NOT_KNOWN}"
 
 
 def combined_html(report: CombinedReport) -> str:
-    """The report as one HTML page that needs nothing else."""
+    """Return the report as one self-contained HTML page."""
     return html_document(combined_document(report))
 
 
 def combined_markdown(report: CombinedReport) -> str:
-    """The report in Markdown."""
+    """Return the report in Markdown."""
     return markdown_document(combined_document(report))
 
 
@@ -227,16 +240,16 @@ _SHARED = (
 
 
 def combined_document(report: CombinedReport) -> Document:
-    """Every bundle in a sentence, side by side, and its bottleneck."""
-    models = list(dict.fromkeys(" ".join(filter(None, (b.model, b.dtype))) for b in report.bundles))
+    """Return the report as a document: a sentence per bundle, a table of all, and each bottleneck."""
+    models = list(dict.fromkeys(" ".join(filter(None, (bundle.model, bundle.dtype))) for bundle in report.bundles))
     counted = f"{units.counted_text(len(report.bundles), 'bundle')} side by side"
-    answers: Block = Bullets([_answer(bundle) for bundle in report.bundles])
+    answers: Block = Bullets([_answer_sentence(bundle) for bundle in report.bundles])
     folded = len(report.bundles) > _UNFOLDED
     missing_of = [f"{bundle.label}: {'; '.join(bundle.missing)}" for bundle in report.bundles if bundle.missing]
     rows = [(bundle, configuration) for bundle in report.bundles for configuration in bundle.configurations]
     first: list[Block] = [
         Details("Summary of each bundle", [answers]) if folded else answers,
-        Section("Comparison", [_comparison(rows, several=len(models) > 1), Sentence(_EACH, Tone.DIM)]),
+        Section("Comparison", [_comparison_table(rows, several=len(models) > 1), Sentence(_EACH, Tone.DIM)]),
     ]
     if missing_of:
         first.append(Section("What is missing", [Bullets(missing_of)]))
@@ -247,11 +260,11 @@ def combined_document(report: CombinedReport) -> Document:
         heading=report.title or "",
         answer=f"{', '.join(models)}: {counted}",
         blocks=first,
-        sections=[*_sections(report, folded=folded), _how_measured(report, rows)],
+        sections=[*_write_sections(report, folded=folded), _measurement_section(report, rows)],
     )
 
 
-def _answer(bundle: CombinedBundle) -> str:
+def _answer_sentence(bundle: CombinedBundle) -> str:
     most, quality = bundle.bottleneck, bundle.quality
     dominates = f"; {most.category.value} dominates, {units.share_text(most.share)}" if most else ""
     graded = f" ({EXPERIMENT} {grade_text(quality.grade)})" if quality and quality.grade is not Grade.GOOD else ""
@@ -261,7 +274,7 @@ def _answer(bundle: CombinedBundle) -> str:
 _Line: TypeAlias = "tuple[CombinedBundle, Configuration]"
 
 
-def _comparison(rows: Sequence[_Line], *, several: bool) -> TableBlock:
+def _comparison_table(rows: Sequence[_Line], *, several: bool) -> TableBlock:
     return table(
         rows,
         column("bundle", Format.NAME, lambda line: line[0].label),
@@ -273,7 +286,9 @@ def _comparison(rows: Sequence[_Line], *, several: bool) -> TableBlock:
         else None,
         column("threads", Format.COUNT, lambda line: line[1].threads, absent=NOT_KNOWN),
         column("variant", Format.NAME, lambda line: line[1].variant),
-        column("method", Format.NAME, lambda line: line[1].method) if any(one.method for _, one in rows) else None,
+        column("method", Format.NAME, lambda line: line[1].method)
+        if any(configuration.method for _, configuration in rows)
+        else None,
         column("ms", Format.MS, lambda line: line[1].latency_ns, absent="not measured"),
         column("baseline ms", Format.MS, lambda line: line[1].baseline_ns),
         column("speedup", Format.RATIO, lambda line: line[1].speedup),
@@ -291,49 +306,69 @@ def _interval_of(line: _Line) -> tuple[float, float] | str | None:
     return None if line[1].speedup is None else line[1].ci95 or "no interval"
 
 
-def _sections(report: CombinedReport, *, folded: bool) -> Iterator[Section]:
+def _write_sections(report: CombinedReport, *, folded: bool) -> Iterator[Section]:
     if report.series:
-        parts = [block for one in report.series for block in _series(one)]
+        parts = [block for series in report.series for block in _series_blocks(series)]
         yield Section("Versions over time", [*parts, Sentence(_SERIES, Tone.DIM)], "versions", "Versions")
-    parts = [_of_bundle(bundle, folded=folded) for bundle in report.bundles if bundle.shown]
-    yield Section("Bottleneck of each platform", [_bottlenecks(report.bundles), *parts], "bottlenecks", "Bottlenecks")
+    parts = [_bundle_block(bundle, folded=folded) for bundle in report.bundles if bundle.shown]
+    yield Section(
+        "Bottleneck of each platform", [_bottlenecks_table(report.bundles), *parts], "bottlenecks", "Bottlenecks"
+    )
     if report.programs:
-        parts = [block for program in report.programs for block in _shared(program)]
+        parts = [block for program in report.programs for block in _shared_program_blocks(program)]
         yield Section("Layers that differ most across platforms", parts, "layers", "Layers")
 
 
-def _series(series: VersionSeries) -> Iterator[Block]:
+def _series_blocks(series: VersionSeries) -> Iterator[Block]:
     yield Sentence(f"{series.model} on {series.machine}, {threads_text(series.threads)}; each compared with the first.")
     first = series.versions[0].label
     yield table(
         series.versions,
-        column("bundle", Format.NAME, lambda one: one.label),
-        column("measured", Format.TEXT, lambda one: one.created),
-        column("variant", Format.NAME, lambda one: one.variant),
-        column("method", Format.NAME, lambda one: one.method) if any(one.method for one in series.versions) else None,
-        column("median ms", Format.MS, lambda one: one.latency_ns),
-        column("speedup over the first", Format.RATIO, lambda one: "first" if one.label == first else one.speedup),
-        column("95 % interval", Format.RATIO, lambda one: None if one.speedup is None else one.ci95 or "no interval"),
-        column("verdict", Format.VERDICT, lambda one: one.verdict),
-        column("minimum detectable change", Format.SHARE, lambda one: one.minimum_detectable),
+        column("bundle", Format.NAME, lambda version: version.label),
+        column("measured", Format.TEXT, lambda version: version.created),
+        column("variant", Format.NAME, lambda version: version.variant),
+        column("method", Format.NAME, lambda version: version.method)
+        if any(version.method for version in series.versions)
+        else None,
+        column("median ms", Format.MS, lambda version: version.latency_ns),
+        column(
+            "speedup over the first",
+            Format.RATIO,
+            lambda version: "first" if version.label == first else version.speedup,
+        ),
+        column(
+            "95 % interval",
+            Format.RATIO,
+            lambda version: None if version.speedup is None else version.ci95 or "no interval",
+        ),
+        column("verdict", Format.VERDICT, lambda version: version.verdict),
+        column("minimum detectable change", Format.SHARE, lambda version: version.minimum_detectable),
     )
-    yield Bullets(list(dict.fromkeys(f"{one.label}: {'; '.join(one.notes)}" for one in series.versions if one.notes)))
+    yield Bullets(
+        list(
+            dict.fromkeys(
+                f"{version.label}: {'; '.join(version.notes)}" for version in series.versions if version.notes
+            )
+        )
+    )
 
 
-def _bottlenecks(bundles: Sequence[CombinedBundle]) -> TableBlock:
+def _bottlenecks_table(bundles: Sequence[CombinedBundle]) -> TableBlock:
     return table(
         bundles,
-        column("bundle", Format.NAME, lambda one: one.label),
+        column("bundle", Format.NAME, lambda bundle: bundle.label),
         column("largest before", Format.TEXT, _before_text),
         column(
-            "largest after", Format.TEXT, lambda one: one.bottleneck.category.value if one.bottleneck else NOT_KNOWN
+            "largest after",
+            Format.TEXT,
+            lambda bundle: bundle.bottleneck.category.value if bundle.bottleneck else NOT_KNOWN,
         ),
-        column("share", Format.SHARE, lambda one: one.bottleneck.share if one.bottleneck else None),
-        column("ms", Format.MS, lambda one: one.bottleneck.time_ns if one.bottleneck else None),
-        column("limit if removed", Format.RATIO, lambda one: one.bottleneck.limit if one.bottleneck else None),
-        column("portable", Format.SHARE, lambda one: one.shares.portable if one.shares else None),
-        column("data movement", Format.SHARE, lambda one: one.shares.data_movement if one.shares else None),
-        column("framework", Format.SHARE, lambda one: one.shares.framework if one.shares else None),
+        column("share", Format.SHARE, lambda bundle: bundle.bottleneck.share if bundle.bottleneck else None),
+        column("ms", Format.MS, lambda bundle: bundle.bottleneck.time_ns if bundle.bottleneck else None),
+        column("limit if removed", Format.RATIO, lambda bundle: bundle.bottleneck.limit if bundle.bottleneck else None),
+        column("portable", Format.SHARE, lambda bundle: bundle.shares.portable if bundle.shares else None),
+        column("data movement", Format.SHARE, lambda bundle: bundle.shares.data_movement if bundle.shares else None),
+        column("framework", Format.SHARE, lambda bundle: bundle.shares.framework if bundle.shares else None),
     )
 
 
@@ -344,22 +379,28 @@ def _before_text(bundle: CombinedBundle) -> str:
     return f"{bottleneck.before.value}, {units.share_text(bottleneck.before_share or 0.0)}"
 
 
-def _of_bundle(bundle: CombinedBundle, *, folded: bool) -> Block:
+def _bundle_block(bundle: CombinedBundle, *, folded: bool) -> Block:
     name = f"{bundle.label} ({bundle.shown})"
     split: list[Block] = (
         [category_table(bundle.categories)]
         if bundle.categories
         else [Sentence("No split into operators and categories.")]
     )
-    split += [_groups(bundle.bottleneck.groups), _longest(bundle.bottleneck.operators)] if bundle.bottleneck else []
+    split += (
+        [_groups_table(bundle.bottleneck.groups), _longest_operators_table(bundle.bottleneck.operators)]
+        if bundle.bottleneck
+        else []
+    )
     findings = Messages(bundle.findings) if bundle.findings else Sentence("" if bundle.unchecked else "No findings.")
-    inside = Beside(split, [findings, Sentence(bundle.unchecked)])
+    columns = Beside(split, [findings, Sentence(bundle.unchecked)])
     return (
-        Details(f"{name}: categories, longest operators and findings", [inside]) if folded else Section(name, [inside])
+        Details(f"{name}: categories, longest operators and findings", [columns])
+        if folded
+        else Section(name, [columns])
     )
 
 
-def _groups(rows: Sequence[OperatorGroup]) -> TableBlock:
+def _groups_table(rows: Sequence[OperatorGroup]) -> TableBlock:
     return table(
         rows,
         column("operators of one kind", Format.NAME, lambda row: TableCell(row.name, category=row.category)),
@@ -371,7 +412,7 @@ def _groups(rows: Sequence[OperatorGroup]) -> TableBlock:
     )
 
 
-def _longest(rows: Sequence[OperatorGroup]) -> TableBlock:
+def _longest_operators_table(rows: Sequence[OperatorGroup]) -> TableBlock:
     return table(
         rows,
         column("longest operators", Format.NAME, _layer_and_name),
@@ -386,18 +427,18 @@ def _layer_and_name(row: OperatorGroup) -> TableCell:
     return TableCell(row.layer or row.name, row.name if row.layer else "", row.category)
 
 
-def _shared(program: SharedProgram) -> Iterator[Block]:
+def _shared_program_blocks(program: SharedProgram) -> Iterator[Block]:
     absent = f"; {program.unmatched} are not on every platform" if program.unmatched else ""
     counted = f"{units.counted_text(len(program.operators), 'operator')} matched by their place in the program{absent}."
     yield Sentence(f"{program.model}, sha256 {program.sha256[:12]}: {counted}")
-    rows = _differing(program)
+    rows = _select_differing_operators(program)
     if not rows:
         yield Sentence("No operator's share differs by 0.5 % of the latency or more.")
         return
     yield table(
         rows,
-        column("layer", Format.TEXT, lambda one: TableCell(one.layer, category=one.category)),
-        column("operator", Format.NAME, lambda one: next(name for name in one.names if name is not None)),
+        column("layer", Format.TEXT, lambda operator: TableCell(operator.layer, category=operator.category)),
+        column("operator", Format.NAME, lambda operator: next(name for name in operator.names if name is not None)),
         *(
             column(label, Format.SHARE, partial(_share_on, number), absent="absent")
             for number, label in enumerate(program.bundles)
@@ -406,43 +447,43 @@ def _shared(program: SharedProgram) -> Iterator[Block]:
     yield Sentence(_SHARED, Tone.DIM)
 
 
-def _share_on(number: int, one: SharedOperator) -> TableCell:
-    speedup = one.speedups[number]
-    return TableCell(one.shares[number], "" if speedup is None else units.ratio_text(speedup))
+def _share_on(number: int, operator: SharedOperator) -> TableCell:
+    speedup = operator.speedups[number]
+    return TableCell(operator.shares[number], "" if speedup is None else units.ratio_text(speedup))
 
 
-def _how_measured(report: CombinedReport, rows: Sequence[_Line]) -> Section:
+def _measurement_section(report: CombinedReport, rows: Sequence[_Line]) -> Section:
     limits_of = [f"{bundle.label}: {line}" for bundle in report.bundles for line in bundle.limits]
     how = table(
         rows,
         column("bundle", Format.NAME, lambda line: line[0].label),
         column("directory", Format.TEXT, lambda line: line[0].path),
         column("measured", Format.TEXT, lambda line: line[0].created),
-        column("baseline", Format.TEXT, lambda line: _off(line[1])),
+        column("baseline", Format.TEXT, lambda line: _baseline_off_text(line[1])),
         column("timed", Format.TEXT, lambda line: line[1].arm or NOT_KNOWN),
         column("processes", Format.COUNT, lambda line: line[1].processes),
-        column("software", Format.TEXT, lambda line: _software(line[0])),
-        column("what limits its quality", Format.TEXT, lambda line: _concerns(line[0])),
+        column("software", Format.TEXT, lambda line: _software_text(line[0])),
+        column("what limits its quality", Format.TEXT, lambda line: _concerns_text(line[0])),
     )
     limits_told = Details("What limits each bundle's figures", [Bullets(limits_of)])
     return Section("How each was measured", [how, limits_told], "measured", "Measured")
 
 
-def _software(bundle: CombinedBundle) -> str:
+def _software_text(bundle: CombinedBundle) -> str:
     return ", ".join(f"{name} {version}" for name, version in bundle.versions.items()) or NOT_KNOWN
 
 
-def _concerns(bundle: CombinedBundle) -> str:
+def _concerns_text(bundle: CombinedBundle) -> str:
     return "; ".join(reason.title for reason in bundle.quality.reasons) if bundle.quality else ""
 
 
-def _differing(program: SharedProgram) -> list[SharedOperator]:
-    """The operators whose shares differ most between the platforms; those of equal shares are left to the JSON."""
-    return [one for one in program.operators[:_OPERATORS] if one.spread >= _SMALLEST]
+def _select_differing_operators(program: SharedProgram) -> list[SharedOperator]:
+    """Select the operators whose shares differ most between platforms; the JSON has all."""
+    return [operator for operator in program.operators[:_OPERATORS] if operator.spread >= _SMALLEST]
 
 
-def _off(row: Configuration) -> str:
-    """What the baseline of a configuration lacks, in words."""
+def _baseline_off_text(row: Configuration) -> str:
+    """Return what is off in the baseline of a configuration, in words."""
     if row.baseline is None:
         return "no baseline"
     return NOT_KNOWN if row.off is None else f"{', '.join(row.off) or 'nothing'} off"

@@ -1,4 +1,4 @@
-"""The values of a report over several bundles, operators of one program side by side: schema ``opscope.combined/2``."""
+"""Values of a report over several bundles: schema ``opscope.combined/2``."""
 
 from __future__ import annotations
 
@@ -27,19 +27,19 @@ if TYPE_CHECKING:
 
 
 class SharedOperator(msgspec.Struct, frozen=True):
-    """One operator of a program on every platform that ran it; null where a platform has no such operator.
+    """Operator of a program on every platform that ran it; null where a platform has no such operator.
 
     Attributes:
-        method: of the program.
-        instruction: of its chain.
+        method: name of the method that runs it.
+        instruction: number in the method's chain.
         position: within the instruction's call, on the first platform that has it.
-        layer: that it belongs to; empty where that is not known.
-        category: as the first platform that has it has it.
-        names: as recorded on each platform.
+        layer: layer that it belongs to; empty if unknown.
+        category: category on the first platform that has it.
+        names: names as recorded on each platform.
         times_ns: self time per inference on the scale of each platform's headline.
-        shares: of that headline.
-        speedups: what acceleration does to it there.
-        spread: largest share minus smallest, one that is absent counting as nothing.
+        shares: share of each platform's headline.
+        speedups: baseline over accelerated time on each platform.
+        spread: largest share minus smallest; an absent operator counts as 0.
     """
 
     method: str
@@ -55,14 +55,14 @@ class SharedOperator(msgspec.Struct, frozen=True):
 
 
 class SharedProgram(msgspec.Struct, frozen=True):
-    """A program that several bundles ran.
+    """Program that several bundles ran.
 
     Attributes:
-        sha256: of it.
-        model: its name in the first of them.
-        bundles: labels of those that ran it and have a result; the lists of operators are in this order.
-        operators: all of them, those that differ most between the platforms first; the framework's time is left out.
-        unmatched: how many of them some platform does not have.
+        sha256: hash of the program.
+        model: name in the first bundle.
+        bundles: labels of the bundles that ran it and have a result; operators list their values in this order.
+        operators: all operators without the framework, those that differ most between platforms first.
+        unmatched: number of operators that some platform lacks.
     """
 
     sha256: str
@@ -72,71 +72,75 @@ class SharedProgram(msgspec.Struct, frozen=True):
     unmatched: int
 
 
-def shared_programs(told: Sequence[tuple[str, ReportContent]]) -> list[SharedProgram]:
-    """Programs that at least two bundles ran, each with its operators; by label and content of each bundle."""
-    groups = grouped((one for one in told if one[1].shown is not None), lambda one: one[1].manifest.model.sha256)
-    return [_program(sha256, group) for sha256, group in groups.items() if sha256 is not None and len(group) > 1]
+def shared_programs(bundles: Sequence[tuple[str, ReportContent]]) -> list[SharedProgram]:
+    """Return the programs that at least two bundles ran, with their operators; ``told``: label and content each."""
+    groups = grouped(
+        (bundle for bundle in bundles if bundle[1].shown is not None), lambda bundle: bundle[1].manifest.model.sha256
+    )
+    return [_share_program(sha256, group) for sha256, group in groups.items() if sha256 is not None and len(group) > 1]
 
 
-def _program(sha256: str, group: Sequence[tuple[str, ReportContent]]) -> SharedProgram:
-    tables = [_rows(content) for _, content in group]
-    lines = _lines([[row.operator for row in table.values()] for table in tables])
-    operators = [_operator(line, tables) for line in lines]
-    operators.sort(key=lambda one: -one.spread)
+def _share_program(sha256: str, group: Sequence[tuple[str, ReportContent]]) -> SharedProgram:
+    tables = [_rows_by_place(content) for _, content in group]
+    lines = _align_operators([[row.operator for row in table.values()] for table in tables])
+    operators = [_shared_operator(line, tables) for line in lines]
+    operators.sort(key=lambda operator: -operator.spread)
     return SharedProgram(
         sha256=sha256,
         model=group[0][1].manifest.model.name,
         bundles=[label for label, _ in group],
         operators=operators,
-        unmatched=sum(1 for one in operators if None in one.names),
+        unmatched=sum(1 for operator in operators if None in operator.names),
     )
 
 
-_Place = tuple[str, int | None, int | None]
+_OperatorPlace = tuple[str, int | None, int | None]
 
 
-def _rows(content: ReportContent) -> dict[_Place, OperatorRow]:
-    """Operators that do work, in the order of the program, with their change."""
-    rows = {_place(row.operator): row for row in operator_rows(content)}
+def _rows_by_place(content: ReportContent) -> dict[_OperatorPlace, OperatorRow]:
+    """Return the operators that do work, in program order, with their change."""
+    rows = {_place_of(row.operator): row for row in operator_rows(content)}
     listed = content.shown.operators if content.shown else []
-    return {_place(operator): rows[_place(operator)] for operator in listed if operator.kind != FRAMEWORK.kind}
+    return {_place_of(operator): rows[_place_of(operator)] for operator in listed if operator.kind != FRAMEWORK.kind}
 
 
-def _place(operator: Operator) -> _Place:
+def _place_of(operator: Operator) -> _OperatorPlace:
     return operator.method, operator.instruction, operator.position
 
 
-def _lines(tables: Sequence[list[Operator]]) -> list[list[Operator | None]]:
-    """Operators side by side, in the order of the program: each platform is matched with those before it together."""
+def _align_operators(tables: Sequence[list[Operator]]) -> list[list[Operator | None]]:
+    """Align the operators of all platforms, in program order: each platform is matched with all before it."""
     lines: list[list[Operator | None]] = [[operator] for operator in tables[0]]
     for number, table in enumerate(tables[1:], 1):
-        shown = [_first(line) for line in lines]
-        known = {id(operator): line for operator, line in zip(shown, lines, strict=True)}
+        representatives = [_first_known(line) for line in lines]
+        known = {id(operator): line for operator, line in zip(representatives, lines, strict=True)}
         lines = [
-            [*(known[id(own)] if own is not None else [None] * number), theirs]
-            for (own, theirs), _ in match(shown, table)
+            [*(known[id(earlier)] if earlier is not None else [None] * number), operator]
+            for (earlier, operator), _ in match(representatives, table)
         ]
     return lines
 
 
-def _first(line: Sequence[Operator | None]) -> Operator:
+def _first_known(line: Sequence[Operator | None]) -> Operator:
     return next(operator for operator in line if operator is not None)
 
 
-def _operator(line: Sequence[Operator | None], tables: Sequence[dict[_Place, OperatorRow]]) -> SharedOperator:
-    shown = _first(line)
+def _shared_operator(
+    line: Sequence[Operator | None], tables: Sequence[dict[_OperatorPlace, OperatorRow]]
+) -> SharedOperator:
+    representative = _first_known(line)
     changes = [
-        table[_place(operator)].change if operator is not None else None
+        table[_place_of(operator)].change if operator is not None else None
         for operator, table in zip(line, tables, strict=True)
     ]
     shares = [operator.share if operator else None for operator in line]
     known = [share or 0.0 for share in shares]
     return SharedOperator(
-        method=shown.method,
-        instruction=shown.instruction,
-        position=shown.position,
+        method=representative.method,
+        instruction=representative.instruction,
+        position=representative.position,
         layer=next((layer_text(operator) for operator in line if operator and layer_text(operator)), ""),
-        category=shown.category,
+        category=representative.category,
         names=[operator.name if operator else None for operator in line],
         times_ns=[operator.time_ns if operator else None for operator in line],
         shares=shares,
@@ -146,19 +150,19 @@ def _operator(line: Sequence[Operator | None], tables: Sequence[dict[_Place, Ope
 
 
 class Configuration(ThreadedVariant, frozen=True):
-    """A bundle at one thread count, by its accelerated variant or the one that there is: one line of a table.
+    """Bundle at one thread count, with its accelerated variant or the only one: a line of a table.
 
     Attributes:
-        baseline: the variant without acceleration; null where nothing says which one it is.
-        off: feature groups that are off in the baseline; null where that is not known.
-        latency_ns: of the variant; null when it has no result.
-        baseline_ns: of the baseline; null without a comparison.
+        baseline: the variant without acceleration; null if unknown.
+        off: feature groups that are off in the baseline; null if unknown.
+        latency_ns: latency of the variant; null if it has no result.
+        baseline_ns: latency of the baseline; null without a comparison.
         speedup: baseline / variant.
-        ci95: 95 % interval of it.
+        ci95: 95 % interval of the speedup.
         verdict: whether the variant is faster.
-        processes: of the variant, that its latency rests on.
+        processes: processes of the variant that its latency rests on.
         arm: ``untraced`` or ``traced``; empty without a result.
-        method: one of several that were called, whose figures these are; null for all calls.
+        method: method that the figures are of; null for all calls.
     """
 
     baseline: str | None
@@ -174,7 +178,7 @@ class Configuration(ThreadedVariant, frozen=True):
 
 
 class OperatorGroup(TimeShare, frozen=True):
-    """Operators of one name, kind and number type together, or one alone, with its layer where that is known.
+    """Operators of one name, kind and number type, or a single operator with its layer if known.
 
     ``speedup`` is null without a comparison.
     """
@@ -188,13 +192,13 @@ class OperatorGroup(TimeShare, frozen=True):
 
 
 class Bottleneck(CategoryTime, frozen=True):
-    """What takes most on one platform, the framework's own time left out.
+    """Category that dominates one platform, without the framework's own time.
 
     Attributes:
-        before: category that takes most on the baseline; null without a comparison.
-        before_share: of that one.
+        before: category that dominates the baseline; null without a comparison.
+        before_share: share of that category.
         limit: speedup over the headline if the category took no time at all; null if nothing else takes any.
-        groups: operators that are alike, the longest first, of all categories.
+        groups: operators grouped by name, kind and type, the longest first, of all categories.
         operators: the longest ones, of all categories.
     """
 
@@ -215,22 +219,22 @@ class Shares(msgspec.Struct, frozen=True):
 
 
 class CombinedBundle(msgspec.Struct, frozen=True):
-    """One bundle of a combined report. Null is what it does not tell.
+    """Bundle of a combined report; null where the bundle does not say.
 
     Attributes:
-        label: what it is called here.
-        path: where it is.
+        label: its name in this report.
+        path: its directory.
         headline: the answer in one sentence.
         model: name of the model.
         dtype: number type.
-        sha256: of the program.
+        sha256: hash of the program.
         created: when it was measured.
         platform: system and architecture.
         cpu: name of the CPU.
         target: kind of target.
-        versions: of the software.
+        versions: versions of the software, by name.
         configurations: one for each thread count.
-        shown: the variant that categories, bottleneck and shares are of; null when nothing was measured.
+        shown: variant that categories, bottleneck and shares describe; null if nothing was measured.
         quality: how far its figures can be trusted.
         categories: before and after.
         bottleneck: null when no operator was recorded.
@@ -267,19 +271,19 @@ class CombinedBundle(msgspec.Struct, frozen=True):
 
 
 class Version(msgspec.Struct, frozen=True):
-    """A bundle in a series, against the first of it; the comparison is null for the first, and for the same traces.
+    """Bundle in a series, compared with the first of it; no comparison for the first, and for the same traces.
 
     Attributes:
-        label: of the bundle.
-        variant: of it.
+        label: name of the bundle.
+        variant: name of its variant.
         created: when it was measured.
-        latency_ns: of the variant; null without a result.
+        latency_ns: latency of the variant; null without a result.
         speedup: first / this.
-        ci95: 95 % interval of it.
+        ci95: 95 % interval of the speedup.
         verdict: whether this one is faster than the first.
         minimum_detectable: smallest relative change that such data would show.
         notes: what else differs, and what limits the comparison.
-        method: one of several that it calls, which is compared with the same one of the first; null for all calls.
+        method: method whose calls are compared with the first bundle's; null for all calls.
     """
 
     label: str
@@ -306,11 +310,11 @@ class CombinedReport(msgspec.Struct, frozen=True, tag_field="schema", tag="opsco
     """Several bundles side by side.
 
     Attributes:
-        bundles: in the order in which they were given.
+        bundles: bundles in the order in which they were given.
         programs: programs that several bundles ran, with their operators side by side.
         series: bundles that are versions of each other, in order of time.
         notes: what differs between the bundles and limits what their figures say together, one sentence each.
-        title: of the report, in place of the usual one; null for the usual one.
+        title: title of the report; null for the usual one.
     """
 
     bundles: list[CombinedBundle]

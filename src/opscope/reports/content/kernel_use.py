@@ -1,4 +1,4 @@
-"""What is known of the kernels that ran an operator, in the words of a report: which, how often, and how that is known.
+"""Kernels that ran an operator, in the words of a report: which, how often, and how that is known.
 
 The word for how it is known is the highest question of the evidence ladder that has an answer: a kernel that was
 counted was executed, one that only the operator's name tells was selected, one that only rules tell is eligible.
@@ -29,11 +29,11 @@ _ACCELERATED = {
 }
 _NAME = 60
 _PLAIN = "NEON or scalar"
-"""What XNNPACK has for 64-bit Arm besides the SME family; it exports the names of hardly any of these."""
+"""Instruction sets of XNNPACK's other kernels for 64-bit Arm, of which it exports hardly any name."""
 
 
 class UsedKernel(NamedTuple):
-    """What is known of the kernels of one operator in one variant."""
+    """Kernels of one operator in one variant, as far as they are known."""
 
     kernel: str  # the instruction set in words, or what is known in its place
     # of the kernels that computed, in one run of the operator; empty where none were counted
@@ -44,38 +44,40 @@ class UsedKernel(NamedTuple):
 
 
 def kernel_use(ladder: OperatorLadder) -> UsedKernel:
-    """What the ladder of an operator tells of its kernels, by its highest answer."""
+    """Return the kernels of an operator by the highest level of its evidence ladder that has an answer."""
     steps = {step.rung: step for step in ladder.steps}
     answer = next((steps[rung] for rung in _ORDER if steps[rung].answer is not Answer.UNKNOWN), None)
     if answer is None:
         return UsedKernel("not known", (), None, steps[EvidenceLevel.EXECUTED].detail, Answer.UNKNOWN)
-    return UsedKernel(_kernel(answer), _calls(answer), answer.rung, _evidence(answer), _accelerated(answer))
+    return UsedKernel(
+        _kernel_text(answer), _calls_per_run(answer), answer.rung, _evidence_text(answer), _is_accelerated(answer)
+    )
 
 
-def _accelerated(step: LevelAnswer) -> Answer:
-    """What could have been chosen need not have been."""
+def _is_accelerated(step: LevelAnswer) -> Answer:
+    """Return whether an SME kernel ran; unknown if one was only eligible, since another may have been selected."""
     possible = step.rung is EvidenceLevel.ELIGIBLE and step.answer is Answer.YES
     return Answer.UNKNOWN if possible else step.answer
 
 
-def _kernel(step: LevelAnswer) -> str:
+def _kernel_text(step: LevelAnswer) -> str:
     if step.calls:
-        return ", ".join(dict.fromkeys(map(_isa, step.calls)))
+        return ", ".join(dict.fromkeys(map(_isa_of_symbol, step.calls)))
     if step.isa:
         return isa_text(step.isa)
     return _ACCELERATED[step.rung] if step.answer is Answer.YES else _PLAIN
 
 
-def _isa(name: str) -> str:
+def _isa_of_symbol(name: str) -> str:
     symbol = parse_symbol(name)
     return isa_text(symbol.isa) if symbol else name
 
 
-def _calls(step: LevelAnswer) -> tuple[tuple[str, float], ...]:
+def _calls_per_run(step: LevelAnswer) -> tuple[tuple[str, float], ...]:
     return tuple((name, count / (step.runs or 1)) for name, count in step.calls.items())
 
 
-def _evidence(step: LevelAnswer) -> str:
+def _evidence_text(step: LevelAnswer) -> str:
     if step.rung is EvidenceLevel.EXECUTED:
         known = BY_RUNTIME if step.source == BY_RUNTIME else "calls counted"
         return f"{step.rung.value}, {known}"
@@ -84,7 +86,7 @@ def _evidence(step: LevelAnswer) -> str:
 
 
 def kernels_text(ladder: VariantLadder, off: str, *, short: bool = False) -> str:
-    """How many convolutions and products of a variant ran kernels of the SME family, and how that is known."""
+    """Return how many convolutions and products of a variant ran SME kernels, and how that is known."""
     uses, name = (
         [kernel_use(operator_ladder) for operator_ladder in ladder.operators],
         variant_text(ladder.variant, off),
@@ -92,8 +94,8 @@ def kernels_text(ladder: VariantLadder, off: str, *, short: bool = False) -> str
     if not uses:
         return f"{name}: no convolution or product in a delegate"
     known = [use for use in uses if use.accelerated is not Answer.UNKNOWN]
-    whole = str(len(uses)) if short else products_text(len(uses))
-    parts = [text for level in _ORDER if (text := _of_level(level, known, whole))]
+    total = str(len(uses)) if short else products_text(len(uses))
+    parts = [text for level in _ORDER if (text := _level_text(level, known, total))]
     unknown = len(uses) - len(known)
     if not parts:
         return f"{name}: unknown which kernels ran its {products_text(unknown)}"
@@ -101,39 +103,39 @@ def kernels_text(ladder: VariantLadder, off: str, *, short: bool = False) -> str
 
 
 def variant_text(name: str, off: str) -> str:
-    """A variant, and what is switched off in it where that is known."""
+    """Return a variant's name with what is switched off in it, if known."""
     return f"{plain(name, _NAME)} ({off})" if off else plain(name, _NAME)
 
 
-def _of_level(level: EvidenceLevel, known: Sequence[UsedKernel], whole: str) -> str:
-    """What one question tells, of the operators whose kernels it tells; empty where it tells none."""
+def _level_text(level: EvidenceLevel, known: Sequence[UsedKernel], total: str) -> str:
+    """Return what one evidence level says of the operators it decides; empty if it decides none."""
     kernels = [use for use in known if use.level is level]
     yes = [use for use in kernels if use.accelerated is Answer.YES]
-    products = f"{len(yes)} of {whole}"
+    products = f"{len(yes)} of {total}"
     if not kernels:
         return ""
     if level is EvidenceLevel.EXECUTED:
-        calls = names_of(yes)
+        calls = calls_by_kernel(yes)
         count = f", {calls_text(sum(calls.values()))} calls per inference" if calls else ""
         count = "" if all(use.evidence.endswith(BY_RUNTIME) for use in yes) else count
-        return f"{products} ran {' and '.join(dict.fromkeys(map(_isa, calls))) or 'SME'} kernels{count}"
+        return f"{products} ran {' and '.join(dict.fromkeys(map(_isa_of_symbol, calls))) or 'SME'} kernels{count}"
     if level is EvidenceLevel.SELECTED:
         return f"SME or SME2 kernels selected for {products}"
-    return f"no SME kernel can run {len(kernels)} of {whole}"
+    return f"no SME kernel can run {len(kernels)} of {total}"
 
 
 def products_text(count: int) -> str:
-    """So many convolutions and products."""
+    """Return a number of convolutions and products in words."""
     return "1 convolution or product" if count == 1 else f"{count} convolutions and products"
 
 
 def calls_text(count: float) -> str:
-    """A number of calls: whole where it is."""
+    """Return a number of calls, without decimals if it is whole."""
     return f"{round(count):,}" if count == round(count) else f"{count:,.1f}"
 
 
-def names_of(uses: Iterable[UsedKernel]) -> dict[str, float]:
-    """Calls by the name of the kernel, of several operators together."""
+def calls_by_kernel(uses: Iterable[UsedKernel]) -> dict[str, float]:
+    """Sum the calls of several operators by kernel name."""
     names: dict[str, float] = {}
     for use in uses:
         for name, count in use.calls:
@@ -141,8 +143,8 @@ def names_of(uses: Iterable[UsedKernel]) -> dict[str, float]:
     return names
 
 
-def without_sme(ladder: VariantLadder) -> list[str]:
-    """Layers, or names, of operators that are known to have run without SME."""
+def layers_without_sme(ladder: VariantLadder) -> list[str]:
+    """Return the modules, or names, of operators that are known to have run without SME."""
     return [
         operator_ladder.module or operator_ladder.name
         for operator_ladder in ladder.operators

@@ -28,7 +28,7 @@ _BOUNDS = {
 
 
 def is_delegated(analysis: Analysis) -> bool:
-    """Whether the operators of a trace are events of delegates, and not nodes of a graph that a session ran."""
+    """Return whether the operators of a trace are events of delegates, rather than nodes of a session's graph."""
     runtime = runtime_of_format(analysis.trace.format)
     return runtime is None or runtime.has_delegates
 
@@ -38,14 +38,14 @@ class _OfMethod(Protocol):
     def method(self) -> str: ...
 
 
-def method_of(shown: Analysis) -> Callable[[_OfMethod], str]:
-    """What tells rows of one name in several methods apart: the method, before the name; nothing where there is one."""
-    several = len({operator.method for operator in shown.operators}) > 1
+def method_prefix(analysis: Analysis) -> Callable[[_OfMethod], str]:
+    """Return a function that gives a row's prefix: its method if the analysis has several, else nothing."""
+    several = len({operator.method for operator in analysis.operators}) > 1
     return lambda row: f"{row.method}: " if several else ""
 
 
 def layer_text(operator: Operator) -> str:
-    """The layer that an operator belongs to, in a few words; empty when nothing is known."""
+    """Return the layer that an operator belongs to, in a few words; empty if unknown."""
     if operator.change is not None:
         return f"between {boundary_text(operator.change.before)} and {boundary_text(operator.change.after)}"
     if operator.candidates:
@@ -56,7 +56,7 @@ def layer_text(operator: Operator) -> str:
 
 
 def boundary_text(names: Sequence[str]) -> str:
-    """The layers on one side of a change of layout."""
+    """Return the layers on one side of a change of layout, in words."""
     if not names:
         return "unknown"
     more = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
@@ -64,11 +64,11 @@ def boundary_text(names: Sequence[str]) -> str:
 
 
 def source_text(source: str) -> str:
-    """A source line without the directories of the machine that exported the model."""
+    """Return a source line without the directories of the machine that exported the model."""
     path, _, line = source.rpartition(":")
     return f"{PurePosixPath(path).name}:{line}"
 
 
 def bound_text(bound: Bound | None) -> str:
-    """What limits an operator, in words."""
+    """Return what limits an operator, in words."""
     return "not known" if bound is None else _BOUNDS[bound.value]

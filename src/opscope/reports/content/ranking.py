@@ -1,4 +1,4 @@
-"""Which of several runtimes is the fastest: the answer of a report, its figures, and whether outputs agree."""
+"""Ranking of several runtimes: the answer of a report, its figures, and whether outputs agree."""
 
 from __future__ import annotations
 
@@ -24,53 +24,59 @@ _OTHER_SIDE = {Verdict.FASTER: Verdict.SLOWER, Verdict.SLOWER: Verdict.FASTER}
 
 
 def runtime_title(manifest: Manifest, variant: Variant) -> str:
-    """The runtime of a variant, as people call it."""
+    """Return the runtime of a variant, as people call it."""
     return title_of(variant.runtime, manifest.model_of(variant.name).program)
 
 
-def called(content: ReportContent, name: str) -> str:
-    """A variant by its runtime; by its program, too, where one runs several; by its own name where these are alike."""
+def variant_title(content: ReportContent, name: str) -> str:
+    """Return a variant's title: its runtime, with the program if that is ambiguous, else the variant's name."""
     manifest = content.manifest
-    told = {}
-    for one in manifest.variants:
-        title = runtime_title(manifest, one)
-        told[one.name] = (title, f"{title} with the {PurePath(manifest.model_of(one.name).program).suffix}", one.name)
-    unique = (texts for texts in zip(*told.values(), strict=True))
+    titles = {}
+    for variant in manifest.variants:
+        title = runtime_title(manifest, variant)
+        titles[variant.name] = (
+            title,
+            f"{title} with the {PurePath(manifest.model_of(variant.name).program).suffix}",
+            variant.name,
+        )
+    unique = (texts for texts in zip(*titles.values(), strict=True))
     counts = [Counter(texts) for texts in unique]
-    return plain(next(text for text, count in zip(told[name], counts, strict=True) if count[text] == 1), 60)
+    return plain(next(text for text, count in zip(titles[name], counts, strict=True) if count[text] == 1), 60)
 
 
 class RankedVariant(NamedTuple):
-    """A variant beside the fastest one."""
+    """Comparison of a variant with the fastest one."""
 
     name: str
     end: EndToEnd  # the variant is the baseline, the fastest one the candidate
 
     @property
     def verdict(self) -> Verdict:
-        """Whether the variant is slower than the fastest one."""
+        """Verdict on the variant: whether it is slower than the fastest one."""
         return _OTHER_SIDE.get(self.end.verdict, self.end.verdict)
 
 
-def ranked(content: ReportContent) -> list[RankedVariant]:
-    """The other variants that were compared with the fastest one, by latency."""
-    ends = {one.baseline.label: one.end_to_end for one in content.comparisons}
+def ranked_variants(content: ReportContent) -> list[RankedVariant]:
+    """Return the variants that were compared with the fastest one, by latency."""
+    ends = {comparison.baseline.label: comparison.end_to_end for comparison in content.comparisons}
     return [RankedVariant(name, ends[name]) for name in content.fastest[1:] if name in ends]
 
 
 def ranking_answer(content: ReportContent) -> tuple[str, str]:
-    """Which one is the fastest and by how much, and how that was judged."""
-    others = ranked(content)
-    first, latency = called(content, content.fastest[0]), others[0].end.candidate_ns
-    slower = [one for one in others if one.verdict is Verdict.SLOWER]
+    """Return which variant is the fastest and by how much, and how that was judged."""
+    variants = ranked_variants(content)
+    first, latency = variant_title(content, content.fastest[0]), variants[0].end.candidate_ns
+    slower = [variant for variant in variants if variant.verdict is Verdict.SLOWER]
     parts = [f"{'Fastest' if slower else 'Lowest latency'}: {first}, {time_text(latency)}"]
     for verdict, words in _WORDS.items():
-        names = [called(content, one.name) for one in others if one.verdict is verdict]
-        parts += [f"{words} {listed(names)}"] if names else []
+        names = [variant_title(content, variant.name) for variant in variants if variant.verdict is verdict]
+        parts += [f"{words} {join_names(names)}"] if names else []
     if slower and slower[0].end.speedup is not None:
         interval = f" {interval_text(slower[0].end.ci95, ratio_text)}" if slower[0].end.ci95 else ""
-        parts.append(f"{ratio_text(slower[0].end.speedup)}{interval} as fast as {called(content, slower[0].name)}")
-    return "; ".join(parts), _trust(content, others)
+        parts.append(
+            f"{ratio_text(slower[0].end.speedup)}{interval} as fast as {variant_title(content, slower[0].name)}"
+        )
+    return "; ".join(parts), _trust_text(content, variants)
 
 
 _WORDS = {
@@ -81,8 +87,8 @@ _WORDS = {
 }
 
 
-def _trust(content: ReportContent, others: Sequence[RankedVariant]) -> str:
-    ends = [one.end for one in others]
+def _trust_text(content: ReportContent, variants: Sequence[RankedVariant]) -> str:
+    ends = [variant.end for variant in variants]
     counts = {count for end in ends for count in (end.baseline_processes, end.candidate_processes)}
     processes = f"{min(counts)} to {max(counts)}" if len(counts) > 1 else str(min(counts))
     pairs = len(content.fastest) * (len(content.fastest) - 1) // 2
@@ -93,50 +99,56 @@ def _trust(content: ReportContent, others: Sequence[RankedVariant]) -> str:
     )
 
 
-def listed(names: Sequence[str]) -> str:
-    """Names in words; empty for none."""
+def join_names(names: Sequence[str]) -> str:
+    """Return names as text, such as ``a, b and c``; empty for none."""
     return " and ".join(filter(None, (", ".join(names[:-1]), *names[-1:])))
 
 
 def ranking_figures(content: ReportContent) -> Iterator[HeadlineFigure]:
-    """The latency of every variant, the fastest first."""
-    others, shown = ranked(content), content.shown
-    note = f"p90 {time_text(shown.latency.p90_ns)}" if shown else ""
-    yield HeadlineFigure(called(content, content.fastest[0]), time_text(others[0].end.candidate_ns), note)
-    for one in others:
-        text = verdict_text(one.verdict)
-        if one.verdict is Verdict.SLOWER and one.end.speedup is not None:
-            text = f"{ratio_text(one.end.speedup)} as long"
-        yield HeadlineFigure(called(content, one.name), time_text(one.end.baseline_ns), text)
+    """Yield the latency of every variant, the fastest first."""
+    variants, analysis = ranked_variants(content), content.shown
+    note = f"p90 {time_text(analysis.latency.p90_ns)}" if analysis else ""
+    yield HeadlineFigure(variant_title(content, content.fastest[0]), time_text(variants[0].end.candidate_ns), note)
+    for variant in variants:
+        text = verdict_text(variant.verdict)
+        if variant.verdict is Verdict.SLOWER and variant.end.speedup is not None:
+            text = f"{ratio_text(variant.end.speedup)} as long"
+        yield HeadlineFigure(variant_title(content, variant.name), time_text(variant.end.baseline_ns), text)
 
 
 def outputs_beside(content: ReportContent) -> dict[str, Accuracy]:
-    """Outputs of every other variant beside those of the fastest one, by its name, where they are a question."""
-    accuracies = {one.baseline.label: one.accuracy for one in content.comparisons}
+    """Return how far each variant's outputs agree with those of the fastest one, by variant, if they were compared."""
+    accuracies = {comparison.baseline.label: comparison.accuracy for comparison in content.comparisons}
     return {name: accuracy for name in content.fastest[1:] if (accuracy := accuracies.get(name)) is not None}
 
 
 def outputs_sentences(content: ReportContent) -> list[str]:
-    """Whether the outputs of all variants agree with those of the fastest; those that do not, by name."""
+    """Return whether the outputs of all variants agree with those of the fastest one, naming those that do not."""
     accuracies = outputs_beside(content)
     if not accuracies:
         return []
-    agreeing = {name: one for name, one in accuracies.items() if one.agrees}
-    first = called(content, content.fastest[0])
-    inputs = counted_text(max(one.inputs for one in accuracies.values()), "input")
-    lines = [_unlike(called(content, name), one, first) for name, one in accuracies.items() if not one.agrees]
+    agreeing = {name: accuracy for name, accuracy in accuracies.items() if accuracy.agrees}
+    first = variant_title(content, content.fastest[0])
+    inputs = counted_text(max(accuracy.inputs for accuracy in accuracies.values()), "input")
+    lines = [
+        _disagreement_sentence(variant_title(content, name), accuracy, first)
+        for name, accuracy in accuracies.items()
+        if not accuracy.agrees
+    ]
     if agreeing:
-        worst = max(one.worst.max_rel or 0.0 if one.worst else 0.0 for one in agreeing.values())
+        worst = max(accuracy.worst.max_rel or 0.0 if accuracy.worst else 0.0 for accuracy in agreeing.values())
         error = f"largest difference {worst:.2g} of the largest value" if worst else "they are equal"
-        whose = (
-            f"all {len(accuracies) + 1} variants" if not lines else listed([called(content, name) for name in agreeing])
+        owners = (
+            f"all {len(accuracies) + 1} variants"
+            if not lines
+            else join_names([variant_title(content, name) for name in agreeing])
         )
         with_first = f" with those of {first}" if lines else ""
-        lines.insert(0, f"Outputs of {whose} on {inputs} agree{with_first}: {error}")
+        lines.insert(0, f"Outputs of {owners} on {inputs} agree{with_first}: {error}")
     return lines
 
 
-def _unlike(name: str, accuracy: Accuracy, first: str) -> str:
+def _disagreement_sentence(name: str, accuracy: Accuracy, first: str) -> str:
     if accuracy.worst is None:
         return f"Outputs of {name} were not compared with those of {first}: {accuracy.reason}"
     if accuracy.worst.max_rel is None or any(

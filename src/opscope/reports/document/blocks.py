@@ -1,4 +1,4 @@
-"""What a report is made of: blocks, and tables whose cells keep their values until they are written.
+"""Blocks that a report is made of, and tables whose cells keep their values until they are written.
 
 A report is built once, as a :class:`Document`. What writes it for a terminal, in Markdown, as a page or for a notebook
 knows units, escaping and widths, and nothing of what the report is about.
@@ -22,10 +22,10 @@ if TYPE_CHECKING:
 
 
 class Format(enum.Enum):
-    """What the cells of a column are, and so how they become text."""
+    """Kind of a column's cells, which decides how they become text."""
 
     NAME = "name"
-    """Of any origin: cut in the middle where it is too long."""
+    """A name of any origin; cut in the middle if it is too long."""
     TEXT = "text"
     """A sentence of any origin, or words of ours."""
     VERDICT = "verdict"
@@ -34,7 +34,7 @@ class Format(enum.Enum):
     LARGE = "large"
     """A count with three significant digits: ``1.81 G``."""
     MS = "ms"
-    """Nanoseconds, as milliseconds without a unit; of a table of short times as :attr:`TIME`."""
+    """Nanoseconds, as milliseconds without a unit; in a table of short times, as :attr:`TIME`."""
     TIME = "time"
     """Nanoseconds with the unit that fits."""
     SHARE = "share"
@@ -42,56 +42,56 @@ class Format(enum.Enum):
     CHANGE = "change"
     """A ratio, as a signed change in per cent."""
     RATE = "rate"
-    """In the unit of its column, with three significant digits."""
+    """A rate in the unit of its column, with three significant digits."""
     SIZE = "size"
     """Bytes."""
     FIGURE = "figure"
-    """A figure in words, which stands to the right like others."""
+    """A figure in words, right-aligned like other figures."""
     BAR = "bar"
-    """A share as a bar, or a pair of them behind each other; pages only."""
+    """A share as a bar, or two shares as bars behind each other; pages only."""
     TREND = "trend"
     """Values in order, as a small line."""
 
 
 LEFT = {Format.NAME, Format.TEXT, Format.VERDICT, Format.BAR, Format.TREND}
-"""Whose cells stand to the left."""
+"""Formats whose cells are left-aligned."""
 
 Value: TypeAlias = "str | float | Verdict | tuple[float, ...] | None"
-"""What a cell holds: a value in its column's unit, two ends of an interval or a trend in it, words, or nothing."""
+"""Content of a cell: a value in its column's unit, the two ends of an interval, a trend, words, or nothing."""
 
 
 class Tone(enum.Enum):
-    """How a text is meant."""
+    """Emphasis of a text."""
 
     PLAIN = "plain"
     STRONG = "strong"
     DIM = "dim"
-    """It explains, and can be skipped."""
+    """An explanation that can be skipped."""
     BAD = "bad"
-    """It must not be overlooked."""
+    """A text that must not be overlooked."""
     BETTER = "faster"
     """A change for the better; its value is the class that faster verdicts have."""
     WORSE = "slower"
-    """Likewise for the worse."""
+    """A change for the worse; its value is the class that slower verdicts have."""
 
 
 class TableCell(NamedTuple):
-    """A cell that says more than its value."""
+    """Cell that says more than its value."""
 
     value: Value
-    note: str = ""  # in small letters behind it
-    category: Category | None = None  # whose colour it has
-    depth: int | None = None  # in a tree
+    note: str = ""  # in small letters after the value
+    category: Category | None = None  # category that gives the cell its colour
+    depth: int | None = None  # depth of the row in a tree
     tone: Tone = Tone.PLAIN
 
 
 def changed_ratio(ratio: float, *, better: bool) -> TableCell:
-    """A cell of a :attr:`Format.CHANGE` column in the colour of its verdict."""
+    """Return a cell of a :attr:`Format.CHANGE` column in the colour of its verdict."""
     return TableCell(ratio, tone=Tone.BETTER if better else Tone.WORSE)
 
 
 class TableColumn(NamedTuple):
-    """A column, and how it takes its cells from what a row is of."""
+    """Column of a table, and how it takes its cell from the object that a row shows."""
 
     head: str
     format: Format
@@ -105,18 +105,18 @@ class TableColumn(NamedTuple):
 
 
 column = TableColumn
-"""Begins a line of a table's columns."""
+"""Shorthand for a column in a call of :func:`table`."""
 
 
 class Row(NamedTuple):
-    """The cells of a row; ``whole`` of one that is the sum of all."""
+    """Cells of a row; ``is_total`` marks the row that is the sum of all."""
 
     cells: tuple[TableCell, ...]
-    whole: bool = False
+    is_total: bool = False
 
 
 class Fold(NamedTuple):
-    """How much of a long table is shown: by pages at once, and on request; other forms show no more than the first."""
+    """Limits of a long table: rows that a page shows at once and on request; other forms show only the first ones."""
 
     first: int
     most: int
@@ -129,12 +129,12 @@ NOTEBOOK_ROWS = 10
 
 
 class Block:
-    """A part of a document."""
+    """Part of a document."""
 
 
 @dataclass(frozen=True)
 class TableBlock(Block):
-    """A table: rows, and below them what leads to their sum."""
+    """Table: rows, and below them the lines that lead to their sum."""
 
     columns: tuple[TableColumn, ...]
     rows: Sequence[Row]
@@ -146,37 +146,37 @@ class TableBlock(Block):
     fold: Fold | None = None
 
     def folded(self, fold: Fold) -> TableBlock:
-        """The same, which shows no more than a few rows at once."""
+        """Return this table with a limit on the rows it shows at once."""
         return replace(self, fold=fold)
 
     def rest(self, most: int) -> str:
-        """What is said of the rows behind the first ``most``; nothing where there are none."""
+        """Return a sentence on the rows after the first ``most``; empty if there are none."""
         more = len(self.rows) - most
         elsewhere = self.fold.elsewhere if self.fold else "see the HTML report or JSON"
         return f"The table has {units.counted_text(more, 'more row')}: {elsewhere}." if more > 0 else ""
 
     @property
-    def every(self) -> list[Row]:
-        """Rows and what stands below them."""
+    def all_rows(self) -> list[Row]:
+        """Rows of the table, the closing ones last."""
         return [*self.rows, *self.closing]
 
     @property
-    def worded(self) -> list[int]:
-        """Numbers of the columns that any form can show, which bars are not."""
+    def text_columns(self) -> list[int]:
+        """Numbers of the columns that every form can show, which excludes bars."""
         return [number for number, column in enumerate(self.columns) if column.format is not Format.BAR]
 
     @property
-    def headed(self) -> bool:
-        """Whether any column has a head."""
+    def has_heads(self) -> bool:
+        """Return whether any column has a head."""
         return any(column.head for column in self.columns)
 
 
 class Closing(NamedTuple):
-    """A line below a table: its name in the first column, and its values by the heads of others."""
+    """Line below a table: its name for the first column, and its values by the heads of other columns."""
 
     name: str
     values: Mapping[str, Value]
-    whole: bool = False
+    is_total: bool = False
 
 
 def table(
@@ -188,17 +188,20 @@ def table(
     tree: bool = False,
     label: str = "",
 ) -> TableBlock:
-    """Return a table of what the rows are of; a column that is None is left out.
+    """Return a table with a row for each object; columns that are None are left out.
 
     Where no time reaches 10 µs, columns of milliseconds have times with their units instead: ``300 ns``.
     """
-    kept = tuple(column for column in columns if column is not None)
-    listed = [Row(tuple(_cell(column.of(row)) for column in kept)) for row in rows]
+    present = tuple(column for column in columns if column is not None)
+    listed = [Row(tuple(_as_table_cell(column.of(row)) for column in present)) for row in rows]
     below = [
-        Row((TableCell(one.name), *(TableCell(one.values.get(column.head, "")) for column in kept[1:])), one.whole)
-        for one in closing
+        Row(
+            (TableCell(line.name), *(TableCell(line.values.get(column.head, "")) for column in present[1:])),
+            line.is_total,
+        )
+        for line in closing
     ]
-    columns_shown = tuple(map(_in_own_units, kept)) if _are_times_short(kept, [*listed, *below]) else kept
+    columns_shown = tuple(map(_use_time_units, present)) if _are_times_short(present, [*listed, *below]) else present
     return TableBlock(columns_shown, listed, below, sortable, filterable, tree, label)
 
 
@@ -211,7 +214,7 @@ def _are_times_short(columns: Sequence[TableColumn], rows: Sequence[Row]) -> boo
     return 0 < max(times, default=0) < _SHORT_NS
 
 
-def _in_own_units(column: TableColumn) -> TableColumn:
+def _use_time_units(column: TableColumn) -> TableColumn:
     if column.format is not Format.MS:
         return column
     head = column.head.removesuffix("ms").rstrip() or "time"
@@ -219,26 +222,26 @@ def _in_own_units(column: TableColumn) -> TableColumn:
 
 
 def facts(rows: Iterable[tuple[str, str]]) -> TableBlock:
-    """Names and what they are, without heads."""
+    """Return a table of names and values, without heads."""
     return table(rows, column("", Format.TEXT, lambda row: row[0]), column("", Format.TEXT, lambda row: row[1]))
 
 
 def words_table(heads: Sequence[str], rows: Iterable[Sequence[str]], texts: int = 1) -> TableBlock:
-    """A table whose cells are words already; the first ``texts`` columns stand to the left."""
+    """Return a table whose cells are words already; the first ``texts`` columns are left-aligned."""
     formats = [Format.NAME if number < texts else Format.FIGURE for number in range(len(heads))]
-    return table(rows, *(column(head, formats[at], partial(_at, at)) for at, head in enumerate(heads)))
+    return table(rows, *(column(head, formats[at], partial(_cell_at, at)) for at, head in enumerate(heads)))
 
 
-def rest_sentence(shown: int, total: int) -> Sentence:
+def rest_sentence(rows_shown: int, total: int) -> Sentence:
     """Return how many rows of a result a notebook leaves out, and where they are; empty where it shows all."""
-    return Sentence(f"{total - shown:,} more: .to_polars() has all of them" if total > shown else "")
+    return Sentence(f"{total - rows_shown:,} more: .to_polars() has all of them" if total > rows_shown else "")
 
 
-def _at(number: int, row: Sequence[str]) -> str:
+def _cell_at(number: int, row: Sequence[str]) -> str:
     return row[number]
 
 
-def _cell(value: Value | TableCell) -> TableCell:
+def _as_table_cell(value: Value | TableCell) -> TableCell:
     return value if isinstance(value, TableCell) else TableCell(value)
 
 
@@ -263,12 +266,12 @@ _FORMATS: dict[Format, Callable[[float], str]] = {
 
 
 def verdict_text(verdict: Verdict) -> str:
-    """A verdict in words."""
+    """Return a verdict in words."""
     return _VERDICTS[verdict]
 
 
 def cell_text(cell: TableCell, column: TableColumn) -> str:
-    """A cell as text, without its note; nothing in it is escaped."""
+    """Return a cell as text, unescaped and without its note."""
     value = cell.value
     if value is None:
         return column.absent
@@ -303,7 +306,7 @@ class Bullets(Block):
 
 @dataclass(frozen=True)
 class Messages(Block):
-    """Findings, numbered and in full, or remarks in a line each; pages fold away those behind the first few."""
+    """Findings, numbered and in full, or notes of one line each; pages fold away those after the first few."""
 
     messages: Sequence[Message]
     first: int | None = None
@@ -311,7 +314,7 @@ class Messages(Block):
 
     @property
     def rest(self) -> str:
-        """What is said of the findings behind the first few; nothing where there are none."""
+        """Sentence on the findings after the first few; empty if there are none."""
         behind = self.messages[self.first :] if self.first is not None else ()
         rules = ", ".join(dict.fromkeys(message.rule for message in behind))
         return f"{units.counted_text(len(behind), 'more finding')}: {rules}" if behind else ""
@@ -319,7 +322,7 @@ class Messages(Block):
 
 @dataclass(frozen=True)
 class Picture(Block):
-    """A picture, for forms that show any: markup of ours whose names are escaped; empty where there is none."""
+    """Picture, for forms that show any: markup of opscope with escaped names; empty if there is none."""
 
     draw: Callable[[], str]
     caption: str = ""
@@ -328,13 +331,13 @@ class Picture(Block):
 
 @dataclass(frozen=True)
 class Code(Block):
-    """What is to be copied into a shell."""
+    """Text to be copied into a shell."""
 
     text: str
 
 
 class HeadlineFigure(NamedTuple):
-    """A figure of the first screen of a page."""
+    """Figure on the first screen of a page."""
 
     label: str
     value: str
@@ -351,21 +354,21 @@ class Figures(Block):
 
     @property
     def listed(self) -> TableBlock:
-        """The figures below each other."""
-        return facts((one.label, f"{one.value} {one.note}".strip()) for one in self.figures)
+        """Table of the figures, one row each."""
+        return facts((figure.label, f"{figure.value} {figure.note}".strip()) for figure in self.figures)
 
 
 class MapCell(NamedTuple):
-    """A cell of a heat map."""
+    """Cell of a heat map."""
 
     text: str
-    shade: int = 0  # from -5, much worse, to 5, much better; 0 without a colour
+    shade: int = 0  # shade from -5, much worse, to 5, much better; 0 without a colour
     notes: tuple[str, ...] = ()  # below it, in a line each
 
 
 @dataclass(frozen=True)
 class CellMap(Block):
-    """A coloured cell for each pair of two things, on a page of any size, in Markdown where it is small."""
+    """Coloured cell for each pair of two kinds of things; pages show any size, Markdown only small ones."""
 
     label: str  # what it is a map of, for readers who hear a page
     down: str  # what a row is, in the singular
@@ -377,14 +380,14 @@ class CellMap(Block):
 
     @property
     def size(self) -> str:
-        """Of all of it, in words."""
+        """Rows by columns in words, including those left out."""
         rows, columns = len(self.rows) + self.left_out[0], len(self.columns) + self.left_out[1]
         return f"{units.counted_text(rows, self.down)} by {units.counted_text(columns, self.across)}"
 
 
 @dataclass(frozen=True)
 class Details(Block):
-    """What is closed on a page until somebody asks for it."""
+    """Blocks that a page shows only on request."""
 
     summary: str
     blocks: Sequence[Block]
@@ -393,7 +396,7 @@ class Details(Block):
 
 @dataclass(frozen=True)
 class Beside(Block):
-    """Two groups that stand beside each other where there is room, else one below the other."""
+    """Two groups of blocks, beside each other if there is room, else one below the other."""
 
     left: Sequence[Block]
     right: Sequence[Block]
@@ -401,7 +404,7 @@ class Beside(Block):
 
 @dataclass(frozen=True)
 class Section(Block):
-    """A heading and what stands below it; a page folds some, with their answer in a line."""
+    """Heading and the blocks below it; a page may fold it to one line with its answer."""
 
     title: str
     blocks: Sequence[Block]
@@ -421,8 +424,8 @@ def replace_blocks(blocks: Iterable[Block], change: Callable[[Block], Block | No
 
 def _replace_block(block: Block, change: Callable[[Block], Block | None]) -> Block | None:
     if isinstance(block, Beside):
-        left, right = (replace_blocks(side, change) for side in (block.left, block.right))
-        return replace(block, left=left, right=right) if left or right else None
+        left_blocks, right_blocks = (replace_blocks(side, change) for side in (block.left, block.right))
+        return replace(block, left=left_blocks, right=right_blocks) if left_blocks or right_blocks else None
     if isinstance(block, Section | Details):
         changed = replace_blocks(block.blocks, change)
         return replace(block, blocks=changed) if changed else None
@@ -430,11 +433,11 @@ def _replace_block(block: Block, change: Callable[[Block], Block | None]) -> Blo
 
 
 class Document(NamedTuple):
-    """A report: its answer first, then what it rests on."""
+    """Report: its answer first, then what the answer rests on."""
 
     title: str
     answer: str
-    blocks: Sequence[Block]  # of the first screen
+    blocks: Sequence[Block]  # blocks of the first screen
     sections: Sequence[Section]
     heading: str = ""  # what it is of, above the answer; empty where the title says it
     grade: str = ""  # of a measurement that must not be acted on, before the answer
@@ -448,30 +451,30 @@ _FEWEST = 2
 
 
 def trend_text(values: Sequence[float]) -> str:
-    """The values as blocks, from the lowest to the highest; nothing for a single value."""
-    return "".join(_BLOCKS[min(7, int(8 * height))] for height in _heights(values, flat=3 / 8))
+    """Return values as block characters, from the lowest to the highest; empty for a single value."""
+    return "".join(_BLOCKS[min(7, int(8 * height))] for height in _relative_heights(values, flat=3 / 8))
 
 
 def trend_svg(values: Sequence[float]) -> str:
-    """The values as a line from their lowest to their highest, with a dot at the newest; nothing for a single value."""
-    heights = [round(_HEIGHT * (1 - height)) for height in _heights(values, flat=1 / 2)]
+    """Return values as an SVG line from lowest to highest with a dot at the newest; empty for a single value."""
+    heights = [round(_HEIGHT * (1 - height)) for height in _relative_heights(values, flat=1 / 2)]
     if not heights:
         return ""
-    places = [(_MARGIN + _STEP * number, _MARGIN + height) for number, height in enumerate(heights)]
-    line = " ".join(f"{x},{y}" for x, y in places)
-    (x, y), height = places[-1], _HEIGHT + 2 * _MARGIN
+    points = [(_MARGIN + _STEP * number, _MARGIN + height) for number, height in enumerate(heights)]
+    line = " ".join(f"{x},{y}" for x, y in points)
+    (x, y), height = points[-1], _HEIGHT + 2 * _MARGIN
     return (
         f'<svg class="spark" viewBox="0 0 {x + _MARGIN} {height}" width="{x + _MARGIN}" height="{height}" '
         f'aria-hidden="true"><polyline points="{line}"/><circle cx="{x}" cy="{y}" r="2"/></svg>'
     )
 
 
-def _heights(values: Sequence[float], flat: float) -> list[float]:
-    """From 0 to 1, or ``flat`` where all are equal; many values are binned by medians."""
+def _relative_heights(values: Sequence[float], flat: float) -> list[float]:
+    """Return values as heights from 0 to 1, ``flat`` if all are equal; many values are binned by medians."""
     if len(values) < _FEWEST:
         return []
     size = -(-len(values) // _WIDEST)
-    bins = [sorted(values[at : at + size]) for at in range(0, len(values), size)]
-    binned = [one[len(one) // 2] for one in bins]
+    bins = [sorted(values[start : start + size]) for start in range(0, len(values), size)]
+    binned = [sorted_bin[len(sorted_bin) // 2] for sorted_bin in bins]
     low, span = min(binned), max(binned) - min(binned)
     return [(value - low) / span if span > 0 else flat for value in binned]

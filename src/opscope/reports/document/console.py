@@ -1,4 +1,4 @@
-"""What is printed on a terminal: every string is text, whatever it holds.
+"""Text on a terminal: every string is printed as text, whatever it holds.
 
 Rich reads strings as markup, in which ``[f32]`` vanishes, ``[/x]`` is an error and ``[link=...]`` a link, and prints
 control characters as they are. Tables, lines and consoles are therefore those of this module;
@@ -29,18 +29,18 @@ _NARROWEST_NAME, _LONGEST_NAME = 12, 200
 _LONGEST_PIPED_NAME = 72
 """Columns of a name in a table that no terminal limits: rows stay readable, and both ends of the name are seen."""
 WIDE = 10_000
-"""Columns where nobody limits them: in a file or a pipe every sentence is as long as it is."""
+"""Columns if nobody limits them: in a file or a pipe, every sentence stays on one line."""
 
 
 class Text(rich.text.Text):
-    """A line of text: no markup in it is read, and what no terminal shows is escaped."""
+    """Line of text: markup in it is not read, and characters that no terminal shows are escaped."""
 
     def __init__(self, text: str = "", style: str = "") -> None:
         super().__init__(printable(text), style)
 
 
 class NameCell:
-    """A name in a cell: whole where the table has the room, else cut in the middle, so that both ends are seen.
+    """Name in a cell: complete if the table has room, else cut in the middle, so that both ends are seen.
 
     ``name``: of any origin; ``note``: what stands behind it where there is room for both.
     """
@@ -52,15 +52,15 @@ class NameCell:
     def __rich_measure__(
         self, console: rich.console.Console, options: rich.console.ConsoleOptions
     ) -> rich.measure.Measurement:
-        """From what tells names apart to the whole name."""
-        whole, noted = Text(self._name).cell_len, Text(self._noted).cell_len
+        """Return the range from the fewest columns that tell names apart to the complete name."""
+        name_length, noted_length = Text(self._name).cell_len, Text(self._noted).cell_len
         most = _LONGEST_PIPED_NAME if console.width >= WIDE else _LONGEST_NAME
-        return rich.measure.Measurement(min(whole, _NARROWEST_NAME), min(noted, most))
+        return rich.measure.Measurement(min(name_length, _NARROWEST_NAME), min(noted_length, most))
 
     def __rich_console__(
         self, console: rich.console.Console, options: rich.console.ConsoleOptions
     ) -> Iterator[rich.console.RenderableType]:
-        """In one line of the width that there is."""
+        """Yield the name as one line that fits the available width."""
         room = Text(self._noted).cell_len <= options.max_width
         line = Text(self._noted if room else plain(self._name, options.max_width))
         line.no_wrap, line.overflow = True, "ellipsis"
@@ -68,31 +68,31 @@ class NameCell:
 
 
 class TextTable(rich.table.Table):
-    """A table whose cells and heads are text."""
+    """Table whose cells and heads are text."""
 
     def add_column(self, header: rich.console.RenderableType = "", *args: object, **options: object) -> None:
-        """As in the base class; a string is text."""
-        super().add_column(_text(header), *args, **options)  # type: ignore[arg-type]  # passed on as they were given
+        """Add a column as the base class does; a string head is text, not markup."""
+        super().add_column(_as_text(header), *args, **options)  # type: ignore[arg-type]  # passed on unchanged
 
     def add_row(self, *cells: rich.console.RenderableType | None, **options: object) -> None:
-        """As in the base class; a string is text."""
-        super().add_row(*map(_text, cells), **options)  # type: ignore[arg-type]  # likewise
+        """Add a row as the base class does; string cells are text, not markup."""
+        super().add_row(*map(_as_text, cells), **options)  # type: ignore[arg-type]  # passed on unchanged
 
 
 class TextConsole(rich.console.Console):
-    """A console that reads no markup, and prints no control character but those of its own styles.
+    """Console that reads no markup, and prints no control character but those of its own styles.
 
-    Styles are for terminals; see :func:`styled` for the variables that ask for them or forbid them.
+    Styles are for terminals; see :func:`should_style` for the variables that ask for them or forbid them.
 
     Args:
-        file: to print to; None: standard output.
+        file: file to print to; None: standard output.
         stderr: whether it is standard error instead.
-        width: in columns; None: that of the terminal.
+        width: width in columns; None: that of the terminal.
     """
 
     def __init__(self, file: IO[str] | None = None, *, stderr: bool = False, width: int | None = None) -> None:
         stream = file or (sys.stderr if stderr else sys.stdout)
-        with_styles = styled(os.environ, terminal=stream.isatty())
+        with_styles = should_style(os.environ, terminal=stream.isatty())
         super().__init__(
             file=file,
             stderr=stderr,
@@ -108,17 +108,17 @@ class TextConsole(rich.console.Console):
     def render(
         self, renderable: rich.console.RenderableType, options: rich.console.ConsoleOptions | None = None
     ) -> Iterable[Segment]:
-        """As in the base class, with what no terminal shows escaped."""
+        """Render as the base class does, with characters that no terminal shows escaped."""
         for segment in super().render(renderable, options):
-            yield segment if segment.control else Segment(_lines(segment.text), segment.style)
+            yield segment if segment.control else Segment(_escape_lines(segment.text), segment.style)
 
     def on_broken_pipe(self) -> None:
-        """Leave it to the caller that nobody reads this any more; the base class ends Python with exit code 1."""
+        """Raise BrokenPipeError for the caller; the base class would end Python with exit code 1."""
         raise BrokenPipeError
 
 
-def styled(environment: Mapping[str, str], *, terminal: bool) -> bool:
-    """Whether output has colours and other styles.
+def should_style(environment: Mapping[str, str], *, terminal: bool) -> bool:
+    """Return whether output has colours and other styles.
 
     ``NO_COLOR`` (https://no-color.org) comes first, then ``FORCE_COLOR`` (https://force-color.org) and
     ``CLICOLOR_FORCE``, then ``CLICOLOR=0`` (https://bixense.com/clicolors) and a terminal that can move no cursor.
@@ -131,28 +131,28 @@ def styled(environment: Mapping[str, str], *, terminal: bool) -> bool:
 
 
 def moves_cursor(environment: Mapping[str, str], *, terminal: bool) -> bool:
-    """Whether lines can be overwritten, as bars do: on a terminal, but for a dumb one."""
+    """Return whether lines can be overwritten, as progress bars do: on a terminal that is not dumb."""
     return terminal and environment.get("TERM", "").lower() not in {"dumb", "unknown"}
 
 
-def laid_out(renderable: rich.console.RenderableType) -> rich.console.Group:
-    """The same with a blank line between a table and what follows; none doubled, none at the start or the end."""
-    found: list[rich.console.RenderableType] = []
+def lay_out(renderable: rich.console.RenderableType) -> rich.console.Group:
+    """Put one blank line between a table and what follows; none is doubled or stands at the start or the end."""
+    laid_out: list[rich.console.RenderableType] = []
     due = False
-    for part in _parts(renderable):
+    for part in _flatten_groups(renderable):
         if isinstance(part, rich.text.Text) and not part.plain:
             due = True
             continue
-        if due and found:
-            found.append(Text())
-        found.append(part)
+        if due and laid_out:
+            laid_out.append(Text())
+        laid_out.append(part)
         due = isinstance(part, rich.table.Table) and part.show_header
-    return rich.console.Group(*found)
+    return rich.console.Group(*laid_out)
 
 
 def print_laid_out(renderable: rich.console.RenderableType, console: TextConsole) -> None:
-    """Print with the blank lines of :func:`laid_out`, and without blanks at the ends of lines."""
-    console.print(_Lines(console.render_lines(laid_out(renderable), pad=False)), end="", soft_wrap=True)
+    """Print with the blank lines of :func:`lay_out`, and without blanks at the ends of lines."""
+    console.print(_Lines(console.render_lines(lay_out(renderable), pad=False)), end="", soft_wrap=True)
 
 
 class _Lines:
@@ -164,32 +164,32 @@ class _Lines:
     def __rich_console__(
         self, console: rich.console.Console, options: rich.console.ConsoleOptions
     ) -> Iterator[Segment]:
-        """Each without the blanks at its end."""
+        """Yield each line without the blanks at its end."""
         for line in self._lines:
-            yield from _stripped(line)
+            yield from _strip_trailing_blanks(line)
             yield Segment.line()
 
 
-def _stripped(line: Sequence[Segment]) -> list[Segment]:
-    kept = list(line)
-    while kept and not kept[-1].text.rstrip(" "):
-        kept.pop()
-    return [*kept[:-1], *(Segment(one.text.rstrip(" "), one.style) for one in kept[-1:])]
+def _strip_trailing_blanks(line: Sequence[Segment]) -> list[Segment]:
+    segments = list(line)
+    while segments and not segments[-1].text.rstrip(" "):
+        segments.pop()
+    return [*segments[:-1], *(Segment(segment.text.rstrip(" "), segment.style) for segment in segments[-1:])]
 
 
-def _parts(renderable: rich.console.RenderableType) -> Iterator[rich.console.RenderableType]:
+def _flatten_groups(renderable: rich.console.RenderableType) -> Iterator[rich.console.RenderableType]:
     if isinstance(renderable, rich.console.Group):
         for part in renderable.renderables:
-            yield from _parts(part)
+            yield from _flatten_groups(part)
     else:
         yield renderable
 
 
-def _text(cell: rich.console.RenderableType | None) -> rich.console.RenderableType | None:
+def _as_text(cell: rich.console.RenderableType | None) -> rich.console.RenderableType | None:
     return Text(cell) if isinstance(cell, str) else cell
 
 
-def _lines(text: str) -> str:
+def _escape_lines(text: str) -> str:
     return _LINES.sub(lambda line: printable(line[0]), text)
 
 
@@ -197,15 +197,15 @@ _UNBOUNDED = 10_000
 
 
 class FittingTable(NamedTuple):
-    """A table with all of its columns where there is room for them, else without those that it can do without."""
+    """Table with all of its columns if they fit, else only with those that matter most."""
 
-    whole: TextTable
+    full: TextTable
     narrow: TextTable
 
     def __rich_console__(
         self, console: rich.console.Console, options: rich.console.ConsoleOptions
     ) -> rich.console.RenderResult:
-        """One of the two."""
+        """Yield the widest version that fits."""
         unbounded = options.update(max_width=_UNBOUNDED)
-        fits = rich.measure.Measurement.get(console, unbounded, self.whole).maximum <= options.max_width
-        yield self.whole if fits else self.narrow
+        fits = rich.measure.Measurement.get(console, unbounded, self.full).maximum <= options.max_width
+        yield self.full if fits else self.narrow

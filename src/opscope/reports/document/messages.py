@@ -1,4 +1,4 @@
-"""Messages in words: what every report says of them in one sentence, and of the quality of a measurement."""
+"""Messages in words: sentences that every report uses for them and for the quality of a measurement."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ if TYPE_CHECKING:
 _WORDS = {Grade.GOOD: "good", Grade.USABLE: "usable", Grade.DO_NOT_TRUST: "do not trust"}
 _LONG = 300
 _AT_MOST = "at most, "
-"""How a basis begins that says what a saving cannot exceed."""
+"""Beginning of a basis that bounds a saving from above."""
 _MORE = re.compile(r"; |, (?:or|and|else|so that) |: (?=it |up to )| \((?=\d+ of )")
-"""Where a text goes on with another step, or with details."""
+"""Place where a text goes on with another step or with details."""
 
 
 def in_short(text: str) -> str:
-    """The first step or statement of a text; what follows it stands in the report."""
+    """Return the first step or statement of a text; the report has the rest."""
     return _MORE.split(text, maxsplit=1)[0]
 
 
 def sentence(message: Message) -> str:
-    """A message in one sentence; of a finding its title, of a warning and a concern also what to do."""
+    """Return a message in one sentence: a finding's title; for warnings and concerns also what to do."""
     if message.kind is MessageKind.CONCERN:
         return f"{plain(message.title, _LONG)} (try: {plain(message.next_step, _LONG)})"
     if message.kind is MessageKind.WARNING and message.next_step:
@@ -40,7 +40,7 @@ def sentence(message: Message) -> str:
 
 
 class FindingParts(NamedTuple):
-    """A finding in the words of every report; nothing in them is escaped."""
+    """Finding in the words of every report, unescaped."""
 
     title: str
     place: str  # where in the trace of an NPU; empty elsewhere
@@ -51,7 +51,7 @@ class FindingParts(NamedTuple):
 
 
 def finding_parts(message: Message) -> FindingParts | None:
-    """A finding in parts; None for a message of another kind, which is one sentence."""
+    """Return the parts of a finding; None for a message of another kind, which is one sentence."""
     if message.kind is not MessageKind.FINDING:
         return None
     first, *rest = message.evidence.split("; ")
@@ -60,11 +60,16 @@ def finding_parts(message: Message) -> FindingParts | None:
     details += [f"Typical: {message.context}."] if message.context else []
     recipe = f" (code: opscope skills show {message.recipe})" if message.recipe else ""
     return FindingParts(
-        message.title, message.place or "", _saving(message), first, f"{message.next_step}{recipe}", " ".join(details)
+        message.title,
+        message.place or "",
+        _saving_text(message),
+        first,
+        f"{message.next_step}{recipe}",
+        " ".join(details),
     )
 
 
-def _saving(message: Message) -> str:
+def _saving_text(message: Message) -> str:
     if message.saving_cycles:
         return f"could save up to {message.saving_cycles:,.0f} cycles"
     if not message.saving_ns:
@@ -78,12 +83,12 @@ def _saving(message: Message) -> str:
 
 
 def grade_text(grade: Grade) -> str:
-    """A grade in words."""
+    """Return a grade in words."""
     return _WORDS[grade]
 
 
 LATENCY, COMPARISON, EXPERIMENT = "latency", "comparison", "experiment"
-"""What a grade can be of: the inferences of one variant, two sides, or all variants of a bundle together."""
+"""Subjects of a grade: the inferences of one variant, two compared sides, or all variants of a bundle."""
 GradedSubjects: TypeAlias = "Sequence[tuple[str, Quality | None]]"
 
 
@@ -119,7 +124,7 @@ def quality_sentence(quality: Quality | None, subjects: GradedSubjects, *, reaso
 
 
 def unchecked_sentence(findings: Sequence[Message], ruled_out: Sequence[Message]) -> str:
-    """Say how many rules could not be checked and the most frequent reason; empty if all were checked.
+    """Return how many rules could not be checked and the most frequent reason; empty if all were checked.
 
     A rule that needs what nobody measured, such as ceilings, counts, too: no findings is a statement of all rules.
     """
@@ -133,9 +138,9 @@ def unchecked_sentence(findings: Sequence[Message], ruled_out: Sequence[Message]
 
 
 def measure_again(quality: Quality | None) -> str:
-    """That measuring again comes before everything else, and how; empty unless the measurement cannot be trusted."""
+    """Return the advice to measure again first, and how; empty unless the measurement cannot be trusted."""
     if quality is None or quality.grade is not Grade.DO_NOT_TRUST:
         return ""
-    messages = [one for one in quality.reasons if grade_left(one) is Grade.DO_NOT_TRUST]
-    how = next((f": {plain(in_short(one.next_step), _LONG)}" for one in messages if one.next_step), "")
+    messages = [reason for reason in quality.reasons if grade_left(reason) is Grade.DO_NOT_TRUST]
+    how = next((f": {plain(in_short(reason.next_step), _LONG)}" for reason in messages if reason.next_step), "")
     return f"Measure again before acting on any finding{how}"

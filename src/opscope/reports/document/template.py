@@ -1,4 +1,4 @@
-"""The templates of pages, their pictures, and who wrote a report.
+"""Templates of pages, their pictures, and who wrote a report.
 
 Pictures are drawn only for the forms that show any. Figures of a report are held only against those of the same rules.
 """
@@ -24,17 +24,17 @@ if TYPE_CHECKING:
 
 
 WRITTEN_BY = f"opscope {__version__}"
-"""What reports that are written now name."""
+"""Name and version that reports written now carry."""
 NOT_DRAWN = "<p>not drawn: "
-"""What stands in the place of a picture on a page of a process that can draw none."""
+"""Beginning of the note in place of a picture that could not be drawn."""
 _GENERATOR = re.compile(r'^<meta name="generator" content="opscope ([^"\s]{1,40})">$', re.MULTILINE)
 _ROW = re.compile(r"^\| Report \| written by opscope (\S{1,40}) \|$", re.MULTILINE)
 _PICTURES = re.compile(r'^<meta name="pictures" content="([^"]{0,200})">$', re.MULTILINE)
 
 
 def environment() -> jinja2.Environment:
-    """The templates of this package, with a filter for sentences."""
-    made = jinja2.Environment(
+    """Return the templates of this package, with a filter for sentences."""
+    templates = jinja2.Environment(
         loader=jinja2.PackageLoader("opscope.reports"),
         autoescape=True,
         trim_blocks=True,
@@ -42,34 +42,34 @@ def environment() -> jinja2.Environment:
         undefined=jinja2.StrictUndefined,
         keep_trailing_newline=True,
     )
-    made.filters["clean_long"] = lambda text: plain(text, LONG)
-    return made
+    templates.filters["clean_long"] = lambda text: plain(text, LONG)
+    return templates
 
 
 def drawers() -> str:
-    """What the strokes of pictures depend on besides the figures: libraries, and the system with its fonts."""
+    """Return what the strokes of pictures depend on besides the figures: libraries, and the system with its fonts."""
     libraries = ", ".join(f"{name} {version(name)}" for name in ("altair", "vl-convert-python"))
     return f"{libraries}, {platform.system()} {platform.machine()}"
 
 
 def writer_of(report: str) -> str | None:
-    """Version of the opscope that wrote a report, HTML or Markdown; None where it names none, as earlier ones do."""
+    """Return the version of opscope that wrote an HTML or Markdown report; None if it names none."""
     match = _GENERATOR.search(report) or _ROW.search(report)
     return match[1] if match else None
 
 
 def drawn_by(page: str) -> str | None:
-    """What drew the pictures of a page; None for one that does not tell."""
+    """Return the libraries and system that drew the pictures of a page; None if the page does not say."""
     match = _PICTURES.search(page)
     return match[1] if match else None
 
 
 def picture(name: str, draw: Callable[[], str | None], caption: str = "", instead: str = "") -> Picture:
-    """A picture that says why where it cannot be drawn; nothing where there is nothing to draw."""
-    return Picture(lambda: _drawn(name, draw), caption, instead)
+    """Return a picture that shows the reason if it cannot be drawn, and nothing if there is nothing to draw."""
+    return Picture(lambda: _draw_or_explain(name, draw), caption, instead)
 
 
-def _drawn(name: str, draw: Callable[[], str | None]) -> str:
+def _draw_or_explain(name: str, draw: Callable[[], str | None]) -> str:
     try:
         drawn = explained(f"the picture {name}", draw, lambda failure: f"<p>{html.escape(failure.sentence)}</p>")
     except MemoryLimitError as error:

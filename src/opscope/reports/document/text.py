@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 LONGEST, LONG = 120, 600
-"""Longest name, and longest sentence."""
+"""Longest name and longest sentence, in characters."""
 _FEWEST_BACKTICKS = 3
 _MARKDOWN = re.compile(r"([\\`*_{}\[\]<>|~#])")
 GUARDED = "=+-@'"
@@ -22,7 +22,7 @@ GUARDED = "=+-@'"
 
 
 def plain(name: str, longest: int = LONGEST) -> str:
-    """A name on one line, control and direction characters escaped, cut in the middle when it is too long."""
+    """Return a name on one line, control and direction characters escaped, cut in the middle if it is too long."""
     visible = printable(name)
     if len(visible) <= longest:
         return visible
@@ -31,21 +31,21 @@ def plain(name: str, longest: int = LONGEST) -> str:
 
 
 def markdown(name: str, longest: int = LONGEST) -> str:
-    """A name for a Markdown cell or paragraph: no markup, no table break, no HTML."""
+    """Return a name for a Markdown cell or paragraph, free of markup, table breaks and HTML."""
     return _MARKDOWN.sub(r"\\\1", plain(name, longest))
 
 
 def fenced(text: str) -> str:
-    """A block of code for a shell, whatever backticks are in it."""
+    """Return a Markdown code block for a shell, whatever backticks the text has."""
     fence = "`" * max(_FEWEST_BACKTICKS, 1 + max(map(len, re.findall("`+", text)), default=0))
     return f"{fence}sh\n{text}\n{fence}\n"
 
 
 def csv_cell(value: str) -> str:
-    """A text for a CSV cell that spreadsheets must not take for a formula, and that a terminal can show.
+    """Return a text for a CSV cell that no spreadsheet takes for a formula and that a terminal can show.
 
-    It is back without a leading apostrophe; behind an apostrophe and a backslash it is escaped, with
-    :func:`opscope.core.printable.unescaped` to get it back.
+    Removing a leading apostrophe gives the text back. If an apostrophe and a backslash lead, the text is escaped and
+    :func:`opscope.core.printable.unescaped` gives it back.
     """
     if hides(value):
         return CSV_ESCAPED + escaped(value)
@@ -53,21 +53,21 @@ def csv_cell(value: str) -> str:
 
 
 def distinct(names: Iterable[str]) -> list[str]:
-    """The names in their order; one that was there before gets a number, for formats that tell things by name."""
-    found: dict[str, None] = {}
+    """Return names in their order; a repeated name gets a number, for formats that identify things by name."""
+    unique: dict[str, None] = {}
     for name in names:
-        number, shown = 2, name
-        while shown in found:
-            number, shown = number + 1, f"{name} ({number})"
-        found[shown] = None
-    return list(found)
+        number, candidate = 2, name
+        while candidate in unique:
+            number, candidate = number + 1, f"{name} ({number})"
+        unique[candidate] = None
+    return list(unique)
 
 
 def decimal(column: pl.Expr, digits: int) -> pl.Expr:
-    """A column of integers divided by a power of ten, as text without rounding: 1834 with three digits is ``1.834``."""
+    """Return a column of integers divided by a power of ten, as exact text: 1834 with three digits is ``1.834``."""
     if not digits:
         return column.cast(pl.String)
     unit = 10**digits
     sign = pl.when(column < 0).then(pl.lit("-")).otherwise(pl.lit(""))
-    whole, rest = column.abs() // unit, column.abs() % unit
-    return pl.concat_str(sign, whole.cast(pl.String), pl.lit("."), rest.cast(pl.String).str.zfill(digits))
+    integer, rest = column.abs() // unit, column.abs() % unit
+    return pl.concat_str(sign, integer.cast(pl.String), pl.lit("."), rest.cast(pl.String).str.zfill(digits))

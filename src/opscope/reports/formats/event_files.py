@@ -55,43 +55,43 @@ _HIDDEN = r"[\p{C}\p{Zl}\p{Zp}]"
 
 
 def events_csv(table: EventTable) -> Iterator[bytes]:
-    """The file, in parts."""
-    cells = [_cell(column) for column in COLUMNS]
+    """Yield the events as a CSV file, in parts."""
+    cells = [_cell_column(column) for column in COLUMNS]
     if table.clock is not Clock.NS:
         cells.append(pl.lit(table.clock.value).alias(CLOCK_COLUMN))
-    left = table.frame.height
-    yield table.frame.clear().select(*cells, pl.lit(left).alias(LEFT_COLUMN)).write_csv().encode()
+    rows_left = table.frame.height
+    yield table.frame.clear().select(*cells, pl.lit(rows_left).alias(LEFT_COLUMN)).write_csv().encode()
     for part in table.frame.iter_slices(_PART):
         text = io.BytesIO()
-        rows = pl.int_range(left - 1, left - 1 - part.height, -1, dtype=pl.Int64).alias(LEFT_COLUMN)
+        rows = pl.int_range(rows_left - 1, rows_left - 1 - part.height, -1, dtype=pl.Int64).alias(LEFT_COLUMN)
         part.select(*cells, rows).write_csv(text, include_header=False)
-        left -= part.height
+        rows_left -= part.height
         yield text.getvalue()
 
 
-def guarded(text: pl.Expr) -> pl.Expr:
-    """A column of text as :func:`opscope.reports.document.text.csv_cell` writes it; nulls stay."""
-    hidden = pl.when(text.str.contains(_HIDDEN)).then(text.map_batches(_escaped, return_dtype=pl.String))
+def guard_cells(text: pl.Expr) -> pl.Expr:
+    """Return a column of text as :func:`opscope.reports.document.text.csv_cell` writes it; nulls stay."""
+    hidden = pl.when(text.str.contains(_HIDDEN)).then(text.map_batches(_escape_hidden, return_dtype=pl.String))
     return hidden.when(text.str.contains(_GUARD)).then("'" + text).otherwise(text)
 
 
-def _escaped(text: pl.Series) -> pl.Series:
-    """Those texts escaped that hold what no terminal shows."""
+def _escape_hidden(text: pl.Series) -> pl.Series:
+    """Escape the texts that hold characters that no terminal shows."""
     names = text.filter(text.str.contains(_HIDDEN)).unique().to_list()
     return text.replace(names, [CSV_ESCAPED + escaped(name) for name in names]) if names else text
 
 
-def _cell(column: Column) -> pl.Expr:
+def _cell_column(column: Column) -> pl.Expr:
     values = pl.col(column.name)
     if column.dtype == pl.Categorical:
-        return guarded(values.cast(pl.String)).alias(column.name)
+        return guard_cells(values.cast(pl.String)).alias(column.name)
     if column.dtype == pl.Binary:
         return ("0x" + values.bin.encode("hex")).alias(column.name)
     return values
 
 
 def parquet(table: EventTable) -> bytes:
-    """The file."""
+    """Return the events as a Parquet file."""
     metadata = {
         CLOCK_KEY: table.clock.value,
         WARNINGS_KEY: msgspec.json.encode(table.warnings).decode(),
@@ -99,10 +99,10 @@ def parquet(table: EventTable) -> bytes:
     }
     file = io.BytesIO()
     table.frame.write_parquet(file, metadata=metadata)
-    return signed(file.getvalue())
+    return sign_file(file.getvalue())
 
 
-def signed(content: bytes) -> bytes:
-    """The file with its hash filled in; the footer holds text as it is, so that the place is found by looking."""
-    place, digest = checksum(content)
-    return content[:place] + digest + content[place + len(digest) :]
+def sign_file(content: bytes) -> bytes:
+    """Return the file with its hash filled in; the footer stores text verbatim, so that its place can be searched."""
+    position, digest = checksum(content)
+    return content[:position] + digest + content[position + len(digest) :]

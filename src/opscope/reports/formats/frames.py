@@ -1,4 +1,4 @@
-"""Results as data frames: one row an operator, one column a figure, integers and text in the cells."""
+"""Results as data frames: a row per operator, a column per figure, integers and text in the cells."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ _BUNDLES: Schema = {
     **dict.fromkeys("verdict method".split(), pl.String),
 }
 LAYER_COLUMNS = "module module_type aten source attribution".split()
-"""Columns that say which layer an event belongs to; null where that is not known, and for the framework's own time."""
+"""Columns of an event's layer; null if unknown, and for the framework's own time."""
 CHANGE_COLUMNS = (
     "method instruction position name category kind backend baseline_ns candidate_ns saved_ns ci95_low_ns ci95_high_ns "
     "speedup verdict module aten"
@@ -97,79 +97,92 @@ CHANGE_COLUMNS = (
 
 
 def operator_frame(analysis: Analysis) -> pl.DataFrame:
-    """The operators of an analysis, in program order; columns are those of ``operators.csv``."""
-    return _frame(analysis.operators, OPERATOR_COLUMNS)
+    """Return the operators of an analysis, in program order, with the columns of ``operators.csv``."""
+    return _frame_of_fields(analysis.operators, OPERATOR_COLUMNS)
 
 
 def content_frame(content: ReportContent) -> pl.DataFrame:
-    """The operators of every variant that was measured, with the variant's name in the first column."""
+    """Return the operators of every measured variant, with the variant's name in the first column."""
     frames = [
         operator_frame(result.analysis).select(pl.lit(result.variant.name).alias("variant"), pl.all())
         for result in content.variants
         if result.analysis is not None
     ]
-    return pl.concat(frames) if frames else _frame([], ["variant", *OPERATOR_COLUMNS])
+    return pl.concat(frames) if frames else _frame_of_fields([], ["variant", *OPERATOR_COLUMNS])
 
 
 def layer_frame(events: pl.DataFrame, known: Mapping[OperatorKey, OperatorFacts]) -> pl.DataFrame:
-    """Every event with the layer that it belongs to: the columns of ``LAYER_COLUMNS`` behind those of the events."""
+    """Return every event with its layer: the columns of ``LAYER_COLUMNS`` follow those of the events."""
     rows = (
         (*key, facts.module, facts.module_type, facts.aten, facts.source, facts.attribution)
         for key, facts in known.items()
     )
-    place = {"method": pl.String, "instruction": pl.Int32, "position": pl.Int32}
-    layers = typed_frame({**place, **dict.fromkeys(LAYER_COLUMNS, pl.String)}, rows)
+    key_types = {"method": pl.String, "instruction": pl.Int32, "position": pl.Int32}
+    layers = typed_frame({**key_types, **dict.fromkeys(LAYER_COLUMNS, pl.String)}, rows)
     # A call of a delegate has an instruction and a position as well, which are not those of an operator in it.
     work = pl.col("scope").cast(pl.String).is_in(list(LEAVES))
     method = pl.col("method").cast(pl.String).fill_null(UNKNOWN_METHOD)
-    keys = [pl.when(work).then(column).alias(f"_{name}") for name, column in (("method", method), *_numbers())]
+    keys = [pl.when(work).then(column).alias(f"_{name}") for name, column in (("method", method), *_number_columns())]
     joined = events.with_columns(keys).join(
-        layers, how="left", left_on=[f"_{name}" for name in place], right_on=list(place), maintain_order="left"
+        layers, how="left", left_on=[f"_{name}" for name in key_types], right_on=list(key_types), maintain_order="left"
     )
     return joined.select(*events.columns, *LAYER_COLUMNS)
 
 
 def layer_times(events: pl.DataFrame) -> pl.DataFrame:
-    """Self time of every layer in every inference, in order of process, inference and first event."""
-    place = ["process", "inference", "warmup", "method", "module", "module_type"]
-    inside = events.filter(pl.col("inference").is_not_null())
-    return inside.group_by(place, maintain_order=True).agg(
+    """Return the self time of every layer in every inference, by process, inference and first event."""
+    keys = ["process", "inference", "warmup", "method", "module", "module_type"]
+    measured = events.filter(pl.col("inference").is_not_null())
+    return measured.group_by(keys, maintain_order=True).agg(
         pl.len().cast(pl.Int64).alias("events"), pl.col("self_time").sum()
     )
 
 
-def _numbers() -> list[tuple[str, pl.Expr]]:
+def _number_columns() -> list[tuple[str, pl.Expr]]:
     return [(name, pl.col(name)) for name in ("instruction", "position")]
 
 
 def change_frame(comparison: Comparison) -> pl.DataFrame:
-    """The operators of both sides of a comparison, matched."""
-    plain = _frame(comparison.operators, [name for name in CHANGE_COLUMNS if name not in _INTERVAL])
+    """Return the operators of both sides of a comparison, matched."""
+    plain = _frame_of_fields(comparison.operators, [name for name in CHANGE_COLUMNS if name not in _INTERVAL])
     intervals = [change.ci95_saved_ns or (None, None) for change in comparison.operators]
-    columns = [_series(name, [own[end] for own in intervals]) for end, name in enumerate(_INTERVAL)]
+    columns = [_typed_series(name, [interval[end] for interval in intervals]) for end, name in enumerate(_INTERVAL)]
     return plain.with_columns(columns).select(CHANGE_COLUMNS)
 
 
 def gate_frame(decision: Decision[Any]) -> pl.DataFrame:
-    """The limits of a gate, the end-to-end slowdown first; figures are in the unit of their quantity."""
+    """Return the limits of a gate, the end-to-end slowdown first; figures are in the unit of their quantity."""
     rows = (
         (
-            *(one.name, one.quantity, one.limit, one.measured, *(one.ci95 or (None, None)), one.outcome, one.verdict),
-            *(one.baseline_ns, one.candidate_ns, one.operators, one.reason),
+            *(
+                criterion.name,
+                criterion.quantity,
+                criterion.limit,
+                criterion.measured,
+                *(criterion.ci95 or (None, None)),
+                criterion.outcome,
+                criterion.verdict,
+            ),
+            *(criterion.baseline_ns, criterion.candidate_ns, criterion.operators, criterion.reason),
         )
-        for one in decision.criteria
+        for criterion in decision.criteria
     )
     return typed_frame(_LIMITS, rows)
 
 
 def validation_frame(validation: Validation) -> pl.DataFrame:
-    """The checks of a bundle in their order; ``problems`` is how many each found."""
-    rows = ((one.name, one.area, one.status, one.message, one.action, one.total) for one in validation.checks)
+    """Return the checks of a bundle in their order; ``problems`` is the number that each found."""
+    rows = (
+        (check.name, check.area, check.status, check.message, check.action, check.total) for check in validation.checks
+    )
     return typed_frame(_CHECKS, rows)
 
 
 def preflight_frame(preflight: Preflight) -> pl.DataFrame:
-    """The work of each method by category, delegated and portable; ``unknown`` operators are in no other figure."""
+    """Return the work of each method by category, delegated and portable.
+
+    Operators whose work is unknown count in ``unknown`` and ``operators`` only.
+    """
     rows = (
         (method.name, row.category, delegated, *msgspec.structs.astuple(group))
         for method in preflight.methods
@@ -181,27 +194,35 @@ def preflight_frame(preflight: Preflight) -> pl.DataFrame:
 
 
 def work_frame(work: Work) -> pl.DataFrame:
-    """Operators in their order, with what they execute; a column for each class of instructions."""
+    """Return the operators in their order, with what they execute; a column per class of instructions."""
     rows = (
         (
-            *(one.method, one.instruction, one.position, one.name, one.layer, one.category, one.kind),
-            *(getattr(one, name) for name in _WORK_COUNTS),
-            *(one.classes.get(name, 0) for name in CLASSES),
+            *(
+                operator.method,
+                operator.instruction,
+                operator.position,
+                operator.name,
+                operator.layer,
+                operator.category,
+                operator.kind,
+            ),
+            *(getattr(operator, name) for name in _WORK_COUNTS),
+            *(operator.classes.get(name, 0) for name in CLASSES),
         )
-        for one in work.operators
+        for operator in work.operators
     )
     return typed_frame(_COUNTED, rows)
 
 
 def bisection_frame(bisection: Bisection) -> pl.DataFrame:
-    """States from the good end to the bad one."""
+    """Return the states of a bisection from the good end to the bad one."""
     rows = (
         (
-            *(one.name, one.level.value, bisection.latency_ns(one), one.ratio),
-            *(one.ci95 or (None, None)),
-            *(one.operators, one.instructions, one.outputs_agree, one.wheel, one.sha256),
+            *(state.name, state.level.value, bisection.latency_ns(state), state.ratio),
+            *(state.ci95 or (None, None)),
+            *(state.operators, state.instructions, state.outputs_agree, state.wheel, state.sha256),
         )
-        for one in bisection.states
+        for state in bisection.states
     )
     return typed_frame(_STATES, rows)
 
@@ -237,7 +258,10 @@ def tuning_frame(tuning: Tuning) -> pl.DataFrame:
 
 
 def kernel_frame(view: KernelView) -> pl.DataFrame:
-    """What each source says of each kernel, a row a pair; ``amount`` is of calls or samples, as ``evidence`` tells."""
+    """Return what each source says of each kernel, a row per pair.
+
+    ``amount`` counts calls or samples, depending on ``evidence``.
+    """
     rows = (
         (
             *(line.name, line.isa, line.library, line.operator, line.types, line.tile),
@@ -250,7 +274,7 @@ def kernel_frame(view: KernelView) -> pl.DataFrame:
 
 
 def combined_frame(report: CombinedReport) -> pl.DataFrame:
-    """Bundles at each of their thread counts, in their order."""
+    """Return the bundles at each of their thread counts, in their order."""
     rows = (
         (
             *(bundle.label, bundle.path, bundle.model, bundle.dtype, bundle.platform, bundle.cpu, bundle.target),
@@ -277,37 +301,37 @@ def combined_frame(report: CombinedReport) -> pl.DataFrame:
 
 
 def typed_frame(schema: Schema, rows: Iterable[Sequence[object]]) -> pl.DataFrame:
-    """Rows as a frame whose types do not depend on what is in them; enums become their text."""
-    return pl.DataFrame([tuple(map(_cell, row)) for row in rows], schema=dict(schema), orient="row")
+    """Return rows as a frame whose types do not depend on its content; enums become their text."""
+    return pl.DataFrame([tuple(map(_cell_value, row)) for row in rows], schema=dict(schema), orient="row")
 
 
 def pandas_frame(frame: pl.DataFrame) -> pd.DataFrame:
-    """The same as a DataFrame of pandas; what is missing is ``pandas.NA`` (of dates ``NaT``), never a number."""
+    """Return a frame as a DataFrame of pandas; missing values are ``pandas.NA`` (of dates ``NaT``), never a number."""
     try:
         import pandas as pd  # noqa: PLC0415 - a notebook that wants it has it; nothing else needs it
     except ImportError:
         hint = "install it with: pip install pandas; or use .to_polars()"
         raise MissingDependencyError("pandas is not installed", where=".to_pandas()", hint=hint) from None
-    columns = {column.name: _array(column) for column in frame}
+    columns = {column.name: _pandas_array(column) for column in frame}
     return pd.DataFrame({name: pd.array(values, dtype=kind) for name, (values, kind) in columns.items()})
 
 
-def _frame(rows: Sequence[object], columns: Sequence[str]) -> pl.DataFrame:
-    return pl.DataFrame([_series(name, [_cell(getattr(row, name)) for row in rows]) for name in columns])
+def _frame_of_fields(rows: Sequence[object], columns: Sequence[str]) -> pl.DataFrame:
+    return pl.DataFrame([_typed_series(name, [_cell_value(getattr(row, name)) for row in rows]) for name in columns])
 
 
-def _series(name: str, values: list[Any]) -> pl.Series:
+def _typed_series(name: str, values: list[Any]) -> pl.Series:
     kind = pl.Int64 if name in _COUNTS else pl.Float64 if name in _FIGURES else pl.String
     return pl.Series(name, values, kind)
 
 
-def _cell(value: Any) -> Any:  # noqa: ANN401 - any field of a result
-    """Enums are their text."""
+def _cell_value(value: Any) -> Any:  # noqa: ANN401 - any field of a result
+    """Return the text of an enum, and any other value unchanged."""
     return str(value.value) if isinstance(value, str) and hasattr(value, "value") else value
 
 
-def _array(column: pl.Series) -> tuple[list[Any], Any]:
-    """The values of a column and the type of pandas that can hold them and nothing beside them."""
+def _pandas_array(column: pl.Series) -> tuple[list[Any], Any]:
+    """Return the values of a column and the type of pandas that holds them exactly."""
     values, kind = column.to_list(), column.dtype
     if kind in {pl.UInt64, pl.Int128}:
         return values, object  # may be larger than what pandas holds with missing values

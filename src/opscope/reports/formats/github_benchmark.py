@@ -35,7 +35,7 @@ def bundle_benchmark(content: ReportContent) -> bytes:
     for name, (result, usage) in zip(names, rows, strict=True):
         if result.analysis:
             title = f"{plain(manifest.model_of(result.variant.name).name)}/{name}"
-            entries += _entries(title, result.analysis, usage, manifest)
+            entries += _benchmark_entries(title, result.analysis, usage, manifest)
     return _encode_entries(entries)
 
 
@@ -43,10 +43,10 @@ def analysis_benchmark(analysis: Analysis, model: str, manifest: Manifest | None
     """Return the file for one analysis, of a model of this name."""
     variant = plain(analysis.variant or "")
     title = f"{plain(model)}/{variant}" if variant else plain(model)
-    return _encode_entries(list(_entries(title, analysis, None, manifest)))
+    return _encode_entries(list(_benchmark_entries(title, analysis, None, manifest)))
 
 
-def _entries(
+def _benchmark_entries(
     title: str, analysis: Analysis, usage: Resources | None, manifest: Manifest | None
 ) -> Iterator[dict[str, Any]]:
     latency = analysis.latency

@@ -1,4 +1,4 @@
-"""The graph of a program as Model Explorer reads it: one node an operator, inside delegates too.
+"""Graph of a program as Model Explorer reads it: a node per operator, inside delegates too.
 
 Nodes are the instructions of a method's chain; of a delegate whose payload can be read, the nodes of that payload, and
 one node more for the call itself, which holds time that belongs to none of them. Inputs and outputs of the method are
@@ -35,21 +35,21 @@ _CALLS = "delegate calls"
 
 
 class KeyValue(msgspec.Struct, frozen=True):
-    """A line of the side panel."""
+    """Line of the side panel."""
 
     key: str
     value: str
 
 
 class MetadataItem(msgspec.Struct, frozen=True):
-    """What is known of an input or output."""
+    """Properties of an input or output."""
 
     id: str
     attrs: list[KeyValue]
 
 
 class IncomingEdge(msgspec.Struct, frozen=True, rename="camel"):
-    """Where an input comes from: node, number of its output, and number of the input here."""
+    """Source of an input: node and number of its output, and the number of the input here."""
 
     source_node_id: str
     source_node_output_id: str
@@ -57,7 +57,7 @@ class IncomingEdge(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class ExplorerNode(msgspec.Struct, frozen=True, rename="camel"):
-    """A node; ``namespace`` is the path of the layers around it, with ``/`` between them."""
+    """Node of the graph; ``namespace`` is the path of the layers around it, separated by ``/``."""
 
     id: str
     label: str
@@ -69,64 +69,70 @@ class ExplorerNode(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class NodeLocation(NamedTuple):
-    """A node before it is given a namespace."""
+    """Node before it gets a namespace."""
 
-    node: ExplorerNode  # with an empty namespace
-    modules: tuple[str, ...] | None  # names of the modules around it, from the outermost; None where that is not known
+    node: ExplorerNode  # node with an empty namespace
+    modules: tuple[str, ...] | None  # names of the modules around it, from the outermost; None if unknown
     delegate: str | None  # name of the call it is inside of; None for what runs outside of delegates
 
 
-_Made: TypeAlias = "tuple[str, str]"
-"""Who makes a value: node, number of its output."""
+_Producer: TypeAlias = "tuple[str, str]"
+"""Node that produces a value, and the number of its output."""
 
 
-def _node(
+def _build_node(
     name: str,
     label: str,
     attrs: Sequence[KeyValue],
     edges: list[IncomingEdge],
     values: Iterable[Iterable[list[KeyValue]]],
 ) -> ExplorerNode:
-    """A node that is not inside of anything yet; ``values``: what is said of those that it reads and makes."""
-    read, made = ([MetadataItem(str(place), said) for place, said in enumerate(side)] for side in values)
-    return ExplorerNode(name, plain(label, _LONGEST), "", list(attrs), edges, made, read)
+    """Return a node without a namespace; ``values`` describe the values it reads and those it produces."""
+    inputs, outputs = (
+        [MetadataItem(str(number), attributes_of_value) for number, attributes_of_value in enumerate(side)]
+        for side in values
+    )
+    return ExplorerNode(name, plain(label, _LONGEST), "", list(attrs), edges, outputs, inputs)
 
 
-def _edges(read: Sequence[int], makers: Mapping[int, _Made]) -> list[IncomingEdge]:
-    return [IncomingEdge(*makers[value], str(place)) for place, value in enumerate(read) if value in makers]
+def _build_edges(read: Sequence[int], makers: Mapping[int, _Producer]) -> list[IncomingEdge]:
+    return [IncomingEdge(*makers[value], str(number)) for number, value in enumerate(read) if value in makers]
 
 
 def instruction_id(instruction: int) -> str:
-    """Id of an instruction's node, which for a delegate is the call."""
+    """Return the id of an instruction's node, which for a delegate is the call."""
     return f"i{instruction}"
 
 
 def payload_id(instruction: int, node: int) -> str:
-    """Id of a node of the payload of the delegate that an instruction calls."""
+    """Return the id of a node of the payload of the delegate that an instruction calls."""
     return f"i{instruction}.n{node}"
 
 
-def by_module(places: Iterable[NodeLocation]) -> list[ExplorerNode]:
-    """The nodes inside their modules."""
-    return [_inside(place.node, [_NO_MODULE] if place.modules is None else place.modules) for place in places]
+def group_by_module(locations: Iterable[NodeLocation]) -> list[ExplorerNode]:
+    """Return the nodes inside their modules."""
+    return [
+        _with_namespace(location.node, [_NO_MODULE] if location.modules is None else location.modules)
+        for location in locations
+    ]
 
 
-def by_delegate(places: Iterable[NodeLocation]) -> list[ExplorerNode]:
-    """The nodes inside the calls of their delegates; others at the top."""
-    return [_inside(place.node, [place.delegate] if place.delegate else []) for place in places]
+def group_by_delegate(locations: Iterable[NodeLocation]) -> list[ExplorerNode]:
+    """Return the nodes inside the calls of their delegates; other nodes are at the top."""
+    return [_with_namespace(location.node, [location.delegate] if location.delegate else []) for location in locations]
 
 
-def _inside(node: ExplorerNode, layers: Sequence[str]) -> ExplorerNode:
+def _with_namespace(node: ExplorerNode, layers: Sequence[str]) -> ExplorerNode:
     return msgspec.structs.replace(node, namespace="/".join(layers))
 
 
 def layer(name: str) -> str:
-    """A name as one layer of a namespace: on one line, and without the sign that separates layers."""
+    """Return a name as one layer of a namespace: on one line, and without the separator of layers."""
     return plain(name, _LONGEST).replace("/", "\N{DIVISION SLASH}")
 
 
 def attributes(known: Iterable[tuple[str, object]]) -> list[KeyValue]:
-    """Lines of the side panel, for what is known."""
+    """Return lines of the side panel for the values that are known."""
     return [
         KeyValue(key, plain(str(getattr(value, "value", value)), 2 * _LONGEST))
         for key, value in known
@@ -135,12 +141,12 @@ def attributes(known: Iterable[tuple[str, object]]) -> list[KeyValue]:
 
 
 def method_nodes(method: ModelMethod) -> list[NodeLocation]:
-    """Every node of a method, in the order of its program."""
-    return _Walk(method).run()
+    """Return every node of a method, in program order."""
+    return _MethodWalk(method).run()
 
 
-class _Walk:
-    """Goes through the instructions of a method and remembers who made each value.
+class _MethodWalk:
+    """Walk over the instructions of a method that records which node produced each value.
 
     ``method``: of the model.
     """
@@ -148,54 +154,58 @@ class _Walk:
     def __init__(self, method: ModelMethod) -> None:
         self._method = method
         self._plan: MethodPlan = method.plan
-        self._made: dict[int, _Made] = {}
-        self._places: list[NodeLocation] = []
+        self._producers: dict[int, _Producer] = {}
+        self._locations: list[NodeLocation] = []
 
     def run(self) -> list[NodeLocation]:
-        """The nodes."""
+        """Return the nodes in program order."""
         for number, value in enumerate(self._plan.inputs):
-            self._made[value] = (f"input{number}", "0")
-            self._add(self._node(f"input{number}", "input", made=[value]))
+            self._producers[value] = (f"input{number}", "0")
+            self._add_location(self._build_node(f"input{number}", "input", made=[value]))
         for number, step in enumerate(self._plan.chains[0].steps if self._plan.chains else ()):
             graph = self._method.graphs.get(step.target) if step.kind is InstructionKind.DELEGATE else None
             if graph is not None:
-                self._delegate(number, step, graph)
+                self._add_delegate(number, step, graph)
             elif step.kind in {InstructionKind.KERNEL, InstructionKind.DELEGATE, InstructionKind.MOVE}:
-                self._instruction(number, step)
+                self._add_instruction(number, step)
         for number, value in enumerate(self._plan.outputs):
-            self._add(self._node(f"output{number}", "output", read=[value]))
-        return self._places
+            self._add_location(self._build_node(f"output{number}", "output", read=[value]))
+        return self._locations
 
-    def _instruction(self, number: int, step: PlannedStep) -> None:
-        """A portable operator, a move, or a delegate whose payload cannot be read."""
+    def _add_instruction(self, number: int, step: PlannedStep) -> None:
+        """Add a portable operator, a move, or a delegate whose payload cannot be read."""
         tensors = self._plan.tensors(step)
-        made = self._outputs(step, tensors)
-        read = [value for value in tensors if value not in made or value in self._made]
-        called = self._plan.called(step) or step.kind.value
+        outputs = self._find_outputs(step, tensors)
+        read = [value for value in tensors if value not in outputs or value in self._producers]
+        label = self._plan.called(step) or step.kind.value
         handles = self._method.handles.get(number, ())
         origins = self._method.origins
-        origin = origins.of_handles(handles, called) if origins else None
+        origin = origins.of_handles(handles, label) if origins else None
         is_call = step.kind is InstructionKind.DELEGATE
-        known = [("instruction", number), ("runs", "in a delegate" if is_call else "in the runtime"), *_caused(origin)]
-        delegate = _call_name(called, number) if is_call else None
-        node = self._node(instruction_id(number), called, attributes(known), read, made)
-        self._add(node, self._modules(origin), delegate)
-        self._made |= {value: (instruction_id(number), str(place)) for place, value in enumerate(made)}
+        known = [
+            ("instruction", number),
+            ("runs", "in a delegate" if is_call else "in the runtime"),
+            *_origin_attributes(origin),
+        ]
+        delegate = _call_name(label, number) if is_call else None
+        node = self._build_node(instruction_id(number), label, attributes(known), read, outputs)
+        self._add_location(node, self._module_path(origin), delegate)
+        self._producers |= {value: (instruction_id(number), str(output)) for output, value in enumerate(outputs)}
 
-    def _outputs(self, step: PlannedStep, tensors: Sequence[int]) -> list[int]:
-        """What a step makes: its last tensor, and whatever nobody gave it."""
+    def _find_outputs(self, step: PlannedStep, tensors: Sequence[int]) -> list[int]:
+        """Find the values that a step produces: its last tensor, and every tensor that nothing produced before."""
         if step.kind is not InstructionKind.DELEGATE:
-            given = [value for value in tensors[:-1] if value in self._made or self._stored(value)]
+            inputs = [value for value in tensors[:-1] if value in self._producers or self._is_stored(value)]
         else:
-            given = [value for value in tensors if value in self._made or self._stored(value)]
-        return [value for value in tensors if value not in given]
+            inputs = [value for value in tensors if value in self._producers or self._is_stored(value)]
+        return [value for value in tensors if value not in inputs]
 
-    def _stored(self, value: int) -> bool:
-        """Whether a tensor has data before anything ran."""
-        tensor = self._value(value)
+    def _is_stored(self, value: int) -> bool:
+        """Return whether a tensor has data before anything ran."""
+        tensor = self._plan_value(value)
         return isinstance(tensor, PlannedTensor) and (tensor.constant or tensor.data_buffer > 0 or tensor.external)
 
-    def _node(
+    def _build_node(
         self,
         name: str,
         label: str,
@@ -203,43 +213,47 @@ class _Walk:
         read: Sequence[int] = (),
         made: Sequence[int] = (),
     ) -> ExplorerNode:
-        """A node that reads and makes values of the plan."""
-        values = (map(self._shape, side) for side in (read, made))
-        return _node(name, label, attrs, _edges(read, self._made), values)
+        """Return a node that reads and produces values of the plan."""
+        values = (map(self._shape_attributes, side) for side in (read, made))
+        return _build_node(name, label, attrs, _build_edges(read, self._producers), values)
 
-    def _add(self, node: ExplorerNode, modules: tuple[str, ...] | None = (), delegate: str | None = None) -> None:
-        self._places.append(NodeLocation(node, modules, delegate))
+    def _add_location(
+        self, node: ExplorerNode, modules: tuple[str, ...] | None = (), delegate: str | None = None
+    ) -> None:
+        self._locations.append(NodeLocation(node, modules, delegate))
 
-    def _value(self, number: int) -> Value | None:
-        """A value of the plan; None for a plan that was kept without its values."""
+    def _plan_value(self, number: int) -> Value | None:
+        """Return a value of the plan; None for a plan that was kept without its values."""
         return self._plan.values[number] if self._plan.values else None
 
-    def _shape(self, value: int) -> list[KeyValue]:
-        tensor = self._value(value)
+    def _shape_attributes(self, value: int) -> list[KeyValue]:
+        tensor = self._plan_value(value)
         if not isinstance(tensor, PlannedTensor):
             return []
         stored = [("stored", tensor.name or "with the program")] if tensor.constant else []
         return attributes([("tensor_shape", _shape_text(tensor.dtype.name, tensor.sizes)), *stored])
 
-    def _delegate(self, number: int, step: PlannedStep, graph: XnnGraph) -> None:
-        """The call, and the nodes of its payload."""
+    def _add_delegate(self, number: int, step: PlannedStep, graph: XnnGraph) -> None:
+        """Add the call of a delegate, and the nodes of its payload."""
         backend = self._plan.called(step)
         call = _call_name(backend, number)
         known = [("instruction", number), ("nodes", len(graph.nodes)), ("schema", graph.identifier)]
         known += [("holds", "time of this call outside any single node")]
-        self._add(self._node(instruction_id(number), f"{backend} call", attributes(known)), (_CALLS,), call)
-        inside = _Payload(self._method, graph, number)
-        given = dict(zip(graph.arguments(), step.arguments, strict=False))
-        made = {inner: self._made[outer] for inner, outer in given.items() if outer in self._made}
+        self._add_location(
+            self._build_node(instruction_id(number), f"{backend} call", attributes(known)), (_CALLS,), call
+        )
+        payload = _DelegatePayload(self._method, graph, number)
+        outer_values = dict(zip(graph.arguments(), step.arguments, strict=False))
+        producers = {inner: self._producers[outer] for inner, outer in outer_values.items() if outer in self._producers}
         for node in range(len(graph.nodes)):
-            origin = inside.origin(node)
-            self._add(inside.node(node, made, origin), self._modules(origin), call)
+            origin = payload.origin(node)
+            self._add_location(payload.node(node, producers, origin), self._module_path(origin), call)
         for inner in graph.outputs:
-            if inner in given and inner in made:
-                self._made[given[inner]] = made[inner]
+            if inner in outer_values and inner in producers:
+                self._producers[outer_values[inner]] = producers[inner]
 
-    def _modules(self, origin: OperatorOrigin | None) -> tuple[str, ...] | None:
-        """The layers of a module's path, each with the class of its module; None where it is not recorded."""
+    def _module_path(self, origin: OperatorOrigin | None) -> tuple[str, ...] | None:
+        """Return the layers of a module's path, each with its module's class; None if the module is unknown."""
         if origin is None or origin.module is None or self._method.origins is None:
             return None
         types = self._method.origins.modules
@@ -248,8 +262,8 @@ class _Walk:
         return tuple(_module_name(part, types.get(path)) for part, path in zip(parts, paths, strict=True))
 
 
-class _Payload:
-    """The nodes of a delegate's payload.
+class _DelegatePayload:
+    """Nodes of a delegate's payload.
 
     ``method``: that calls the delegate.
     """
@@ -262,21 +276,21 @@ class _Payload:
         self._neighbours = Neighbours(graph)
 
     def origin(self, number: int) -> OperatorOrigin | None:
-        """What caused a node; of one that the partitioner added, what caused the layer that it serves."""
+        """Return the origin of a node; of a node that the partitioner added, the origin of the layer it serves."""
         carrier = self._neighbours.carrier(number) if is_added(self._graph.nodes[number]) else number
         return None if carrier is None else node_origin(self._graph, carrier, self._origins)
 
-    def node(self, number: int, made: dict[int, _Made], origin: OperatorOrigin | None) -> ExplorerNode:
-        """One node; what it makes is entered into ``made``, which tells who made each value of the payload."""
+    def node(self, number: int, producers: dict[int, _Producer], origin: OperatorOrigin | None) -> ExplorerNode:
+        """Return one node, and enter the values that it produces into ``producers``."""
         node = self._graph.nodes[number]
         name = payload_id(self._instruction, number)
-        values = (map(self._shape, side) for side in (node.inputs, node.outputs))
-        known = attributes(self._known(number, node, origin))
-        shown = _node(name, node.kind, known, _edges(node.inputs, made), values)
-        made |= {value: (name, str(place)) for place, value in enumerate(node.outputs)}
-        return shown
+        values = (map(self._shape_attributes, side) for side in (node.inputs, node.outputs))
+        known = attributes(self._known_attributes(number, node, origin))
+        explorer_node = _build_node(name, node.kind, known, _build_edges(node.inputs, producers), values)
+        producers |= {value: (name, str(output)) for output, value in enumerate(node.outputs)}
+        return explorer_node
 
-    def _known(self, number: int, node: XnnNode, origin: OperatorOrigin | None) -> list[tuple[str, object]]:
+    def _known_attributes(self, number: int, node: XnnNode, origin: OperatorOrigin | None) -> list[tuple[str, object]]:
         added = "by the partitioner, for the layer it serves" if is_added(node) else None
         bounds = [bound for bound in (node.output_min, node.output_max) if bound is not None]
         return [
@@ -285,10 +299,10 @@ class _Payload:
             ("debug handle", None if is_added(node) else node.debug_handle),
             ("added", added),
             ("activation bounds", ", ".join(map(str, bounds))),
-            *_caused(origin, aten=not is_added(node)),
+            *_origin_attributes(origin, aten=not is_added(node)),
         ]
 
-    def _shape(self, value: int) -> list[KeyValue]:
+    def _shape_attributes(self, value: int) -> list[KeyValue]:
         tensor = self._values.get(value)
         if tensor is None:
             return []
@@ -296,8 +310,8 @@ class _Payload:
         return attributes([("tensor_shape", _shape_text(tensor.dtype.name, tensor.dims)), *stored])
 
 
-def _caused(origin: OperatorOrigin | None, *, aten: bool = True) -> list[tuple[str, object]]:
-    """Lines about what caused an operator."""
+def _origin_attributes(origin: OperatorOrigin | None, *, aten: bool = True) -> list[tuple[str, object]]:
+    """Return attributes of what an operator was exported from."""
     if origin is None:
         return []
     frame = origin.frame
@@ -315,7 +329,7 @@ def _call_name(backend: str, instruction: int) -> str:
 
 
 def _module_name(part: str, module_type: str | None) -> str:
-    """A module in its path, with the name of its class."""
+    """Return a module's name in its path, with the name of its class."""
     short = module_type.rpartition(".")[2] if module_type else ""
     return layer(f"{part} ({short})" if short else part)
 

@@ -46,7 +46,7 @@ _NO_FACTS = OperatorFacts()
 
 
 class TrackGroup(NamedTuple):
-    """Processes that belong together, as those of one variant."""
+    """Processes that belong together, such as those of one variant."""
 
     table: EventTable  # one process or more, warm-up marked
     processes: Sequence[str]  # what each process is called
@@ -56,7 +56,7 @@ class TrackGroup(NamedTuple):
 
 
 class Track(NamedTuple):
-    """A track of a process: its number there, its name, and which events it holds."""
+    """Track of a process: its number there, its name, and the events that it holds."""
 
     number: int
     name: str
@@ -77,25 +77,29 @@ TRACKS = (
 
 
 def perfetto(parts: Sequence[TrackGroup]) -> Iterator[bytes]:
-    """The file, piece by piece; no more than one process is laid out at a time."""
+    """Yield the file in pieces; at most one process is laid out at a time."""
     origins: list[int] = []
     yield b'{"displayTimeUnit":"ns","otherData":{"generator":"opscope"},"traceEvents":['
     for part in parts:
-        facts = _Facts(part.facts)
+        facts = _FactTable(part.facts)
         for process, name in enumerate(part.processes):
             frame = part.table.with_processes([process]).frame
             number = len(origins)
             origins.append(int(frame["start"].min() or 0) if len(frame) else 0)  # type: ignore[arg-type] # integers
-            names = ",\n".join(_json(record) for record in _names(part, name, number, frame))
+            names = ",\n".join(_compact_json(record) for record in _name_events(part, name, number, frame))
             yield f"{',' if number else ''}\n{names}\n".encode()
-            yield from _events(frame, part.table.clock, origins[-1], _Beginnings(facts.known, _pid(number)), facts)
-    yield f'],"otherData":{_json(_said(parts, origins))}}}\n'.encode()
+            yield from _event_lines(
+                frame, part.table.clock, origins[-1], _LinePrefixes(facts.known, _process_number(number)), facts
+            )
+    yield f'],"otherData":{_compact_json(_file_metadata(parts, origins))}}}\n'.encode()
 
 
-def _said(parts: Sequence[TrackGroup], origins: Sequence[int]) -> dict[str, object]:
-    """What is said of the whole file."""
+def _file_metadata(parts: Sequence[TrackGroup], origins: Sequence[int]) -> dict[str, object]:
+    """Return the clock, the origins of processes and the warnings of the whole file."""
     clock = parts[0].table.clock
-    warnings = dict.fromkeys(sentence(warning(w)) for part in parts for w in part.table.warnings)
+    warnings = dict.fromkeys(
+        sentence(warning(trace_warning)) for part in parts for trace_warning in part.table.warnings
+    )
     return {
         "clock": clock.value,
         "shown_as": "1 µs is 1 µs" if clock is Clock.NS else "1 cycle is 1 µs",
@@ -104,60 +108,68 @@ def _said(parts: Sequence[TrackGroup], origins: Sequence[int]) -> dict[str, obje
     }
 
 
-def _names(part: TrackGroup, name: str, number: int, frame: pl.DataFrame) -> Iterator[dict[str, object]]:
-    """Metadata events of one process: its name and those of its tracks that hold events."""
+def _name_events(part: TrackGroup, name: str, number: int, frame: pl.DataFrame) -> Iterator[dict[str, object]]:
+    """Yield metadata events of one process: its name and the names of its tracks that hold events."""
     present = [track for track in TRACKS if frame.select(track.events.any()).item()]
-    yield _metadata("process_name", number, 0, {"name": name})
-    yield _metadata("process_sort_index", number, 0, {"sort_index": number})
+    yield _metadata_event("process_name", number, 0, {"name": name})
+    yield _metadata_event("process_sort_index", number, 0, {"sort_index": number})
     labels = [part.label, *(_SYNTHETIC for track in present if track.number == _SYNTHETIC_TRACK)]
     if any(labels):
-        yield _metadata("process_labels", number, 0, {"labels": ", ".join(filter(None, labels))})
+        yield _metadata_event("process_labels", number, 0, {"labels": ", ".join(filter(None, labels))})
     for track in present:
-        yield _metadata("thread_name", number, track.number, {"name": track.name})
-        yield _metadata("thread_sort_index", number, track.number, {"sort_index": track.number})
+        yield _metadata_event("thread_name", number, track.number, {"name": track.name})
+        yield _metadata_event("thread_sort_index", number, track.number, {"sort_index": track.number})
 
 
-def _metadata(name: str, process: int, track: int, args: dict[str, object]) -> dict[str, object]:
-    return {"ph": "M", "name": name, "pid": _pid(process), "tid": _pid(process) + track, "args": args}
+def _metadata_event(name: str, process: int, track: int, args: dict[str, object]) -> dict[str, object]:
+    return {
+        "ph": "M",
+        "name": name,
+        "pid": _process_number(process),
+        "tid": _process_number(process) + track,
+        "args": args,
+    }
 
 
-def _pid(process: int) -> int:
+def _process_number(process: int) -> int:
     return (process + 1) * _PROCESS
 
 
-class _Facts:
-    """What is known of operators, by number, and the number of each place."""
+class _FactTable:
+    """Facts of operators, by number, with the number of each operator's place."""
 
     def __init__(self, facts: Mapping[OperatorKey, OperatorFacts]) -> None:
         self.known = list(facts.values())
         schema = {"method": pl.String, "instruction": pl.Int32, "position": pl.Int32}
         rows = [tuple(key) for key in facts]
-        self._places = pl.DataFrame(rows, schema=schema, orient="row").with_row_index("fact")
+        self._fact_numbers = pl.DataFrame(rows, schema=schema, orient="row").with_row_index("fact")
 
-    def beside(self, piece: pl.DataFrame) -> pl.DataFrame:
-        """The events with the number of what is known of each; null for what is known by name only."""
+    def join_facts(self, piece: pl.DataFrame) -> pl.DataFrame:
+        """Return events with the number of their facts; null for operators that are known by name only."""
         keyed = piece.with_columns(pl.col("method").cast(pl.String))
-        frame = keyed.join(self._places, on=_PLACE, how="left", maintain_order="left")
+        frame = keyed.join(self._fact_numbers, on=_PLACE, how="left", maintain_order="left")
         return frame.with_columns(pl.when(pl.col("scope").is_in(_OPERATORS)).then("fact"))
 
 
-def _events(frame: pl.DataFrame, clock: Clock, origin: int, beginnings: _Beginnings, facts: _Facts) -> Iterator[bytes]:
-    """The lines of one process."""
+def _event_lines(
+    frame: pl.DataFrame, clock: Clock, origin: int, prefixes: _LinePrefixes, facts: _FactTable
+) -> Iterator[bytes]:
+    """Yield the lines of one process."""
     for piece in frame.iter_slices(_PART):
         text = io.BytesIO()
-        lines = _lines(facts.beside(piece), clock, origin, beginnings)
+        lines = _json_lines(facts.join_facts(piece), clock, origin, prefixes)
         lines.write_csv(text, include_header=False, quote_style="never")
         yield text.getvalue()
 
 
-def _lines(part: pl.DataFrame, clock: Clock, origin: int, beginnings: _Beginnings) -> pl.DataFrame:
-    """One line of JSON for each event, as the only column."""
+def _json_lines(part: pl.DataFrame, clock: Clock, origin: int, prefixes: _LinePrefixes) -> pl.DataFrame:
+    """Return a line of JSON for each event, as the only column."""
     digits = _TO_US if clock is Clock.NS else 0
     line = pl.concat_str(
         pl.col("constant"),
-        _optional("instruction"),
-        _optional("position"),
-        _optional("inference"),
+        _optional_argument("instruction"),
+        _optional_argument("position"),
+        _optional_argument("inference"),
         pl.lit(f',"self_{clock.value}":'),
         pl.col("self_time"),
         pl.lit('},"ts":'),
@@ -166,17 +178,17 @@ def _lines(part: pl.DataFrame, clock: Clock, origin: int, beginnings: _Beginning
         decimal(pl.col("duration"), digits),
         pl.lit("}"),
     )
-    constants = beginnings.of(part)
+    constants = prefixes.of(part)
     return part.join(constants, on=_KEY, how="left", nulls_equal=True, maintain_order="left").select(line)
 
 
-def _optional(column: str) -> pl.Expr:
-    """A number among the arguments, or nothing where it is null."""
+def _optional_argument(column: str) -> pl.Expr:
+    """Return a number as an argument; nothing if it is null."""
     return pl.concat_str(pl.lit(f',"{column}":'), pl.col(column)).fill_null("")
 
 
-class _Beginnings:
-    """Beginnings of lines, made once for all events that agree in the columns of the key.
+class _LinePrefixes:
+    """Prefixes of lines, made once for all events that agree in the columns of the key.
 
     ``facts``: what is known of operators, by number; ``process``: number of the process in the file.
     """
@@ -186,14 +198,14 @@ class _Beginnings:
         self._process = process
 
     def of(self, part: pl.DataFrame) -> pl.DataFrame:
-        """The key's columns, and the beginning as ``constant``."""
+        """Return the columns of the key, and the prefix as ``constant``."""
         distinct = part.select(_KEY).unique()
         held = distinct.with_columns(track.events.alias(f"track{track.number}") for track in TRACKS)
-        texts = [self._beginning(row) for row in held.iter_rows(named=True)]
+        texts = [self._line_prefix(row) for row in held.iter_rows(named=True)]
         return distinct.with_columns(pl.Series("constant", texts, dtype=pl.String))
 
-    def _beginning(self, row: dict[str, object]) -> str:
-        """The beginning of a line, up to the arguments that differ from event to event."""
+    def _line_prefix(self, row: dict[str, object]) -> str:
+        """Return the start of a line, up to the arguments that differ between events."""
         name, scope, warmup = str(row["name"]), str(row["scope"]), bool(row["warmup"])
         facts = _NO_FACTS if row["fact"] is None else self._facts[int(str(row["fact"]))]
         is_operator = scope in _OPERATORS
@@ -215,21 +227,21 @@ class _Beginnings:
             "resolution": row["resolution"],
             "synthetic_start": row["synthetic_start"],
             "warmup": warmup,
-            **(_known(facts) if row["fact"] is not None else {}),
+            **(_known_facts(facts) if row["fact"] is not None else {}),
         }
-        return f',{_json(event)[:-1]},"args":{_json(args)[:-1]}'
+        return f',{_compact_json(event)[:-1]},"args":{_compact_json(args)[:-1]}'
 
 
-def _known(facts: OperatorFacts) -> dict[str, object]:
-    """What the program says about an operator; what is not known is left out."""
-    found = {
+def _known_facts(facts: OperatorFacts) -> dict[str, object]:
+    """Return what the program says about an operator, without what is unknown."""
+    facts_by_name = {
         "attribution": facts.attribution.value,
         "layer": facts.module,
         "aten": facts.aten,
         "candidates": list(facts.candidates),
     }
-    return {name: value for name, value in found.items() if value not in (None, [])}
+    return {name: value for name, value in facts_by_name.items() if value not in (None, [])}
 
 
-def _json(value: object) -> str:
+def _compact_json(value: object) -> str:
     return json.dumps(value, separators=(",", ":"))

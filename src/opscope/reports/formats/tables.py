@@ -28,7 +28,7 @@ OPERATOR_COLUMNS = (
     "method instruction position name category kind backend calls time_ns p10_ns p90_ns share traced_ns uncertainty_ns "
     "attribution aten module source macs flops bytes"
 ).split()
-"""Columns of a table of operators; their meaning is that of :class:`opscope.analysis.operators.operators.Operator`."""
+"""Columns of a table of operators, as :class:`opscope.analysis.operators.operators.Operator` defines them."""
 _MODULES = "method path type depth self_ns total_ns share operators macs".split()
 _DELEGATES = "method instruction delegate backend events nodes operators_ns boundary_ns time_ns share profile".split()
 _LAYOUT = "method instruction position name cause time_ns share uncertainty_ns bytes".split()
@@ -42,79 +42,81 @@ _LONGEST = 100
 
 
 def csv_files(analysis: Analysis) -> dict[str, str]:
-    """Name and content of each file: operators, categories, backends, latencies; with the program its views too."""
+    """Return name and content of each file: operators, categories, backends, latencies; modules and more if known."""
     views = {}
     if analysis.program is not None:
         views = {
-            "modules.csv": _rows(_MODULES, analysis.modules),
-            "delegates.csv": _rows(_DELEGATES, analysis.delegates),
-            "layout.csv": _rows(_LAYOUT, analysis.layout),
+            "modules.csv": _csv_of_fields(_MODULES, analysis.modules),
+            "delegates.csv": _csv_of_fields(_DELEGATES, analysis.delegates),
+            "layout.csv": _csv_of_fields(_LAYOUT, analysis.layout),
         }
     return {
-        "operators.csv": _rows(OPERATOR_COLUMNS, analysis.operators),
+        "operators.csv": _csv_of_fields(OPERATOR_COLUMNS, analysis.operators),
         **views,
-        "categories.csv": _table(
-            ["category", "time_ns", "share"], ([c.category, c.time_ns, c.share] for c in analysis.categories)
+        "categories.csv": _csv_text(
+            ["category", "time_ns", "share"], ([row.category, row.time_ns, row.share] for row in analysis.categories)
         ),
-        "backends.csv": _table(
-            ["backend", "time_ns", "share"], ([b.backend, b.time_ns, b.share] for b in analysis.backends)
+        "backends.csv": _csv_text(
+            ["backend", "time_ns", "share"], ([row.backend, row.time_ns, row.share] for row in analysis.backends)
         ),
-        "latency.csv": _table(["latency_ns"], ([sample] for sample in analysis.latency.samples_ns)),
+        "latency.csv": _csv_text(["latency_ns"], ([sample] for sample in analysis.latency.samples_ns)),
     }
 
 
 def variant_tables(results: Sequence[tuple[str, Analysis]]) -> dict[str, str]:
-    """The operators and the categories of several analyses, each in one file whose first column names the analysis."""
-    operators = ([name, *_values(row, OPERATOR_COLUMNS)] for name, analysis in results for row in analysis.operators)
+    """Return the operators and categories of several analyses; the first column names the analysis."""
+    operators = (
+        [name, *_field_values(row, OPERATOR_COLUMNS)] for name, analysis in results for row in analysis.operators
+    )
     categories: Iterable[list[object]] = (
-        [name, c.category, c.time_ns, c.share] for name, analysis in results for c in analysis.categories
+        [name, row.category, row.time_ns, row.share] for name, analysis in results for row in analysis.categories
     )
     return {
-        "operators.csv": _table(["variant", *OPERATOR_COLUMNS], operators),
-        "categories.csv": _table(["variant", "category", "time_ns", "share"], categories),
+        "operators.csv": _csv_text(["variant", *OPERATOR_COLUMNS], operators),
+        "categories.csv": _csv_text(["variant", "category", "time_ns", "share"], categories),
     }
 
 
-def _rows(columns: list[str], rows: Iterable[object]) -> str:
-    return _table(columns, (_values(row, columns) for row in rows))
+def _csv_of_fields(columns: list[str], rows: Iterable[object]) -> str:
+    return _csv_text(columns, (_field_values(row, columns) for row in rows))
 
 
-def _values(row: object, columns: Sequence[str]) -> list[object]:
+def _field_values(row: object, columns: Sequence[str]) -> list[object]:
     return [getattr(row, column) for column in columns]
 
 
-def _table(header: list[str], rows: Iterable[list[object]]) -> str:
+def _csv_text(header: list[str], rows: Iterable[list[object]]) -> str:
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(header)
-    writer.writerows([_cell(value) for value in row] for row in rows)
+    writer.writerows([_csv_value(value) for value in row] for row in rows)
     return text.getvalue()
 
 
-def _cell(value: object) -> object:
-    """Text is guarded against formulas, null is an empty cell, enums are their text."""
+def _csv_value(value: object) -> object:
+    """Return a value for a cell: text guarded against formulas, null as an empty cell, enums as their text."""
     if value is None:
         return ""
     return csv_cell(str(getattr(value, "value", value))) if isinstance(value, str) else value
 
 
 def kernel_csv(view: KernelView) -> dict[str, bytes]:
-    """A file for each column of a view, by name; kernels that the column does not name are in none."""
-    stems = distinct(_stem(column) for column in view.columns)
-    return {f"{stem}_kernels.csv": _file(view, number) for number, stem in enumerate(stems)}
+    """Return a file per column of a view, by name, with the kernels that the column names."""
+    stems = distinct(_file_stem(column) for column in view.columns)
+    return {f"{stem}_kernels.csv": _kernel_file(view, number) for number, stem in enumerate(stems)}
 
 
-def _stem(column: KernelColumn) -> str:
+def _file_stem(column: KernelColumn) -> str:
     threads = "" if column.threads is None else f"_t{column.threads}"
     return f"{plain_stem(column.variant) or 'kernels'}{threads}"[:_LONGEST]
 
 
 def plain_stem(name: str) -> str:
-    """A name of any origin as a part of a file's: letters, digits, and little else."""
+    """Return a name as a part of a file name: letters, digits, and little else."""
     return _PLAIN.sub("_", name).strip(".")[:_LONGEST]
 
 
-def _file(view: KernelView, number: int) -> bytes:
+def _kernel_file(view: KernelView, number: int) -> bytes:
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(COLUMNS)
@@ -122,11 +124,11 @@ def _file(view: KernelView, number: int) -> bytes:
     for line in view.kernels:
         cell = line.cells[number]
         if cell.state in _NAMED and cell.amount != 0:
-            writer.writerow(_cells(line, column, cell.amount))
+            writer.writerow(_kernel_cells(line, column, cell.amount))
     return text.getvalue().encode()
 
 
-def _cells(line: KernelLine, column: KernelColumn, amount: int | None) -> list[str]:
+def _kernel_cells(line: KernelLine, column: KernelColumn, amount: int | None) -> list[str]:
     kernel, symbol = parse_kernel(line.name), parse_symbol(line.name)
     isa = symbol.isa if symbol else IsaClass.UNKNOWN
     chain = "_".join(kernel.isa_chain) or (isa.value if symbol else "")

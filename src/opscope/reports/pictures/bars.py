@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 
 
 INK = "#808080"
-"""A grey that can be read on light and on dark ground."""
+"""Grey that is legible on light and dark ground."""
 _BETWEEN = 0.5
-"""Opacity of what is drawn pale."""
+"""Opacity of pale segments."""
 _BAR, _GAP = 20, 6
 _LEAST = 0.0005
 _LABELLED, _ROOMY = 0.055, 0.13
@@ -33,7 +33,7 @@ _LONGEST_NAME = 30
 
 
 class BarSegment(NamedTuple):
-    """A part of a bar: what it is, its share of the bar, its colour, and whether it is drawn pale."""
+    """Part of a bar: its label, its share of the bar, its colour, and whether it is pale."""
 
     label: str
     share: float
@@ -42,7 +42,7 @@ class BarSegment(NamedTuple):
 
 
 class Bar(NamedTuple):
-    """A line of bars: its name, its parts, its length as a part of the longest, and words in place of parts."""
+    """Line of a bar chart: its name, its segments, its length relative to the longest, or words in their place."""
 
     name: str
     segments: Sequence[BarSegment]
@@ -51,14 +51,14 @@ class Bar(NamedTuple):
 
 
 def bars(rows: Sequence[Bar], title: str) -> str:
-    """One bar a row, its segments side by side."""
+    """Return a bar chart with a bar per row, its segments side by side."""
     height = len(rows) * (_BAR + _GAP)
-    inside = (part for place, row in enumerate(rows) for part in _bar(place * (_BAR + _GAP), row))
-    return beside("bars", [row.name for row in rows], svg("bars", title, height, inside))
+    elements = (part for number, row in enumerate(rows) for part in _bar_elements(number * (_BAR + _GAP), row))
+    return beside("bars", [row.name for row in rows], svg("bars", title, height, elements))
 
 
-def _bar(top: int, row: Bar) -> Iterator[str]:
-    left = 0.0
+def _bar_elements(top: int, row: Bar) -> Iterator[str]:
+    start = 0.0
     if row.words:
         yield lettering(0, top + 14, row.words)
     for segment in row.segments:
@@ -68,32 +68,32 @@ def _bar(top: int, row: Bar) -> Iterator[str]:
             opacity = f' fill-opacity="{_BETWEEN}"' if segment.pale else ""
             title = escape(f"{segment.label}: {share_text(segment.share)}")
             yield (
-                f'<rect x="{left:.3f}%" y="{top}" width="{width:.3f}%" height="{_BAR}" fill="{segment.colour}"'
+                f'<rect x="{start:.3f}%" y="{top}" width="{width:.3f}%" height="{_BAR}" fill="{segment.colour}"'
                 f"{opacity}><title>{title}</title></rect>"
             )
         if part >= _LABELLED:
             colour = "currentColor" if segment.pale else "#000000"
-            shown = f"{segment.share * 100:.0f} %"
-            yield lettering(left + width / 2, top + 14, shown, "middle", colour, minor=part < _ROOMY)
-        left += width
+            text = f"{segment.share * 100:.0f} %"
+            yield lettering(start + width / 2, top + 14, text, "middle", colour, minor=part < _ROOMY)
+        start += width
 
 
 def beside(kind: str, names: Sequence[str], picture: str) -> str:
-    """A picture with the names of its lines, from the top, in a column to the left."""
+    """Return a picture with the names of its lines in a column to the left."""
     lines = "".join(f"<span>{escape(plain(name, _LONGEST_NAME))}</span>" for name in names)
     return f'<div class="lines {kind}"><div class="names">{lines}</div>{picture}</div>'
 
 
 def lettering(x: float, y: float, words: str, anchor: str = "start", colour: str = INK, *, minor: bool = False) -> str:
-    """A text; a minor one is left out on a narrow screen."""
+    """Return a text element; a minor one is hidden on a narrow screen."""
     kind = ' class="minor"' if minor else ""
-    place = f'x="{x:.2f}%" y="{y:g}" text-anchor="{anchor}"'
-    return f'<text{kind} {place} font-size="12" fill="{colour}">{escape(words)}</text>'
+    position = f'x="{x:.2f}%" y="{y:g}" text-anchor="{anchor}"'
+    return f'<text{kind} {position} font-size="12" fill="{colour}">{escape(words)}</text>'
 
 
-def svg(kind: str, title: str, height: int, inside: Iterable[str]) -> str:
-    """A picture as wide as its page."""
-    content = "\n".join(inside)
+def svg(kind: str, title: str, height: int, elements: Iterable[str]) -> str:
+    """Return a picture as wide as its page."""
+    content = "\n".join(elements)
     head = f'<svg class="{kind}" role="img" aria-label="{escape(title)}" width="100%" height="{height}">'
     return f"{head}\n{content}\n</svg>"
 
@@ -102,7 +102,7 @@ _PAIR = 2
 
 
 class SplitBar(NamedTuple):
-    """A latency and the times of its categories, all in nanoseconds; no times where only shares are known."""
+    """Latency of a variant and the times of its categories in ns; no times if only shares are known."""
 
     name: str
     headline_ns: float
@@ -111,24 +111,24 @@ class SplitBar(NamedTuple):
 
 
 def category_shift(content: ReportContent) -> str | None:
-    """A bar a variant, of two the baseline first, as in the table; None where no category has a time."""
-    done = [(r.variant, r.analysis) for r in content.variants if r.analysis is not None]
-    if len(done) == _PAIR:
-        done.sort(key=lambda pair: pair[0].role is not Role.BASELINE)
+    """Return a bar per variant, of two the baseline first; None if no category has a time."""
+    analysed = [(result.variant, result.analysis) for result in content.variants if result.analysis is not None]
+    if len(analysed) == _PAIR:
+        analysed.sort(key=lambda pair: pair[0].role is not Role.BASELINE)
     rows = [
         SplitBar(
             variant.name,
             analysis.headline_ns,
-            {c.category: c.time_ns for c in analysis.categories if c.time_ns is not None},
+            {row.category: row.time_ns for row in analysis.categories if row.time_ns is not None},
             analysis.factor,
         )
-        for variant, analysis in done
+        for variant, analysis in analysed
     ]
     return split_bars(rows)
 
 
 def compared_split(comparison: Comparison) -> str | None:
-    """A bar for either side of a comparison."""
+    """Return a bar for either side of a comparison."""
     changes, (before, after) = comparison.categories, (comparison.baseline, comparison.candidate)
     sides = (
         ("baseline", before.headline_ns, {row.category: row.baseline_ns for row in changes}, before.factor),
@@ -138,27 +138,29 @@ def compared_split(comparison: Comparison) -> str | None:
 
 
 def split_bars(rows: Sequence[SplitBar]) -> str | None:
-    """The bars with their colours; a row without times says why it has no bar."""
+    """Return the bars with a legend; a row without times says why it has no bar."""
     longest = max((row.headline_ns for row in rows if row.times_ns), default=0)
     if longest <= 0:
         return None
-    drawn = [Bar(_name(row), _segments(row), row.headline_ns / longest, _no_times(row)) for row in rows]
-    return f"{legend((one.value, one) for one in Category)}{bars(drawn, 'Latency by category')}"
+    drawn = [
+        Bar(_row_name(row), _category_segments(row), row.headline_ns / longest, _no_times_text(row)) for row in rows
+    ]
+    return f"{legend((category.value, category) for category in Category)}{bars(drawn, 'Latency by category')}"
 
 
-def _name(row: SplitBar) -> str:
+def _row_name(row: SplitBar) -> str:
     return f"{row.name}, {time_text(row.headline_ns)}"
 
 
-def _no_times(row: SplitBar) -> str:
+def _no_times_text(row: SplitBar) -> str:
     if row.times_ns or not row.factor:
         return ""
     return f"tracing takes {ratio_text(row.factor)}: shares only"
 
 
-def _segments(row: SplitBar) -> list[BarSegment]:
+def _category_segments(row: SplitBar) -> list[BarSegment]:
     return [
-        BarSegment(one.value, time / row.headline_ns, COLOURS[one])
-        for one in Category
-        if (time := row.times_ns.get(one, 0)) > 0
+        BarSegment(category.value, time / row.headline_ns, COLOURS[category])
+        for category in Category
+        if (time := row.times_ns.get(category, 0)) > 0
     ]

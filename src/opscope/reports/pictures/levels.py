@@ -9,7 +9,7 @@ import altair as alt
 from opscope.analysis.bisection import StateLevel
 from opscope.reports.document.text import plain
 from opscope.reports.pictures.bars import INK
-from opscope.reports.pictures.pictures import drawn, rows_of
+from opscope.reports.pictures.pictures import render_chart, rows_of
 
 if TYPE_CHECKING:
     from opscope.analysis.bisection import BisectedState, Bisection
@@ -25,13 +25,17 @@ _WIDTH, _NAME = 640, 16
 
 
 def bisection_levels(bisection: Bisection) -> str | None:
-    """Latency of every measured state with its interval, along all states; None where none was measured."""
-    names = [plain(one.name, _NAME) for one in bisection.states]
+    """Return the latency of every measured state with its interval; None if none was measured."""
+    names = [plain(state.name, _NAME) for state in bisection.states]
     scale = bisection.ends.baseline_ns / 1e6
-    rows = [_row(name, one, scale) for name, one in zip(names, bisection.states, strict=True) if one.ratio is not None]
+    rows = [
+        _state_row(name, state, scale)
+        for name, state in zip(names, bisection.states, strict=True)
+        if state.ratio is not None
+    ]
     if not rows:
         return None
-    shown = list(dict.fromkeys(row["level"] for row in rows))
+    level_names = list(dict.fromkeys(row["level"] for row in rows))
     x = alt.X(
         "state:N", sort=names, scale=alt.Scale(domain=names), title=None, axis=alt.Axis(labelAngle=-45, labelLimit=160)
     )
@@ -39,7 +43,7 @@ def bisection_levels(bisection: Bisection) -> str | None:
     colour = alt.Color(
         "level:N",
         title=None,
-        scale=alt.Scale(domain=shown, range=[_COLOURS[StateLevel(name)] for name in shown]),
+        scale=alt.Scale(domain=level_names, range=[_COLOURS[StateLevel(name)] for name in level_names]),
         legend=alt.Legend(orient="top"),
     )
     base = alt.Chart(rows_of(rows)).encode(x=x, color=colour)
@@ -50,10 +54,10 @@ def bisection_levels(bisection: Bisection) -> str | None:
         first: list[dict[str, Any]] = [{"state": plain(bisection.first_bad, _NAME)}]
         rule = alt.Chart(rows_of(first)).mark_rule(strokeDash=[4, 3], color=INK)
         layers.append(rule.encode(x=x))
-    return drawn(alt.layer(*layers).properties(width=_WIDTH, height=220))
+    return render_chart(alt.layer(*layers).properties(width=_WIDTH, height=220))
 
 
-def _row(name: str, state: BisectedState, scale: float) -> dict[str, Any]:
+def _state_row(name: str, state: BisectedState, scale: float) -> dict[str, Any]:
     low, high = state.ci95 or (state.ratio, state.ratio)
     return {
         "state": name,

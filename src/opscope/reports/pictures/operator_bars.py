@@ -1,4 +1,4 @@
-"""A chart of the longest operators of an analysis, for notebooks."""
+"""Chart of the longest operators of an analysis, for notebooks."""
 
 from __future__ import annotations
 
@@ -29,18 +29,18 @@ def operator_bars(analysis: Analysis, most: int) -> alt.Chart:
     The framework's own time has no bar.
 
     Args:
-        analysis: of one variant or trace.
+        analysis: analysis of one variant or trace.
         most: bars at most; the title says what they leave out.
     """
     operators = [row for row in longest_first(analysis.operators) if row.kind != "framework"]
-    shown = operators[:most]
-    labels = distinct(plain(layer_text(row) or row.name, _NAME) for row in shown)
-    rows = [_bar_row(label, row) for label, row in zip(labels, shown, strict=True)]
+    drawn = operators[:most]
+    labels = distinct(plain(layer_text(row) or row.name, _NAME) for row in drawn)
+    rows = [_bar_row(label, row) for label, row in zip(labels, drawn, strict=True)]
     used = {row["category"] for row in rows}
     domain = [category.value for category in Category if category.value in used]
     scale = alt.Scale(domain=domain, range=[COLOURS[Category(name)] for name in domain])
-    share = share_text(sum(row.share for row in shown))
-    title = f"{len(shown)} of {counted_text(len(operators), 'operator')}, {share} of the latency"
+    share = share_text(sum(row.share for row in drawn))
+    title = f"{len(drawn)} of {counted_text(len(operators), 'operator')}, {share} of the latency"
     chart: alt.Chart = (
         alt.Chart(rows_of(rows), title=title)
         .mark_bar()

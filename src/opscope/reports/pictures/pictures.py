@@ -1,4 +1,4 @@
-"""Pictures as SVG, drawn without a browser and readable on light and dark ground."""
+"""Pictures as SVG, drawn without a browser and legible on light and dark ground."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 _ROLE_COLOURS = ("#4c78a8", "#e45756", "#54a69f", "#b279a2", "#f58518", "#9d9d9d")
 _WIDTH = 440
 _ADDRESSES = 66 << 30
-"""What V8 in vl-convert 1.9 reserves when it begins: 64.5 GiB, half of which it gives back."""
+"""Address space that V8 in vl-convert 1.9 reserves at its start: 64.5 GiB, half of which it gives back."""
 _MOST_POINTS = 240
 _MORE_ADDRESSES = "allow more address space (ulimit -v unlimited), and limit memory with --max-memory"
 # Fonts of a browser are a little wider than those the labels were measured with.
@@ -34,15 +34,19 @@ _PADDING = {"left": 14, "right": 8, "top": 4, "bottom": 4}
 
 
 def latency_series(content: ReportContent, method: str = "") -> str | None:
-    """Latency of each inference, the median over processes with a band from the fastest to the slowest process.
+    """Return the latency of each inference: the median over processes, and a band from fastest to slowest.
 
-    ``method``: one of several, of whose calls it is, behind the warm-up.
+    ``method``: method whose calls are drawn, without warm-up; empty for all calls.
     """
-    done = [(r.variant.name, _latency(r.analysis, method)) for r in content.variants if r.analysis is not None]
-    rows = [row for name, latency in done for row in _series(name, latency)]
+    latencies = [
+        (result.variant.name, _latency_of_method(result.analysis, method))
+        for result in content.variants
+        if result.analysis is not None
+    ]
+    rows = [row for name, latency in latencies for row in _series_rows(name, latency)]
     if not rows:
         return None
-    colour = _colour([name for name, _ in done])
+    colour = _colour_by_variant([name for name, _ in latencies])
     x = alt.X("inference:Q", title="inference of its process", axis=alt.Axis(tickMinStep=1))
     base = alt.Chart(rows_of(rows)).encode(x=x, color=colour)
     scale = alt.Scale(type="log", nice=False, padding=6)
@@ -57,15 +61,18 @@ def latency_series(content: ReportContent, method: str = "") -> str | None:
         rule = alt.Chart(rows_of(ends)).encode(x="inference:Q")
         layers.append(rule.mark_rule(strokeDash=[4, 3], color=INK))
         layers.append(rule.mark_text(align="left", dx=5, y=8, color=INK, fontSize=11).encode(text="text:N"))
-    return drawn(alt.layer(*layers).properties(width=_WIDTH, height=210))
+    return render_chart(alt.layer(*layers).properties(width=_WIDTH, height=210))
 
 
-def _latency(analysis: Analysis, method: str) -> Latency:
+def _latency_of_method(analysis: Analysis, method: str) -> Latency:
     return analysis.by_method.get(method, (analysis.latency, None))[0]
 
 
 def round_medians(content: ReportContent, method: str = "") -> str | None:
-    """Median latency of each process by round: the spread that the interval comes from; ``method`` as above."""
+    """Return the median latency of each process by round, the spread that the interval comes from.
+
+    ``method``: method whose calls are drawn; empty for all calls.
+    """
     rows: Rows = []
     names = []
     for result in content.variants:
@@ -76,7 +83,7 @@ def round_medians(content: ReportContent, method: str = "") -> str | None:
         rounds = [repetition.round for repetition in content.manifest.completed(result.variant.name, arm)]
         rows += [
             {"variant": result.variant.name, "round": number + 1, "ms": process.median_ns / 1e6}
-            for number, process in zip(rounds, _latency(result.analysis, method).processes, strict=False)
+            for number, process in zip(rounds, _latency_of_method(result.analysis, method).processes, strict=False)
         ]
     if not rows:
         return None
@@ -86,33 +93,35 @@ def round_medians(content: ReportContent, method: str = "") -> str | None:
         .encode(
             x=alt.X("round:Q", title="round", axis=alt.Axis(tickMinStep=1, format="d"), scale=alt.Scale(nice=False)),
             y=alt.Y("ms:Q", title="median ms of the process", scale=alt.Scale(zero=True)),
-            color=_colour(names),
+            color=_colour_by_variant(names),
         )
         .properties(width=_WIDTH, height=170)
     )
-    return drawn(chart)
+    return render_chart(chart)
 
 
 def rows_of(rows: Rows) -> alt.Data:
-    """Rows as the data of a chart."""
+    """Return rows as the data of a chart."""
     return alt.Data(values=rows)  # type: ignore[no-untyped-call] # altair's generated classes are not annotated
 
 
-def _series(name: str, latency: Latency) -> Rows:
-    """Rows of the latency picture; long series are binned so that a picture stays a picture."""
+def _series_rows(name: str, latency: Latency) -> Rows:
+    """Return the rows of the latency picture; long series are binned, so that the picture stays small."""
     runs = [
-        np.concatenate([np.asarray(warmup), own]) / 1e6
-        for warmup, own in zip(latency.warmup_samples_ns, latency.by_process(), strict=False)
+        np.concatenate([np.asarray(warmup), samples]) / 1e6
+        for warmup, samples in zip(latency.warmup_samples_ns, latency.by_process(), strict=False)
     ]
     shortest = min((len(run) for run in runs), default=0)
     if not shortest:
         return []
     table = np.stack([run[:shortest] for run in runs])
     bins = np.array_split(np.arange(shortest), min(shortest, _MOST_POINTS))
-    return [_point(name, table, part) for part in bins]
+    return [_series_point(name, table, part) for part in bins]
 
 
-def _point(name: str, table: np.ndarray[Any, np.dtype[np.float64]], part: np.ndarray[Any, Any]) -> dict[str, Any]:
+def _series_point(
+    name: str, table: np.ndarray[Any, np.dtype[np.float64]], part: np.ndarray[Any, Any]
+) -> dict[str, Any]:
     values = table[:, part]
     return {
         "variant": name,
@@ -123,22 +132,22 @@ def _point(name: str, table: np.ndarray[Any, np.dtype[np.float64]], part: np.nda
     }
 
 
-def _colour(names: Sequence[str]) -> alt.Color:
+def _colour_by_variant(names: Sequence[str]) -> alt.Color:
     scale = alt.Scale(domain=list(names), range=list(_ROLE_COLOURS[: len(names)]))
     return alt.Color("variant:N", scale=scale, title=None, legend=alt.Legend(orient="top", labelLimit=200))
 
 
 @lru_cache(maxsize=1)
 def undrawable() -> str:
-    """Why this process can draw no picture; empty where it can. The library would end the process by a signal."""
-    left = addresses_left()
-    if left is None or left >= _ADDRESSES:
+    """Return why this process can draw no picture; empty if it can. The library would end the process by a signal."""
+    available = addresses_left()
+    if available is None or available >= _ADDRESSES:
         return ""
     return f"pictures need {_ADDRESSES >> 30} GiB of address space (but little memory), more than ulimit -v allows"
 
 
-def drawn(chart: alt.Chart | alt.LayerChart | alt.FacetChart) -> str:
-    """A chart as SVG, in the style of all pictures."""
+def render_chart(chart: alt.Chart | alt.LayerChart | alt.FacetChart) -> str:
+    """Return a chart as SVG, in the style of all pictures."""
     if problem := undrawable():
         raise MemoryLimitError(problem, hint=_MORE_ADDRESSES)
     styled = (

@@ -9,7 +9,7 @@ import altair as alt
 from opscope.analysis.tokens.parts import TokenPart
 from opscope.core.grouping import grouped
 from opscope.program.phases import PhaseKind
-from opscope.reports.pictures.pictures import drawn, rows_of
+from opscope.reports.pictures.pictures import render_chart, rows_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -33,13 +33,18 @@ _BAR_WIDTH = 34
 
 
 def prefill_parts(ledgers: Sequence[TokenLedger]) -> str | None:
-    """Prompts, each a bar of its parts; None where none was read."""
-    token_ledgers = [one for one in ledgers if one.phase.kind is PhaseKind.PREFILL]
+    """Return prompts as bars of their parts; None if there are none."""
+    token_ledgers = [ledger for ledger in ledgers if ledger.phase.kind is PhaseKind.PREFILL]
     rows = [
-        {"prompt": f"{one.phase.tokens or 0:,} tokens", "part": part.value, "ms": share * one.time_ns / 1e6, "order": n}
-        for one in token_ledgers
+        {
+            "prompt": f"{ledger.phase.tokens or 0:,} tokens",
+            "part": part.value,
+            "ms": share * ledger.time_ns / 1e6,
+            "order": n,
+        }
+        for ledger in token_ledgers
         for n, part in enumerate(TokenPart)
-        if (share := _share(one, part))
+        if (share := _part_share(ledger, part))
     ]
     if not rows:
         return None
@@ -49,20 +54,20 @@ def prefill_parts(ledgers: Sequence[TokenLedger]) -> str | None:
         .encode(
             x=alt.X("ms:Q", title="ms for a prompt", stack="zero"),
             y=alt.Y("prompt:N", title=None, sort=None),
-            color=_colour(token_ledgers),
+            color=_colour_by_part(token_ledgers),
             order=alt.Order("order:Q"),
         )
     )
-    return drawn(bars.properties(width=_WIDTH, height=30 * len(token_ledgers)))
+    return render_chart(bars.properties(width=_WIDTH, height=30 * len(token_ledgers)))
 
 
-def _colour(ledgers: Sequence[TokenLedger]) -> alt.Color:
-    shown = [part for part in TokenPart if any(_share(one, part) for one in ledgers)]
-    scale = alt.Scale(domain=[part.value for part in shown], range=[_COLOURS[part] for part in shown])
+def _colour_by_part(ledgers: Sequence[TokenLedger]) -> alt.Color:
+    parts = [part for part in TokenPart if any(_part_share(ledger, part) for ledger in ledgers)]
+    scale = alt.Scale(domain=[part.value for part in parts], range=[_COLOURS[part] for part in parts])
     return alt.Color("part:N", scale=scale, title=None, legend=alt.Legend(orient="top", columns=5))
 
 
-def _share(ledger: TokenLedger, part: TokenPart) -> float:
+def _part_share(ledger: TokenLedger, part: TokenPart) -> float:
     return sum(row.share for row in ledger.rows if row.part is part)
 
 
@@ -71,26 +76,30 @@ def decode_over_position(ledgers: Sequence[TokenLedger]) -> str | None:
 
     Of several sizes of the cache the one with the most positions is drawn: bars at one place would hide each other.
     """
-    placed = [one for one in ledgers if one.phase.kind is PhaseKind.DECODE and one.phase.position is not None]
-    token_ledgers = max(grouped(placed, lambda one: one.phase.cache).values(), key=len, default=[])
+    placed = [
+        ledger for ledger in ledgers if ledger.phase.kind is PhaseKind.DECODE and ledger.phase.position is not None
+    ]
+    token_ledgers = max(grouped(placed, lambda ledger: ledger.phase.cache).values(), key=len, default=[])
     if not token_ledgers:
         return None
     rows: list[dict[str, Any]] = [
-        {"position": one.phase.position, "part": part.value, "us": share * one.time_ns / 1e3, "order": number}
-        for one in token_ledgers
+        {"position": ledger.phase.position, "part": part.value, "us": share * ledger.time_ns / 1e3, "order": number}
+        for ledger in token_ledgers
         for number, part in enumerate(TokenPart)
-        if (share := _share(one, part))
+        if (share := _part_share(ledger, part))
     ]
-    at = sorted({one.phase.position or 0 for one in token_ledgers})
-    x = alt.X("position:Q", title="tokens before", scale=alt.Scale(padding=24), axis=alt.Axis(values=at, format=","))
+    positions = sorted({ledger.phase.position or 0 for ledger in token_ledgers})
+    x = alt.X(
+        "position:Q", title="tokens before", scale=alt.Scale(padding=24), axis=alt.Axis(values=positions, format=",")
+    )
     stacked = (
         alt.Chart(rows_of(rows))
         .mark_bar(size=_BAR_WIDTH)
         .encode(
             x=x,
             y=alt.Y("us:Q", title="µs for a token", stack="zero"),
-            color=_colour(token_ledgers),
+            color=_colour_by_part(token_ledgers),
             order=alt.Order("order:Q"),
         )
     )
-    return drawn(stacked.properties(width=_WIDTH, height=_HEIGHT))
+    return render_chart(stacked.properties(width=_WIDTH, height=_HEIGHT))

@@ -1,4 +1,4 @@
-"""The first screen of a report: the figures, where the time goes, the operators, and what to do next."""
+"""First screen of a report: the figures, where the time goes, the operators, and what to do next."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from opscope.reports.content.content import (
     category_rows,
     closing_rows,
     closing_rows_of,
-    counted_text_of,
-    counted_together,
+    instruction_count_sentence,
     largest_before,
-    missing,
+    merge_recurrences,
+    missing_sentences,
     no_split_sentence,
     off_text,
     one_process_a_side,
@@ -26,12 +26,12 @@ from opscope.reports.content.content import (
     side_names,
     speedup_text,
     split_sentence,
-    steps_together,
+    sum_complete_counts,
     threads_text,
     trust_text,
 )
 from opscope.reports.content.places import CATEGORY, is_delegated, layer_text
-from opscope.reports.content.ranking import called, listed, ranked, ranking_figures, runtime_title
+from opscope.reports.content.ranking import join_names, ranked_variants, ranking_figures, runtime_title, variant_title
 from opscope.reports.document.blocks import (
     Beside,
     Block,
@@ -71,39 +71,41 @@ _FIRST = 4
 
 
 def first_screen(content: ReportContent) -> list[Block]:
-    """Everything below the answer that a stranger needs."""
-    incomplete = [f"Incomplete: {line}" for line in missing(content)]
+    """Return the blocks below the answer that a newcomer needs."""
+    incomplete = [f"Incomplete: {line}" for line in missing_sentences(content)]
     blocks: list[Block] = [Sentence(line, Tone.BAD) for line in incomplete]
-    figures = part("the figures of the first screen", lambda: _figures(content), list[HeadlineFigure]())
+    figures = part("the figures of the first screen", lambda: _headline_figures(content), list[HeadlineFigure]())
     blocks.append(Figures(figures, variants_table(content, brief=True)))
     blocks += part("what a token costs", lambda: token_blocks(content.shown) if content.shown else [], list[Block]())
-    blocks += part("the answer in short", lambda: _in_short(content), list[Bullets]())
+    blocks += part("the answer in short", lambda: _bottleneck_bullets(content), list[Bullets]())
     return [*blocks, Beside(split_blocks(content), [next_steps(content)])]
 
 
 def split_blocks(content: ReportContent) -> list[Block]:
-    """Where the time goes, by category and by operator, or why that is not known."""
+    """Return where the time goes, by category and by operator, or why that is unknown."""
     if content.shown is None or not content.has_split:
         return [
             Section("Operator Category Breakdown", [Sentence(no_split_sentence(content) or "Nothing was measured.")])
         ]
     several = len({variant.threads for variant in content.manifest.variants}) > 1
     result = content.result(content.shown.variant or "") if several else None
-    of = [Sentence(f"With {threads_text(result.variant.threads)}, as {result.variant.name}:")] if result else []
-    if ranked(content) and content.primary:
-        names = [called(content, side.label) for side in (content.primary.candidate, content.primary.baseline)]
-        of = [Sentence(f"{names[0]}, with {names[1]} as the baseline:")]
+    heading_blocks = (
+        [Sentence(f"With {threads_text(result.variant.threads)}, as {result.variant.name}:")] if result else []
+    )
+    if ranked_variants(content) and content.primary:
+        names = [variant_title(content, side.label) for side in (content.primary.candidate, content.primary.baseline)]
+        heading_blocks = [Sentence(f"{names[0]}, with {names[1]} as the baseline:")]
     rows, closing = operator_rows(content), closing_rows(content, copies=True)
     joined = any(row.instructions is not None for row in rows)
-    counted = [Sentence(counted_text_of(content.work), Tone.DIM)] if joined else []
+    counted = [Sentence(instruction_count_sentence(content.work), Tone.DIM)] if joined else []
     return [
         Section(
             "Operator Category Breakdown",
             [
-                *of,
+                *heading_blocks,
                 picture("split by category", lambda: category_shift(content)),
                 category_table(category_rows(content), closing_rows(content, copies=False)),
-                Sentence(_how_split(content.shown), Tone.DIM, wide=True),
+                Sentence(_split_note(content.shown), Tone.DIM, wide=True),
             ],
         ),
         Section("Top operators", [operator_table(rows, closing), *counted]),
@@ -111,7 +113,7 @@ def split_blocks(content: ReportContent) -> list[Block]:
 
 
 def category_table(rows: Sequence[CategoryShift], closing: Iterable[Closing] = ()) -> TableBlock:
-    """The split by category, beside the baseline where there is one."""
+    """Return the split by category, beside the baseline if there is one."""
     compared = any(row.baseline_share is not None for row in rows)
     timed = any(row.time_ns is not None for row in rows)
     return table(
@@ -128,23 +130,23 @@ def category_table(rows: Sequence[CategoryShift], closing: Iterable[Closing] = (
 
 
 def operator_table(rows: Sequence[OperatorRow], closing: Iterable[Closing], *, kernels: bool = False) -> TableBlock:
-    """The longest operators, the rest in a line, the framework's own time in another, and what leads to the sum.
+    """Return a table of the longest operators, with lines for the rest, the framework and what leads to the sum.
 
-    ``kernels``: with the kernel of each, where any is known.
+    The steps of a recurrence are one row; the table of all operators has a row for each.
 
-    The steps of a recurrence are one row; each operator has its own in the table of all operators.
+    ``kernels``: whether to show the kernel of each operator.
     """
-    work = steps_together([row for row in rows if row.operator.kind != "framework"])
+    work = merge_recurrences([row for row in rows if row.operator.kind != "framework"])
     framework = [row for row in rows if row.operator.kind == "framework"]
     more = counted_text(sum(row.members for row in work[_TOP:]), "more operator")
     rest = [(more, work[_TOP:]), ("framework, no operator", framework)]
-    below = [_together(name, own) for name, own in rest if own]
+    below = [_summing_line(name, group) for name, group in rest if group]
     counted = any(row.instructions is not None for row in rows)
     compared = any(row.change and row.change.speedup for row in work[:_TOP])
     several = len({row.operator.method for row in work}) > 1
     return table(
         work[:_TOP],
-        column("operator", Format.NAME, lambda row: _named(row, several=several)),
+        column("operator", Format.NAME, lambda row: _operator_cell(row, several=several)),
         column("backend", Format.NAME, lambda row: row.operator.backend, spare=True),
         column("kernel", Format.NAME, lambda row: row.operator.kernel, spare=True) if kernels else None,
         column("ms", Format.MS, lambda row: row.operator.time_ns),
@@ -156,14 +158,14 @@ def operator_table(rows: Sequence[OperatorRow], closing: Iterable[Closing], *, k
     )
 
 
-def _together(name: str, rows: Sequence[OperatorRow]) -> Closing:
+def _summing_line(name: str, rows: Sequence[OperatorRow]) -> Closing:
     together = sums(row.operator for row in rows)
-    counted = counted_together([row.instructions for row in rows])
+    counted = sum_complete_counts([row.instructions for row in rows])
     return Closing(name, {"ms": together.time_ns, "share": together.share, INSTRUCTIONS: counted})
 
 
 def analysed_split(analysis: Analysis) -> list[Block]:
-    """The same two tables of a trace alone."""
+    """Return the tables by category and by operator for a trace analysed by itself."""
     categories = table(
         analysis.categories,
         CATEGORY,
@@ -174,7 +176,7 @@ def analysed_split(analysis: Analysis) -> list[Block]:
     rows = [OperatorRow(row, 0.0, None) for row in longest_first(analysis.operators)]
     return [
         categories,
-        Sentence(_scaled(analysis), Tone.DIM, wide=True),
+        Sentence(_tracing_slowdown_sentence(analysis), Tone.DIM, wide=True),
         operator_table(
             rows,
             closing_rows_of(analysis, copies=True),
@@ -183,8 +185,8 @@ def analysed_split(analysis: Analysis) -> list[Block]:
     ]
 
 
-def _named(row: OperatorRow, *, several: bool) -> TableCell:
-    """With its method where several ran."""
+def _operator_cell(row: OperatorRow, *, several: bool) -> TableCell:
+    """Return the name of a row's layer or operator, with its method if several ran."""
     operator = row.operator
     kind = f"{counted_text(row.steps, 'step')}, {counted_text(row.members, 'operator')}" if row.steps else operator.kind
     return TableCell(
@@ -192,16 +194,16 @@ def _named(row: OperatorRow, *, several: bool) -> TableCell:
     )
 
 
-def _how_split(shown: Analysis) -> str:
-    return _scaled(shown) if shown.timed else f"{split_sentence(shown)}."
+def _split_note(analysis: Analysis) -> str:
+    return _tracing_slowdown_sentence(analysis) if analysis.timed else f"{split_sentence(analysis)}."
 
 
-def _scaled(shown: Analysis) -> str:
-    return f"The traced inferences of this split {shown.took_text}." if shown.took_text else ""
+def _tracing_slowdown_sentence(analysis: Analysis) -> str:
+    return f"The traced inferences of this split {analysis.took_text}." if analysis.took_text else ""
 
 
 def next_steps(content: ReportContent) -> Section:
-    """What to do, first."""
+    """Return the section on what to do next, the most useful first."""
     messages = content.advice
     again = "" if one_process_a_side(content) else measure_again(content.quality)
     blocks: list[Block] = [Sentence(f"{again}.", Tone.BAD)] if again else []
@@ -211,19 +213,19 @@ def next_steps(content: ReportContent) -> Section:
 
 
 def first_step(quality: Quality | None) -> list[Block]:
-    """Measuring again, where the figures cannot be trusted: it stands before all findings."""
+    """Return the advice to measure again, shown before all findings; empty if the figures can be trusted."""
     again = measure_again(quality)
     return [Sentence(again, Tone.BAD)] if again else []
 
 
-def _figures(content: ReportContent) -> list[HeadlineFigure]:
+def _headline_figures(content: ReportContent) -> list[HeadlineFigure]:
     analysis, comparison = content.shown, content.primary
     if analysis is None:
         return []
     if phases := token_figures(analysis):
-        return [*phases, *(_shares(analysis) if analysis.has_split else [])]
+        return [*phases, *(_share_figures(analysis) if analysis.has_split else [])]
     note = f"p90 {time_text(analysis.latency.p90_ns)}"
-    if ranked(content):
+    if ranked_variants(content):
         figures = list(ranking_figures(content))
     elif comparison is None:
         figures = [HeadlineFigure("latency", time_text(analysis.headline_ns), note)]
@@ -236,34 +238,34 @@ def _figures(content: ReportContent) -> list[HeadlineFigure]:
         interval = f"{result.ci95[0]:.2f} to {result.ci95[1]:.2f}" if result.ci95 else trust_text(result)
         figures = [
             HeadlineFigure(candidate, time_text(times[1]), note),
-            HeadlineFigure(baseline, time_text(times[0]), _off(content)),
+            HeadlineFigure(baseline, time_text(times[0]), _baseline_off_text(content)),
             HeadlineFigure("speedup", speedup_text(result), interval),
         ]
-    return [*figures, *(_shares(analysis) if analysis.has_split else [])]
+    return [*figures, *(_share_figures(analysis) if analysis.has_split else [])]
 
 
-def _shares(analysis: Analysis) -> Iterator[HeadlineFigure]:
-    of = "of the latency"
+def _share_figures(analysis: Analysis) -> Iterator[HeadlineFigure]:
+    note = "of the latency"
     portable = sum(row.share for row in analysis.backends if row.backend == "portable")
     delegated = sum(row.share for row in analysis.backends if row.backend not in {"portable", "framework"})
     if is_delegated(analysis):
-        yield HeadlineFigure("delegated", share_text(delegated), of)
-        yield HeadlineFigure("portable", share_text(portable), of)
+        yield HeadlineFigure("delegated", share_text(delegated), note)
+        yield HeadlineFigure("portable", share_text(portable), note)
     moving = sum(row.share for row in analysis.categories if row.category is Category.DATA_MOVEMENT)
     yield HeadlineFigure(
-        "data movement", share_text(moving), f"{of}, including inputs and outputs" if analysis.copies else of
+        "data movement", share_text(moving), f"{note}, including inputs and outputs" if analysis.copies else note
     )
 
 
-def _off(content: ReportContent) -> str:
+def _baseline_off_text(content: ReportContent) -> str:
     baselines = content.manifest.with_role(Role.BASELINE)
     return off_text(baselines[0]) if baselines and baselines[0].ablated is not None else ""
 
 
-def _in_short(content: ReportContent) -> list[Bullets]:
-    """What was the largest before acceleration, and what is slow now; the framework's own time left out.
+def _bottleneck_bullets(content: ReportContent) -> list[Bullets]:
+    """Return which category dominated before acceleration and which does now, without framework time.
 
-    A terminal has the one of the two that tells more: that another category is the largest, else what is slow.
+    A terminal shows only one of the two: the change if another category dominates now, else the bottleneck.
     """
     if not content.has_split or content.shown is None or content.manifest.target.emulated or content.shown.tokens:
         return []
@@ -274,7 +276,7 @@ def _in_short(content: ReportContent) -> list[Bullets]:
     rest = content.shown.headline_ns * (1 - largest.share)
     limit = f"; without it: {time_text(rest)} ({ratio_text(most)} faster)" if most else ""
     now = f"Bottleneck: {largest.category.value}, {share_text(largest.share)} of the latency{limit}."
-    before = None if ranked(content) else largest_before(content.primary)
+    before = None if ranked_variants(content) else largest_before(content.primary)
     if before is None:
         return [Bullets([now])]
     name, shares = largest.category.value, (share_text(before[1]), share_text(largest.share))
@@ -286,18 +288,21 @@ def _in_short(content: ReportContent) -> list[Bullets]:
 
 
 def heading(content: ReportContent) -> str:
-    """What ran, on what."""
+    """Return what ran, in words: models, number types and runtimes."""
     manifest = content.manifest
-    titles = list(dict.fromkeys(runtime_title(manifest, one) for one in manifest.variants))
+    titles = list(dict.fromkeys(runtime_title(manifest, variant) for variant in manifest.variants))
     if len(manifest.variants) > _PAIR and len(titles) > 1:
         models = (manifest.model, *manifest.other_models)
-        words = [_one_of({model.name: None for model in models}), _one_of({model.dtype: None for model in models})]
-        return plain(f"{' '.join(filter(None, words))} in {listed(titles)}", 300)
+        words = [
+            _join_known_names({model.name: None for model in models}),
+            _join_known_names({model.dtype: None for model in models}),
+        ]
+        return plain(f"{' '.join(filter(None, words))} in {join_names(titles)}", 300)
     words = [manifest.title(manifest.model), manifest.model.dtype or ""]
-    for own in manifest.other_models:
-        words += ["against", manifest.title(own), own.dtype or ""]
+    for other_model in manifest.other_models:
+        words += ["against", manifest.title(other_model), other_model.dtype or ""]
     return plain(" ".join(filter(None, words)), 300)
 
 
-def _one_of(names: Iterable[str | None]) -> str:
-    return listed(list(filter(None, names)))
+def _join_known_names(names: Iterable[str | None]) -> str:
+    return join_names(list(filter(None, names)))

@@ -1,4 +1,4 @@
-"""What is known of the kernels: operators by algorithm, number types and microkernel, with their time together."""
+"""Operators grouped by algorithm, number types and microkernel, with the total time of each group."""
 
 from __future__ import annotations
 
@@ -29,44 +29,44 @@ if TYPE_CHECKING:
 
 _EVENT = re.compile(r"(?P<operator>[^(#]+?)(?: \((?P<types>[^)#]*)\)(?: (?P<algorithm>[^#]+?))?)?(?: #\d+)?\Z")
 _PACKED = ("PF", "PQS")
-"""How XNNPACK names types that it packs for KleidiAI's kernels of the SME family."""
+"""Prefixes of the types that XNNPACK packs for KleidiAI's SME kernels."""
 
 
 class KernelRow(TimeShare, frozen=True):
-    """Operators of one kind."""
+    """Operators of one kind that run the same kernel."""
 
-    operator: str  # as the backend calls it
+    operator: str  # name in the backend's words
     category: Category  # upper level of the taxonomy
     kind: str  # lower level
-    backend: str  # that ran it
-    algorithm: str | None  # that the name tells; null where it tells none
+    backend: str  # backend that ran the operators
+    algorithm: str | None  # algorithm as the operator's name states it; null if it states none
     types: str | None  # number types of inputs and weights, by the name or else by the program; null when neither tells
     evidence: str | None  # what the name or a record shows of the kernels; null when nothing
-    kernel: str | None  # the microkernel; null when not known
-    count: int  # of operators
-    rate: str  # multiply-accumulates per ns, in words, for the times that are possible; empty where they are not known
-    baseline_ns: float | None  # on the baseline; null where one of them is not there
+    kernel: str | None  # the microkernel; null if unknown
+    count: int  # number of operators
+    rate: str  # multiply-accumulates per ns, in words, for the times that are possible; empty if unknown
+    baseline_ns: float | None  # time on the baseline; null where one of them is not there
     withheld: bool = False  # whether other processes disturbed the sides so much that no ratio is told
 
     @property
     def speedup(self) -> float | None:
-        """Baseline over candidate; null without either, where one is too short to be shown, or where withheld."""
+        """Baseline over candidate; null if either is unknown, too short to be shown, or withheld."""
         return None if self.withheld else ratio_of_times(self.baseline_ns, self.time_ns)
 
 
 def kernel_rows(content: ReportContent) -> list[KernelRow]:
-    """Every sort of operator of the shown variant, longest first; the framework's own time is in none."""
-    groups = grouped(top_operators(content), _sort)
-    return sorted((_row(sort, rows) for sort, rows in groups.items()), key=lambda row: -row.share)
+    """Return the groups of operators of the shown variant, longest first, without the framework's own time."""
+    groups = grouped(top_operators(content), _group_key)
+    return sorted((_kernel_row(sort, rows) for sort, rows in groups.items()), key=lambda row: -row.share)
 
 
-def _sort(row: OperatorRow) -> tuple[str | None, ...]:
-    """What operators of one kind have in common."""
+def _group_key(row: OperatorRow) -> tuple[str | None, ...]:
+    """Return the properties that the operators of one group share."""
     operator = row.operator
     form = _EVENT.match(operator.name)
     name = form["operator"] if form else operator.name
     algorithm, types = (form["algorithm"], form["types"]) if form else (None, None)
-    named = ", ".join((types or "").split(", ")[1:])  # behind the layout
+    types_in_name = ", ".join((types or "").split(", ")[1:])  # behind the layout
     by_program = " x ".join(part for part in (operator.dtype, operator.weights) if part)
     return (
         name,
@@ -74,12 +74,12 @@ def _sort(row: OperatorRow) -> tuple[str | None, ...]:
         operator.kind,
         operator.backend,
         algorithm,
-        named or by_program or None,
+        types_in_name or by_program or None,
         operator.kernel,
     )
 
 
-def _row(sort: tuple[str | None, ...], rows: Sequence[OperatorRow]) -> KernelRow:
+def _kernel_row(sort: tuple[str | None, ...], rows: Sequence[OperatorRow]) -> KernelRow:
     name, _, kind, backend, algorithm, types, kernel = sort
     before = [row.change.baseline_ns if row.change else None for row in rows]
     withheld = any(row.change is not None and row.change.verdict is Verdict.WITHHELD for row in rows)
@@ -90,17 +90,17 @@ def _row(sort: tuple[str | None, ...], rows: Sequence[OperatorRow]) -> KernelRow
         backend=backend or "",
         algorithm=algorithm,
         types=types,
-        evidence=_evidence(types, kernel),
+        evidence=_evidence_text(types, kernel),
         kernel=kernel,
         count=len(rows),
         **msgspec.structs.asdict(sums(row.operator for row in rows)),
-        rate=_rate([row.operator for row in rows]),
-        baseline_ns=None if None in before else sum(each or 0.0 for each in before),
+        rate=_rate_text([row.operator for row in rows]),
+        baseline_ns=None if None in before else sum(before_ns or 0.0 for before_ns in before),
         withheld=withheld,
     )
 
 
-def _rate(rows: Sequence[Operator]) -> str:
+def _rate_text(rows: Sequence[Operator]) -> str:
     macs, least = sum(row.macs or 0 for row in rows), sum(row.shown_ns for row in rows)
     if not macs or not least or any(row.macs is None for row in rows):
         return ""
@@ -108,7 +108,7 @@ def _rate(rows: Sequence[Operator]) -> str:
     return range_text(low, high)
 
 
-def _evidence(types: str | None, kernel: str | None) -> str | None:
+def _evidence_text(types: str | None, kernel: str | None) -> str | None:
     if kernel:
         return "recorded"
     packed = any(word.startswith(_PACKED) for word in (types or "").split(", "))
@@ -116,7 +116,7 @@ def _evidence(types: str | None, kernel: str | None) -> str | None:
 
 
 def groups_blocks(content: ReportContent) -> list[Block]:
-    """Operators of one name, kind and number type together: many short ones add up."""
+    """Return a table of operators grouped by name, kind and number type: many short ones add up."""
     compared = bool(content.comparisons)
     rows = kernel_rows(content)
     listed = [row for row in rows if row.time_ns is None or row.time_ns >= SHORTEST_NS]
@@ -150,15 +150,15 @@ def groups_blocks(content: ReportContent) -> list[Block]:
 
 
 def names_kernels(content: ReportContent) -> bool:
-    """Whether the runtime names the kernels of what is shown."""
+    """Return whether the runtime names the kernels of the shown variant."""
     columns = content.kernels.columns if content.kernels else []
-    return any(one.kind is EvidenceKind.NAMED for one in columns)
+    return any(column.kind is EvidenceKind.NAMED for column in columns)
 
 
 def kernel_sentences(content: ReportContent) -> list[str]:
-    """What names, switching features and logs tell of the kernels, and what they do not, one sentence each."""
+    """Return what names, switched features and logs say of the kernels, and what they cannot say."""
     heavy = [row for row in kernel_rows(content) if row.category in HEAVY and row.backend != "portable"]
-    lines = [*_by_names(content, heavy), *_by_switching(content)]
+    lines = [*_name_sentences(content, heavy), *_switching_sentences(content)]
     if not any(row.kernel for row in heavy):
         lines.append("The microkernel is unknown: neither the trace nor the delegate records it.")
     if content.kernel_logs:
@@ -169,7 +169,7 @@ def kernel_sentences(content: ReportContent) -> list[str]:
 _COUNTED = "called kernels that were counted in separate runs"
 
 
-def _by_names(content: ReportContent, heavy: Sequence[KernelRow]) -> list[str]:
+def _name_sentences(content: ReportContent, heavy: Sequence[KernelRow]) -> list[str]:
     if not heavy:
         return ["No convolution or matrix product ran in a delegate."]
     counted = [row for row in heavy if row.kernel]
@@ -179,22 +179,22 @@ def _by_names(content: ReportContent, heavy: Sequence[KernelRow]) -> list[str]:
     if counted:
         how = "have kernels that the runtime names" if names_kernels(content) else _COUNTED
         text = counted_text(sum(row.count for row in counted), "operator")
-        lines.append(f"{text} with {_shares(counted)} of the latency {how}.")
+        lines.append(f"{text} with {_total_share_text(counted)} of the latency {how}.")
     if packed:
         lines.append(
-            f"{counted_text(sum(row.count for row in packed), 'operator')} with {_shares(packed)} of the latency have "
-            "names with packed number types (PF16, PF32, PQS8): XNNPACK chose SME-family kernels for them. SME and "
-            "SME2 have the same names."
+            f"{counted_text(sum(row.count for row in packed), 'operator')} with {_total_share_text(packed)} of the "
+            "latency have names with packed number types (PF16, PF32, PQS8): XNNPACK chose SME-family kernels for "
+            "them. SME and SME2 have the same names."
         )
     if plain:
         lines.append(
-            f"For {products_text(sum(row.count for row in plain))} with {_shares(plain)} of the "
+            f"For {products_text(sum(row.count for row in plain))} with {_total_share_text(plain)} of the "
             f"latency, the name does not show the kernel. {_what_plain_means(content)}"
         )
     return lines
 
 
-def _shares(rows: Sequence[KernelRow]) -> str:
+def _total_share_text(rows: Sequence[KernelRow]) -> str:
     return share_text(sum(row.share for row in rows))
 
 
@@ -209,12 +209,16 @@ def _what_plain_means(content: ReportContent) -> str:
     return "On Arm this suggests that SME was not used, except for types quantised at run time; on x86-64, nothing."
 
 
-def _by_switching(content: ReportContent) -> list[str]:
-    """How many of these operators are faster with the features on: the evidence that needs no name."""
+def _switching_sentences(content: ReportContent) -> list[str]:
+    """Return how many heavy operators are faster with the features on: evidence that needs no name."""
     comparison = content.primary
     if comparison is None or content.manifest.programs:
         return []
-    heavy = [c for c in comparison.operators if c.category in HEAVY and c.backend not in {"portable", "framework"}]
+    heavy = [
+        change
+        for change in comparison.operators
+        if change.category in HEAVY and change.backend not in {"portable", "framework"}
+    ]
     if not heavy:
         return []
     faster = sum(1 for change in heavy if change.verdict is Verdict.FASTER)

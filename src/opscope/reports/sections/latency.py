@@ -1,4 +1,4 @@
-"""How long everything takes: latencies and verdicts, methods, thread counts, memory, preparation and the run."""
+"""Times of a report: latencies and verdicts, methods, thread counts, memory, preparation and the run."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from opscope.reports.content.content import (
     side_latencies,
     speedup_text,
 )
-from opscope.reports.content.ranking import ranked, runtime_title
+from opscope.reports.content.ranking import ranked_variants, runtime_title
 from opscope.reports.document.blocks import (
     Beside,
     Bullets,
@@ -53,7 +53,7 @@ _SLOWER = 1.02
 
 
 class ThreadSweepRow(NamedTuple):
-    """A variant at one thread count."""
+    """Latency of a variant at one thread count."""
 
     configuration: Variant  # the variant
     headline_ns: float  # its latency
@@ -62,64 +62,66 @@ class ThreadSweepRow(NamedTuple):
 
     @property
     def variant(self) -> str:
-        """Its name."""
+        """Name of the variant."""
         return self.configuration.name
 
 
-def sweep(content: ReportContent) -> tuple[list[ThreadSweepRow], str, list[str]] | None:
-    """The sweep over threads; None with one thread count."""
+def sweep_threads(content: ReportContent) -> tuple[list[ThreadSweepRow], str, list[str]] | None:
+    """Return the rows of the sweep over thread counts, its answer and its notes; None with one thread count."""
     analyses = [
         (result.variant, result.analysis)
         for result in content.variants
         if result.analysis is not None and result.variant.threads
     ]
-    found = [(variant, analysis.headline_ns) for variant, analysis in analyses]
-    if len({variant.threads for variant, _ in found}) < 2:  # noqa: PLR2004 - one is not a sweep
+    latencies_ns = [(variant, analysis.headline_ns) for variant, analysis in analyses]
+    if len({variant.threads for variant, _ in latencies_ns}) < 2:  # noqa: PLR2004 - one is not a sweep
         return None
     smallest: dict[tuple[str, ...], tuple[int, float]] = {}
-    for variant, headline_ns in sorted(found, key=lambda pair: pair[0].threads or 0):
+    for variant, headline_ns in sorted(latencies_ns, key=lambda pair: pair[0].threads or 0):
         smallest.setdefault(tuple(variant.cleared), (variant.threads or 1, headline_ns))
     rows = []
-    for variant, headline_ns in found:
+    for variant, headline_ns in latencies_ns:
         threads, reference = smallest[tuple(variant.cleared)]
         speedup = reference / headline_ns if headline_ns else 1.0
         rows.append(ThreadSweepRow(variant, headline_ns, speedup, speedup / ((variant.threads or 1) / threads)))
     latencies = {variant.name: analysis.latency for variant, analysis in analyses}
-    return rows, _answer(rows, latencies), _notes(rows, _slower(found, latencies))
+    return rows, _sweep_answer(rows, latencies), _scaling_notes(rows, _find_slower_variants(latencies_ns, latencies))
 
 
-def _answer(rows: Sequence[ThreadSweepRow], latencies: Mapping[str, Latency]) -> str:
-    """The fastest configuration, where it is shown to be faster than every other one; else which ones it may be."""
+def _sweep_answer(rows: Sequence[ThreadSweepRow], latencies: Mapping[str, Latency]) -> str:
+    """Return the fastest variant if it is shown to beat every other one, else which ones may be the fastest."""
     least = min(rows, key=lambda row: row.headline_ns)
     threads = counted_text(least.configuration.threads or 1, "thread")
     text = f"{least.variant}: {time_text(least.headline_ns)} with {threads}"
-    others = [row for row in rows if row.variant != least.variant]
-    rivals = [row for row in others if not _shown(latencies[row.variant], latencies[least.variant], Verdict.FASTER)]
+    slower_rows = [row for row in rows if row.variant != least.variant]
+    rivals = [
+        row for row in slower_rows if not _has_verdict(latencies[row.variant], latencies[least.variant], Verdict.FASTER)
+    ]
     if not rivals:
         return f"Best: {text}"
     names = ", ".join(row.variant for row in rivals)
     return f"Lowest latency: {text}; no difference detected to {names}"
 
 
-def _slower(found: Sequence[tuple[Variant, float]], latencies: Mapping[str, Latency]) -> set[str]:
-    """Configurations that are shown to be slower than the smallest pool with the same features."""
+def _find_slower_variants(latencies_ns: Sequence[tuple[Variant, float]], latencies: Mapping[str, Latency]) -> set[str]:
+    """Find variants that are shown to be slower than the smallest pool with the same features."""
     smallest: dict[tuple[str, ...], str] = {}
-    for variant, _ in sorted(found, key=lambda pair: pair[0].threads or 0):
+    for variant, _ in sorted(latencies_ns, key=lambda pair: pair[0].threads or 0):
         smallest.setdefault(tuple(variant.cleared), variant.name)
     return {
         variant.name
-        for variant, _ in found
+        for variant, _ in latencies_ns
         if (first := smallest[tuple(variant.cleared)]) != variant.name
-        and _shown(latencies[first], latencies[variant.name], Verdict.SLOWER)
+        and _has_verdict(latencies[first], latencies[variant.name], Verdict.SLOWER)
     }
 
 
-def _shown(before: Latency, after: Latency, verdict: Verdict) -> bool:
+def _has_verdict(before: Latency, after: Latency, verdict: Verdict) -> bool:
     return latency_effect(before, after).verdict() is verdict
 
 
-def _notes(rows: Sequence[ThreadSweepRow], slower: AbstractSet[str]) -> list[str]:
-    """Pools that do not pay: shown to be slower than the smallest one, or far from ideal."""
+def _scaling_notes(rows: Sequence[ThreadSweepRow], slower: AbstractSet[str]) -> list[str]:
+    """Return notes on pools that do not pay: slower than the smallest one, or far from ideal scaling."""
     notes = []
     for row in rows:
         if row.variant in slower and row.speedup * _SLOWER < 1:
@@ -132,30 +134,30 @@ def _notes(rows: Sequence[ThreadSweepRow], slower: AbstractSet[str]) -> list[str
 
 
 class TimeSpent(NamedTuple):
-    """What the processes of a run did, all together, as parts of their wall time."""
+    """Activity of a run's processes, all together, as a part of their wall time."""
 
-    what: str
+    activity: str
     time_ns: float
     share: float
 
 
 def time_spent(manifest: Manifest) -> list[TimeSpent]:
-    """Starting, loading, warming up, measuring, writing and the rest; empty when the run's processes did not tell."""
+    """Return how processes spent their time, from starting to writing traces; empty if they did not report it."""
     reps = [(rep.seconds, rep.measurement) for rep in manifest.repetitions if rep.measurement]
-    told = [(seconds, measured) for seconds, measured in reps if measured.start_ns is not None]
-    whole = sum((seconds or 0.0) * 1e9 for seconds, _ in told)
-    if not whole:
+    timed = [(seconds, measured) for seconds, measured in reps if measured.start_ns is not None]
+    total_ns = sum((seconds or 0.0) * 1e9 for seconds, _ in timed)
+    if not total_ns:
         return []
     warmup = manifest.plan.warmup or 0
     parts = {
-        "starting the runtime": float(sum(measurement.start_ns or 0 for _, measurement in told)),
-        "loading the program": float(sum(measurement.load_ns or 0 for _, measurement in told)),
-        "warming up": float(sum(sum(measurement.wall_ns[:warmup]) for _, measurement in told)),
-        "measuring": float(sum(sum(measurement.wall_ns[warmup:]) for _, measurement in told)),
-        "writing traces and outputs": float(sum(measurement.write_ns or 0 for _, measurement in told)),
+        "starting the runtime": float(sum(measurement.start_ns or 0 for _, measurement in timed)),
+        "loading the program": float(sum(measurement.load_ns or 0 for _, measurement in timed)),
+        "warming up": float(sum(sum(measurement.wall_ns[:warmup]) for _, measurement in timed)),
+        "measuring": float(sum(sum(measurement.wall_ns[warmup:]) for _, measurement in timed)),
+        "writing traces and outputs": float(sum(measurement.write_ns or 0 for _, measurement in timed)),
     }
-    parts["ending, and all else"] = max(0.0, whole - sum(parts.values()))
-    return [TimeSpent(what, time_ns, time_ns / whole) for what, time_ns in parts.items()]
+    parts["ending, and all else"] = max(0.0, total_ns - sum(parts.values()))
+    return [TimeSpent(activity, time_ns, time_ns / total_ns) for activity, time_ns in parts.items()]
 
 
 _HOW = (
@@ -175,26 +177,29 @@ _PLANNED = (
 
 
 def latency_section(content: ReportContent) -> Section:
-    """Every variant, all statistics, verdicts, and how inferences and processes scatter."""
+    """Return the section on latencies: every variant, all statistics, verdicts, and the scatter of processes."""
     blocks: list[Block] = [variants_table(content)]
     if content.comparisons:
         blocks += [comparisons_table(content.comparisons), Sentence(_COMPARED, Tone.DIM)]
-    blocks += [Details("All latency statistics", [_statistics(content)]), Sentence(_how_timed(content), Tone.DIM)]
+    blocks += [
+        Details("All latency statistics", [_statistics_table(content)]),
+        Sentence(_timing_note(content), Tone.DIM),
+    ]
     if content.shown:
         method = content.shown.largest_method
-        of = f", {plain(method, 60)}" if method else ""
+        method_suffix = f", {plain(method, 60)}" if method else ""
         blocks.append(
             Beside(
                 [
                     Section(
-                        f"Latency per inference{of}",
-                        [picture("latency per inference", lambda: _drawn_series(content, method), _BAND)],
+                        f"Latency per inference{method_suffix}",
+                        [picture("latency per inference", lambda: _draw_series(content, method), _BAND)],
                     ),
                 ],
                 [
                     Section(
-                        f"Median per process{of}",
-                        [picture("median per process", lambda: _drawn_rounds(content, method), _DIFFER)],
+                        f"Median per process{method_suffix}",
+                        [picture("median per process", lambda: _draw_rounds(content, method), _DIFFER)],
                     ),
                 ],
             )
@@ -207,20 +212,20 @@ _BAND = "Median over processes; the band spans the fastest to the slowest proces
 _DIFFER = "Identical processes differ; the interval is at least as wide as their spread implies."
 
 
-def _drawn_series(content: ReportContent, method: str) -> str | None:
+def _draw_series(content: ReportContent, method: str) -> str | None:
     from opscope.reports.pictures.pictures import latency_series
 
     return latency_series(content, method)
 
 
-def _drawn_rounds(content: ReportContent, method: str) -> str | None:
+def _draw_rounds(content: ReportContent, method: str) -> str | None:
     from opscope.reports.pictures.pictures import round_medians
 
     return round_medians(content, method)
 
 
 class _TimedVariant(NamedTuple):
-    """A variant and what was timed of it: all of its calls, or those of one of several methods."""
+    """Variant and a latency of it: of all its calls, or of one of several methods."""
 
     variant: Variant
     analysis: Analysis | None
@@ -228,83 +233,100 @@ class _TimedVariant(NamedTuple):
     latency: Latency | None = None
 
 
-def _timed(results: Iterable[VariantResult]) -> list[_TimedVariant]:
+def _list_timed_variants(results: Iterable[VariantResult]) -> list[_TimedVariant]:
     return [
-        _TimedVariant(one.variant, one.analysis, method, latency)
-        for one in results
-        for method, (latency, _) in (one.analysis.by_method if one.analysis else {"": (None, None)}).items()
+        _TimedVariant(result.variant, result.analysis, method, latency)
+        for result in results
+        for method, (latency, _) in (result.analysis.by_method if result.analysis else {"": (None, None)}).items()
     ]
 
 
 def variants_table(content: ReportContent, *, brief: bool = False) -> TableBlock:
-    """Latency of every variant, in the order of the plan, of several methods one by one; brief: for a first screen."""
-    full, rows = not brief, _timed(_rows(content) if brief else content.variants)
+    """Return the latency of every variant, in plan order, with several methods one by one.
 
-    def lost(row: _TimedVariant) -> str:
-        """Why there is no latency."""
+    ``brief``: only the columns of a first screen, the fastest variant first.
+    """
+    full, rows = not brief, _list_timed_variants(_order_variants(content) if brief else content.variants)
+
+    def absence_text(row: _TimedVariant) -> str:
+        """Return why there is no latency."""
         return NOT_KNOWN if content.has_lost(row.variant.name) else "not measured"
 
     return table(
         rows,
         column("variant", Format.NAME, lambda row: row.variant.name),
         column("method", Format.NAME, lambda row: row.method) if any(row.method for row in rows) else None,
-        column("features", Format.TEXT, _features(content)) if full else None,
+        column("features", Format.TEXT, _features_of_row(content)) if full else None,
         column("threads", Format.COUNT, lambda row: row.variant.threads, absent=NOT_KNOWN) if full else None,
-        column("latency ms", Format.MS, lambda row: latency_ns(content, row.variant.name, row.method) or lost(row)),
-        *(_beside(content) if brief else ()),
-        column("median ms", Format.MS, _of("median_ns")) if full else None,
-        column("mean ms", Format.MS, _of("mean_ns")) if full else None,
-        column("p90 ms", Format.MS, _of("p90_ns")),
-        column("95 % of the median", Format.MS, _of("ci95_median_ns"), absent="too few") if full else None,
-        column("inferences", Format.COUNT, _of("n")) if full else None,
+        column(
+            "latency ms", Format.MS, lambda row: latency_ns(content, row.variant.name, row.method) or absence_text(row)
+        ),
+        *(_comparison_columns(content) if brief else ()),
+        column("median ms", Format.MS, _latency_field("median_ns")) if full else None,
+        column("mean ms", Format.MS, _latency_field("mean_ns")) if full else None,
+        column("p90 ms", Format.MS, _latency_field("p90_ns")),
+        column("95 % of the median", Format.MS, _latency_field("ci95_median_ns"), absent="too few") if full else None,
+        column("inferences", Format.COUNT, _latency_field("n")) if full else None,
         column("processes", Format.COUNT, lambda row: len(row.latency.processes) if row.latency else 0),
         column("timed", Format.TEXT, lambda row: row.latency.source if row.latency else "") if full else None,
         column("tracing", Format.FIGURE, _tracing_cost, absent=NOT_KNOWN) if full else None,
-        column("features", Format.TEXT, _features(content)) if brief else None,
+        column("features", Format.TEXT, _features_of_row(content)) if brief else None,
     )
 
 
-def _features(content: ReportContent) -> Callable[[_TimedVariant], str]:
+def _features_of_row(content: ReportContent) -> Callable[[_TimedVariant], str]:
     return lambda row: off_text(row.variant, runtime_title(content.manifest, row.variant))
 
 
-def _rows(content: ReportContent) -> Sequence[VariantResult]:
-    """In the order of the plan; the fastest first where that is the question."""
-    places = {name: place for place, name in enumerate(content.fastest)}
-    return sorted(content.variants, key=lambda row: places.get(row.variant.name, len(places)))
+def _order_variants(content: ReportContent) -> Sequence[VariantResult]:
+    """Return the variants in plan order; the fastest first if they were ranked."""
+    ranks = {name: rank for rank, name in enumerate(content.fastest)}
+    return sorted(content.variants, key=lambda row: ranks.get(row.variant.name, len(ranks)))
 
 
-def _beside(content: ReportContent) -> list[TableColumn]:
-    """Of three variants and more how each compares with the fastest or with its baseline; of two the answer says it."""
+def _comparison_columns(content: ReportContent) -> list[TableColumn]:
+    """Return how each of three or more variants compares with the fastest or its baseline; empty for two."""
     head = "time / fastest"
-    found = {(one.name, ""): (one.end, one.verdict) for one in ranked(content)}
-    if not found:
-        head, others = "speedup", content.comparisons[::-1]
-        found = {(one.candidate.label, m): (end, end.verdict) for one in others for m, end in one.verdicts.items()}
-    if len(content.variants) < _SEVERAL or not found:
+    verdicts = {(ranked.name, ""): (ranked.end, ranked.verdict) for ranked in ranked_variants(content)}
+    if not verdicts:
+        head, comparisons = "speedup", content.comparisons[::-1]
+        verdicts = {
+            (comparison.candidate.label, method): (end, end.verdict)
+            for comparison in comparisons
+            for method, end in comparison.verdicts.items()
+        }
+    if len(content.variants) < _SEVERAL or not verdicts:
         return []
     return [
-        column(head, Format.RATIO, lambda row: (own := found.get((row.variant.name, row.method))) and own[0].speedup),
+        column(
+            head,
+            Format.RATIO,
+            lambda row: (result := verdicts.get((row.variant.name, row.method))) and result[0].speedup,
+        ),
         column(
             "95 % interval",
             Format.RATIO,
-            lambda row: (own := found.get((row.variant.name, row.method))) and own[0].ci95,
+            lambda row: (result := verdicts.get((row.variant.name, row.method))) and result[0].ci95,
         ),
-        column("verdict", Format.VERDICT, lambda row: (own := found.get((row.variant.name, row.method))) and own[1]),
+        column(
+            "verdict",
+            Format.VERDICT,
+            lambda row: (result := verdicts.get((row.variant.name, row.method))) and result[1],
+        ),
     ]
 
 
-def _of(name: str) -> Callable[[_TimedVariant], Any]:
+def _latency_field(name: str) -> Callable[[_TimedVariant], Any]:
     return lambda row: getattr(row.latency, name) if row.latency else None
 
 
 def _tracing_cost(row: _TimedVariant) -> str | None:
-    """How much longer traced runs took; None where that is not known, and where they took less."""
+    """Return how much longer traced inferences took; None if that is unknown or they took less."""
     analysis = row.analysis
     return share_text(analysis.factor - 1) if analysis and analysis.tracing and analysis.factor > 1 else None
 
 
-def _statistics(content: ReportContent) -> TableBlock:
+def _statistics_table(content: ReportContent) -> TableBlock:
     ms = (
         "min_ns",
         "max_ns",
@@ -318,10 +340,13 @@ def _statistics(content: ReportContent) -> TableBlock:
     )
     heads = ("min", "max", "mean, 5 % trimmed", "10 % trimmed", "stdev", "MAD", "p75", "p95", "p99")
     return table(
-        [row for row in _timed(content.variants) if row.latency],
+        [row for row in _list_timed_variants(content.variants) if row.latency],
         column("variant, in ms", Format.NAME, lambda row: ", ".join(filter(None, (row.variant.name, row.method)))),
-        *(column(head, Format.MS, _of(name), absent="not measured") for head, name in zip(heads, ms, strict=True)),
-        column("CV", Format.SHARE, _of("cv"), absent="not measured"),
+        *(
+            column(head, Format.MS, _latency_field(name), absent="not measured")
+            for head, name in zip(heads, ms, strict=True)
+        ),
+        column("CV", Format.SHARE, _latency_field("cv"), absent="not measured"),
         column("outliers", Format.COUNT, lambda row: row.latency.outliers.count),
         column("outlier limits", Format.MS, _outlier_bounds),
     )
@@ -333,8 +358,8 @@ def _outlier_bounds(row: _TimedVariant) -> tuple[float, float] | None:
 
 
 def comparisons_table(comparisons: Sequence[Comparison], *, brief: bool = False) -> TableBlock:
-    """Verdicts on pairs of variants, of several methods one by one; ``brief``: without the names of the variants."""
-    rows = [(one, method, end) for one in comparisons for method, end in one.verdicts.items()]
+    """Return verdicts on pairs of variants, by method; ``brief`` leaves out the names of the variants."""
+    rows = [(comparison, method, end) for comparison in comparisons for method, end in comparison.verdicts.items()]
     return table(
         rows,
         None if brief else column("baseline", Format.NAME, lambda row: row[0].baseline.label),
@@ -350,7 +375,7 @@ def comparisons_table(comparisons: Sequence[Comparison], *, brief: bool = False)
 
 
 def method_figures(comparison: Comparison) -> list[HeadlineFigure]:
-    """The speedup of each of several methods, with its interval and the times of both sides."""
+    """Return the speedup of each method, with its interval and the times of both sides."""
     return [
         HeadlineFigure(
             f"{plain(method, 60)}, speedup",
@@ -361,27 +386,28 @@ def method_figures(comparison: Comparison) -> list[HeadlineFigure]:
     ]
 
 
-def _how_timed(content: ReportContent) -> str:
-    shown = content.shown
-    if shown is None:
+def _timing_note(content: ReportContent) -> str:
+    analysis = content.shown
+    if analysis is None:
         return f"{_HOW} {_COUNTED}"
-    first = time_text(median(process.first_ns for process in shown.latency.processes))
+    first = time_text(median(process.first_ns for process in analysis.latency.processes))
     loaded = (
-        f"Loading took {_load(shown)}, the first inference {first} (median over processes); warm-up is not included."
+        f"Loading took {_load_text(analysis)}, the first inference {first} (median over processes); "
+        "warm-up is not included."
     )
     return f"{_HOW} {loaded} {_COUNTED}"
 
 
-def _load(shown: Analysis) -> str:
-    """Loading as traces tell it, else as it was timed where nothing was traced: not every runtime's trace has it."""
-    arms = list(filter(None, (shown.traced, shown.latency)))
-    told = ([latency.load_ns for latency in arm.processes if latency.load_ns is not None] for arm in arms)
-    known = next(filter(None, told), [])
+def _load_text(analysis: Analysis) -> str:
+    """Return the median load time: from traces if they have it, else as timed without tracing."""
+    arms = list(filter(None, (analysis.traced, analysis.latency)))
+    load_times = ([latency.load_ns for latency in arm.processes if latency.load_ns is not None] for arm in arms)
+    known = next(filter(None, load_times), [])
     return time_text(median(known)) if known else "an unknown time"
 
 
 def _method_verdicts(content: ReportContent) -> dict[str, EndToEnd]:
-    """The verdicts on methods of the shown variant against the baseline; of a single method that on all calls."""
+    """Return the verdicts on methods of the shown variant; a single method gets the verdict on all calls."""
     if content.primary is None or content.shown is None:
         return {}
     known = {change.method: change.end_to_end for change in content.primary.methods}
@@ -389,7 +415,7 @@ def _method_verdicts(content: ReportContent) -> dict[str, EndToEnd]:
 
 
 def methods_section(content: ReportContent) -> Section | None:
-    """The methods one by one; None where one stands for all and no tokens are known."""
+    """Return the section on methods; None if the program has a single one and no tokens are known."""
     rows = content.shown.methods if content.shown else []
     if not rows:
         return None
@@ -398,7 +424,7 @@ def methods_section(content: ReportContent) -> Section | None:
     )
     calls = [
         f"A call of {row.method}: "
-        + ", ".join(f"{one.category.value} {share_text(one.share)}" for one in row.categories if one.share)
+        + ", ".join(f"{share.category.value} {share_text(share.share)}" for share in row.categories if share.share)
         for row in rows
     ]
     blocks = [
@@ -412,9 +438,9 @@ def methods_section(content: ReportContent) -> Section | None:
 def methods_table(
     rows: Sequence[MethodTime], verdicts: Mapping[str, EndToEnd] | None = None, *, compared: bool = False
 ) -> TableBlock:
-    """The methods, with their verdicts where there is a baseline."""
+    """Return the times of methods, with their verdicts if there is a baseline."""
 
-    def judged(figure: Callable[[EndToEnd], Any]) -> Callable[[MethodTime], Any]:
+    def verdict_value(figure: Callable[[EndToEnd], Any]) -> Callable[[MethodTime], Any]:
         return lambda row: figure(verdicts[row.method]) if verdicts and row.method in verdicts else None
 
     return table(
@@ -424,9 +450,13 @@ def methods_table(
         column("share of time", Format.SHARE, lambda row: row.share),
         column("median ms", Format.MS, lambda row: row.latency.median_ns),
         column("p90 ms", Format.MS, lambda row: row.latency.p90_ns),
-        column("baseline ms", Format.MS, judged(lambda end: end.baseline_ns), absent=NOT_KNOWN) if compared else None,
-        column("speedup", Format.FIGURE, judged(_method_speedup), absent=NOT_KNOWN) if compared else None,
-        column("verdict", Format.VERDICT, judged(lambda end: end.verdict), absent=NOT_KNOWN) if compared else None,
+        column("baseline ms", Format.MS, verdict_value(lambda end: end.baseline_ns), absent=NOT_KNOWN)
+        if compared
+        else None,
+        column("speedup", Format.FIGURE, verdict_value(_method_speedup), absent=NOT_KNOWN) if compared else None,
+        column("verdict", Format.VERDICT, verdict_value(lambda end: end.verdict), absent=NOT_KNOWN)
+        if compared
+        else None,
         column("tokens per call", Format.COUNT, lambda row: row.phase.tokens if row.phase else None, absent="-"),
         column("tokens per second", Format.FIGURE, tokens_text),
     )
@@ -438,22 +468,22 @@ def _method_speedup(end_to_end: EndToEnd) -> str:
 
 
 def tokens_text(row: MethodTime) -> str:
-    """Tokens per second with their interval; a dash where a call stands for none."""
+    """Return tokens per second with their interval; a dash if a call produces none."""
     if row.tokens_per_second is None:
         return "-"
     interval = row.tokens_ci95
-    between = f" {interval_text(interval, _rate)}" if interval else ""
-    return f"{_rate(row.tokens_per_second)}{between}"
+    between = f" {interval_text(interval, _rate_text)}" if interval else ""
+    return f"{_rate_text(row.tokens_per_second)}{between}"
 
 
 def calls_text(calls: Sequence[str]) -> str:
-    """An order of calls as an option takes it: ``prefill,decode:16``."""
+    """Return an order of calls as the option takes it: ``prefill,decode:16``."""
     runs = [(name, len(list(group))) for name, group in groupby(calls)]
     return ",".join(name if count == 1 else f"{name}:{count}" for name, count in runs)
 
 
 def order_sentence(calls: Sequence[str]) -> str:
-    """In which order methods were called, in one sentence."""
+    """Return in which order methods were called, in one sentence; empty if it is unknown."""
     if not calls:
         return ""
     runs = [(plain(name, 60), len(list(group))) for name, group in groupby(calls)]
@@ -461,16 +491,16 @@ def order_sentence(calls: Sequence[str]) -> str:
     return f"Every process calls {text} repeatedly; each call of a method gets the same inputs."
 
 
-def _rate(value: float) -> str:
+def _rate_text(value: float) -> str:
     return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"  # noqa: PLR2004 - three digits are enough
 
 
 def threads_section(content: ReportContent) -> Section | None:
-    """The sweep of thread counts; None with one."""
-    found = part("the sweep of thread counts", lambda: sweep(content), None)
-    if found is None:
+    """Return the section on the sweep of thread counts; None with a single count."""
+    sweep = part("the sweep of thread counts", lambda: sweep_threads(content), None)
+    if sweep is None:
         return None
-    swept, answer, notes = found
+    swept, answer, notes = sweep
     rows = table(
         swept,
         column("variant", Format.NAME, lambda row: row.variant),
@@ -485,15 +515,15 @@ def threads_section(content: ReportContent) -> Section | None:
 
 
 def memory_section(content: ReportContent) -> Section:
-    """What every variant needs besides the time of a settled inference, and where the experiment's time went."""
-    model, found = content.manifest.model, resources(content)
+    """Return the section on memory, preparation, and where the experiment's time went."""
+    model, variant_resources = content.manifest.model, resources(content)
     planned = (
         "an unknown amount" if count is None else size_text(count)
         for count in (model.planned_bytes, model.delegate_bytes)
     )
     blocks: list[Block] = [
         table(
-            found,
+            variant_resources,
             column("variant", Format.NAME, lambda row: row.variant.name),
             column("peak resident memory", Format.SIZE, lambda row: row.peak_rss_bytes, absent=NOT_KNOWN),
             column("starting the runtime", Format.TIME, lambda row: row.start_ns, absent=NOT_KNOWN),
@@ -506,11 +536,11 @@ def memory_section(content: ReportContent) -> Section:
     if spent:
         rows = table(
             spent,
-            column("part", Format.TEXT, lambda row: row.what),
+            column("part", Format.TEXT, lambda row: row.activity),
             column("time", Format.TIME, lambda row: row.time_ns),
             column("share", Format.SHARE, lambda row: row.share),
         )
         blocks.append(Section("Where the experiment's time went", [rows]))
-    known = [row.peak_rss_bytes for row in found if row.peak_rss_bytes is not None]
+    known = [row.peak_rss_bytes for row in variant_resources if row.peak_rss_bytes is not None]
     answer = f"peak resident memory {size_text(int(median(known)))}" if known else NOT_KNOWN
     return Section("Memory and preparation", blocks, "memory", answer=answer, folded=True)

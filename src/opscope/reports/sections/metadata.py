@@ -1,4 +1,4 @@
-"""What ran, on what, with which features switched off and how, how to run it again, and how far to trust it."""
+"""Metadata of a report: what ran, on which machine, how to run it again, and how far to trust it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 from pathlib import PurePath
 from typing import TYPE_CHECKING
 
-from opscope.analysis.compare.outputs import identical
+from opscope.analysis.compare.outputs import are_identical
 from opscope.analysis.findings.message import MessageKind, grade_left, note, part_warning, warning
 from opscope.bundle.manifest import Mechanism, Role
 from opscope.bundle.settings import NOTHING_OFF, ExperimentSettings, words_of
@@ -53,82 +53,82 @@ _FILES = 8
 
 
 def reproduction_section(manifest: Manifest) -> Section:
-    """The command that runs the experiment again."""
+    """Return the section with the command that runs the experiment again."""
     again = reproduction(manifest)
     blocks: list[Block] = [Code(again[0]), Sentence(again[1])] if again else []
     answer = f"{manifest.plan.rounds} rounds, {counted_text(len(manifest.repetitions), 'repetition')}"
-    shown = blocks or [Sentence("The command to rerun it is unknown.")]
-    return Section("How to Reproduce", shown, "again", "What ran", answer, folded=True)
+    listed = blocks or [Sentence("The command to rerun it is unknown.")]
+    return Section("How to Reproduce", listed, "again", "What ran", answer, folded=True)
 
 
 def metadata_section(content: ReportContent) -> Section:
-    """The model, the machine, the plan."""
-    rows = [(name, value or NOT_KNOWN) for name, value in _rows(content)]
+    """Return the section on the model, the machine and the plan."""
+    rows = [(name, value or NOT_KNOWN) for name, value in _metadata_rows(content)]
     answer = f"{content.manifest.model.name}, {machine_text(content.manifest)}"
     return Section("Metadata", [facts(rows)], "run", answer=answer, folded=True)
 
 
-def _rows(content: ReportContent) -> Iterator[tuple[str, str]]:
+def _metadata_rows(content: ReportContent) -> Iterator[tuple[str, str]]:
     manifest = content.manifest
     environment, plan = manifest.environment, manifest.plan
-    yield "Model", _model(manifest.model)
+    yield "Model", _model_text(manifest.model)
     for name, model in manifest.programs.items():
-        yield f"Model of {name}", _model(model)
+        yield f"Model of {name}", _model_text(model)
     yield "Number type", manifest.model.dtype or ""
     yield "Delegates", ", ".join(manifest.model.backends or []) or "none"
-    yield "Config File", content.config or _config(manifest) or "none is recorded"
+    yield "Config File", content.config or _config_file(manifest) or "none is recorded"
     yield "Target", f"{manifest.target.kind} {manifest.target.address}".strip()
     yield "Device", machine_text(manifest)
-    yield "Features", _features(environment)
+    yield "Features", _features_text(environment)
     yield "Governor", NOT_KNOWN if environment.system is None else environment.governor or "cannot be read"
     yield "Software", ", ".join(f"{name} {version}" for name, version in environment.versions.items())
-    for name, options in _options(manifest).items():
+    for name, options in _options_by_label(manifest).items():
         yield name, options
     if environment.variables:
         yield "Environment Variables", ", ".join(f"{name}={value}" for name, value in environment.variables.items())
     yield "Measured", manifest.created
-    each = f"{_known(plan.warmup)} warm-up and {_known(plan.runs)} measured inferences per process"
-    yield "Plan", f"{counted_text(plan.rounds, 'round')}, {each}, seed {_known(plan.seed)}"
+    inferences = f"{_known_text(plan.warmup)} warm-up and {_known_text(plan.runs)} measured inferences per process"
+    yield "Plan", f"{counted_text(plan.rounds, 'round')}, {inferences}, seed {_known_text(plan.seed)}"
     failed = len(manifest.failures())
     yield "Repetitions", f"{len(manifest.repetitions)} run, {failed} failed; status {manifest.status.value}"
-    yield "Traces analysed", _files(manifest)
+    yield "Traces analysed", _trace_files_text(manifest)
     yield "Report", f"written by {WRITTEN_BY}"
 
 
-def _options(manifest: Manifest) -> dict[str, str]:
-    """Options of runtimes: of each variant where they differ, else once."""
-    told = {
+def _options_by_label(manifest: Manifest) -> dict[str, str]:
+    """Return the options of runtimes: per variant if they differ, else once."""
+    texts = {
         variant.name: ", ".join(f"{name}={value}" for name, value in sorted(variant.options.items()))
         for variant in manifest.variants
         if variant.options
     }
-    alike = len(told) == len(manifest.variants) and len(set(told.values())) == 1
-    return {"Session Options" if alike else f"Session Options of {name}": text for name, text in told.items()}
+    alike = len(texts) == len(manifest.variants) and len(set(texts.values())) == 1
+    return {"Session Options" if alike else f"Session Options of {name}": text for name, text in texts.items()}
 
 
-def _model(model: Model) -> str:
+def _model_text(model: Model) -> str:
     size = "size not known" if model.size is None else size_text(model.size)
-    return f"{model.name} ({model.source}), {size}, sha256 {_known(model.sha256)}"
+    return f"{model.name} ({model.source}), {size}, sha256 {_known_text(model.sha256)}"
 
 
-def _known(value: object) -> str:
+def _known_text(value: object) -> str:
     return NOT_KNOWN if value is None or value == "" else str(value)
 
 
-def _features(environment: Environment) -> str:
+def _features_text(environment: Environment) -> str:
     if environment.features is None:
         return NOT_KNOWN
     return ", ".join(environment.features) or "none that can be switched"
 
 
-def _config(manifest: Manifest) -> str | None:
-    """The file that asked for a run of opscope; None for `opscope profile`."""
+def _config_file(manifest: Manifest) -> str | None:
+    """Return the experiment file that asked for the run; None for ``opscope profile``."""
     config = manifest.request.config if manifest.request else None
     return config.file if config else None
 
 
-def _files(manifest: Manifest) -> str:
-    """The traces that were analysed, in words."""
+def _trace_files_text(manifest: Manifest) -> str:
+    """Return the traces that were analysed, in words."""
     paths: Sequence[str] = [
         repetition.trace
         for repetition in manifest.repetitions
@@ -139,25 +139,25 @@ def _files(manifest: Manifest) -> str:
 
 
 def machine_text(manifest: Manifest) -> str:
-    """Its name where it has one, its CPU, how much of it could be used, its system, and what emulates it."""
+    """Return a machine in words: its name if it has one, CPU, usable CPUs, system and emulator."""
     environment, name = manifest.environment, f"{manifest.device}: " if manifest.device else ""
     if environment.system is None:
         return f"{name}{NOT_KNOWN}"
-    cpu = _device(environment) or environment.cpu or "unknown CPU"
+    cpu = _phone_text(environment) or environment.cpu or "unknown CPU"
     emulator = f", emulated by {environment.emulator}" if environment.emulator else ""
     system = f"{environment.system} {environment.kernel} on {environment.machine}"
-    return f"{name}{cpu}, {_cpus(environment)}, {system}{emulator}"
+    return f"{name}{cpu}, {_cpus_text(environment)}, {system}{emulator}"
 
 
-def _cpus(environment: Environment) -> str:
+def _cpus_text(environment: Environment) -> str:
     counts = (environment.usable_cpus, environment.logical_cpus)
     usable, logical = ("an unknown number" if count is None else count for count in counts)
     granted = "" if environment.cpu_quota is None else f" (cgroups limit it to {environment.cpu_quota:g} CPUs)"
     return f"{usable} of {logical} CPUs{granted}"
 
 
-def _device(environment: Environment) -> str | None:
-    """What a phone is, by what it tells of itself."""
+def _phone_text(environment: Environment) -> str | None:
+    """Return a phone's manufacturer, model, chip, system and power settings; None for other machines."""
     phone = environment.phone
     if phone is None:
         return None
@@ -171,12 +171,10 @@ _OF_PROFILE = re.compile(r"(accelerated|baseline|runner|without-[\w.-]+?)(-t\d+)
 
 
 def reproduction(manifest: Manifest) -> tuple[str, str] | None:
-    """How to run the experiment of a bundle again, as one line for a shell, and what else it takes, as one sentence.
+    """Return the shell command that runs the experiment again, and a sentence on what else it needs.
 
-    The line is to be started in the directory that the first one was; the sentence is empty where nothing else is
-    needed. None where that is not known.
-
-    It is not where another tool ran it, or a file did whose name an earlier version did not keep.
+    The command starts in the directory that the first run started in; the sentence is empty if nothing else is needed.
+    None if the command is unknown: another tool ran the experiment, or a file whose name was not recorded.
     """
     if manifest.plan.timeout_seconds is None:
         return None
@@ -185,7 +183,9 @@ def reproduction(manifest: Manifest) -> tuple[str, str] | None:
         words = list(_run_words(request.config, request))
         suffix = PurePath(request.config.file).suffix
         note = f"The bundle keeps the file as it was at measurement time: config{suffix}."
-    elif request is None and not all(_OF_PROFILE.fullmatch(v.name) and not v.affinity for v in manifest.variants):
+    elif request is None and not all(
+        _OF_PROFILE.fullmatch(variant.name) and not variant.affinity for variant in manifest.variants
+    ):
         return None
     else:
         words = list(_profile_words(manifest, request))
@@ -193,46 +193,46 @@ def reproduction(manifest: Manifest) -> tuple[str, str] | None:
 
 
 def _run_words(config: ConfigRequest, request: ExperimentRequest) -> Iterator[str]:
-    """`opscope run`, into another directory: that of the file has this bundle in it."""
+    """Yield the words of ``opscope run`` into another directory: the file's own holds this bundle."""
     options = [("--only", ",".join(config.only)), ("--target", config.target), ("--scheduler", config.scheduler)]
     flags = ["--oversubscribe"] if request.oversubscribe else []
     options.append(("--out", f"{PurePath(config.file).stem}-again"))
-    yield from _line("run", config.file, [*_given(options), *flags])
+    yield from _command_line("run", config.file, [*_option_words(options), *flags])
 
 
 def _profile_words(manifest: Manifest, request: ExperimentRequest | None) -> Iterator[str]:
     plan = manifest.plan
-    each = len(plan.calls) or 1  # runs and warm-up count calls, their options rounds of calls
+    calls_per_round = len(plan.calls) or 1  # runs and warm-up count calls, their options rounds of calls
     threads = dict.fromkeys(variant.threads for variant in manifest.variants)
     options = [
         ("--target", manifest.target.name),
         ("--dtype", None if manifest.model.given else manifest.model.dtype),
-        *_switched(manifest),
+        *_ablation_options(manifest),
         ("--threads", ",".join(map(str, threads))),
         ("--rounds", request.rounds if request else plan.rounds),
-        ("--runs", (plan.runs or 0) // each),
-        ("--warmup", (plan.warmup or 0) // each),
+        ("--runs", (plan.runs or 0) // calls_per_round),
+        ("--warmup", (plan.warmup or 0) // calls_per_round),
         ("--methods", calls_text(plan.calls)),
         ("--seed", plan.seed),
         ("--timeout", plan.timeout_seconds),
     ]
-    against = [word for other in manifest.programs.values() for word in ("--against", other.source)]
-    rest = [*_given(options), *_flags(manifest), *_said(request)]
-    yield from _line("check" if against else "profile", manifest.model.source, [*against, *rest])
+    against = [word for model in manifest.programs.values() for word in ("--against", model.source)]
+    rest = [*_option_words(options), *_flag_words(manifest), *_setting_words(request)]
+    yield from _command_line("check" if against else "profile", manifest.model.source, [*against, *rest])
 
 
-def _switched(manifest: Manifest) -> list[tuple[str, str | None]]:
-    """What is off in the baseline; in a build of the user's nothing can be switched, so nothing is said."""
+def _ablation_options(manifest: Manifest) -> list[tuple[str, str | None]]:
+    """Return the option for what is off in the baseline; empty for the user's own build, which cannot switch."""
     baselines = manifest.with_role(Role.BASELINE)
     if manifest.with_role(Role.INTERMEDIATE) or manifest.programs:
         return []
     if baselines:
         return [("--ablate", ",".join(baselines[0].ablated or []))]
-    asked = manifest.request is None or manifest.request.ablate == (NOTHING_OFF,)
-    return [("--ablate", NOTHING_OFF)] if asked and manifest.with_role(Role.ACCELERATED) else []
+    is_default = manifest.request is None or manifest.request.ablate == (NOTHING_OFF,)
+    return [("--ablate", NOTHING_OFF)] if is_default and manifest.with_role(Role.ACCELERATED) else []
 
 
-def _flags(manifest: Manifest) -> Iterator[str]:
+def _flag_words(manifest: Manifest) -> Iterator[str]:
     if manifest.with_role(Role.INTERMEDIATE):
         yield "--ladder"
     # A build may trace always, or nothing can: then there is one arm, whatever was asked.
@@ -240,55 +240,60 @@ def _flags(manifest: Manifest) -> Iterator[str]:
         yield "--traced-only"
 
 
-def _said(request: ExperimentRequest | None) -> Iterator[str]:
-    """Options that neither the plan nor the variants tell of."""
+def _setting_words(request: ExperimentRequest | None) -> Iterator[str]:
+    """Yield the options that neither the plan nor the variants record."""
     if request is None:
         return
-    yield from words_of(request, (name for name in ExperimentSettings.__struct_fields__ if name not in _TOLD))
-    yield from _given([("--models", request.models)])
+    yield from words_of(
+        request, (name for name in ExperimentSettings.__struct_fields__ if name not in _RECORDED_SETTINGS)
+    )
+    yield from _option_words([("--models", request.models)])
 
 
-_TOLD = {
+_RECORDED_SETTINGS = {
     *("ablate", "ladder", "threads", "rounds", "runs", "warmup", "dtype", "seed", "timeout", "untraced", "methods"),
 }
-"""Settings that plan and variants tell of, as they became."""
+"""Settings that the plan and the variants record as they became."""
 
 
-def _given(options: Iterable[tuple[str, str | float | None]]) -> Iterator[str]:
-    """Names and values of options that have one."""
+def _option_words(options: Iterable[tuple[str, str | float | None]]) -> Iterator[str]:
+    """Yield names and values of options that have a value."""
     for name, value in options:
         if value is not None and value != "":
             yield from (name, f"{value:.17g}" if isinstance(value, float) else str(value))
 
 
-def _line(command: str, argument: str, options: list[str]) -> list[str]:
-    """The whole line; an argument that begins with a dash comes last, where it cannot be taken for an option."""
+def _command_line(command: str, argument: str, options: list[str]) -> list[str]:
+    """Return the words of a command; an argument with a leading dash comes last, lest it read as an option."""
     begin = ["opscope", command]
     return [*begin, *options, "--", argument] if argument.startswith("-") else [*begin, argument, *options]
 
 
 def trust_section(content: ReportContent, failures: Sequence[PartFailure]) -> Section:
-    """The grade and its reasons, the limits of the figures, and the checks."""
-    messages = [*switch_messages(content), *limits(content), *(warning(part_warning(one)) for one in failures)]
-    blocks = [*quality_blocks(content.quality, graded_subjects(content)), Bullets([sentence(one) for one in messages])]
+    """Return the section on the grade and its reasons, the limits of the figures, and the checks."""
+    messages = [*switch_messages(content), *limits(content), *(warning(part_warning(failure)) for failure in failures)]
+    blocks = [
+        *quality_blocks(content.quality, graded_subjects(content)),
+        Bullets([sentence(message) for message in messages]),
+    ]
     ruled_out = [*content.ruled_out, *(content.quality.ruled_out if content.quality else [])]
     for title, kind in (
         ("Passed Checks", MessageKind.PASSED),
         ("Further Analysis: Checks Not Made", MessageKind.NOT_CHECKED),
     ):
-        found = [one for one in ruled_out if one.kind is kind]
-        if found:
-            count = f"{title.capitalize()}: {len(found)}." if kind is MessageKind.PASSED else ""
-            blocks.append(Details(f"{title} ({len(found)})", [Bullets(_named(found))], count))
+        checks = [check for check in ruled_out if check.kind is kind]
+        if checks:
+            count = f"{title.capitalize()}: {len(checks)}." if kind is MessageKind.PASSED else ""
+            blocks.append(Details(f"{title} ({len(checks)})", [Bullets(_rule_lines(checks))], count))
     return Section("Measurement Quality", blocks, "trust", "Trust")
 
 
-def _named(messages: Iterable[Message]) -> list[str]:
-    return [f"{one.rule}: {one.title}" for one in messages]
+def _rule_lines(messages: Iterable[Message]) -> list[str]:
+    return [f"{message.rule}: {message.title}" for message in messages]
 
 
 def graded_subjects(content: ReportContent) -> GradedSubjects:
-    """Return what a report grades: the latency, the comparison, and the experiment where others make it worse."""
+    """Return what a report grades: latency, comparison, and the experiment if its grade differs from both."""
     subjects = [
         (LATENCY, content.shown.quality if content.shown else None),
         (COMPARISON, content.primary.quality if content.primary else None),
@@ -300,18 +305,18 @@ def graded_subjects(content: ReportContent) -> GradedSubjects:
 
 
 def quality_blocks(quality: Quality | None, subjects: GradedSubjects) -> list[Block]:
-    """The grades, and what limits them."""
+    """Return the grades, and a table of what limits them."""
     if quality is None:
         return []
-    return [Sentence(f"{grades_text(subjects)}."), _concerns(quality)]
+    return [Sentence(f"{grades_text(subjects)}."), _concerns_table(quality)]
 
 
-def _concerns(quality: Quality) -> TableBlock:
+def _concerns_table(quality: Quality) -> TableBlock:
     return table(
         quality.reasons,
-        column("what limits it", Format.TEXT, lambda told: TableCell(told.title, told.rule)),
-        column("to", Format.TEXT, lambda told: grade_text(grade_left(told))),
-        column("what to do", Format.TEXT, lambda told: told.next_step),
+        column("what limits it", Format.TEXT, lambda reason: TableCell(reason.title, reason.rule)),
+        column("to", Format.TEXT, lambda reason: grade_text(grade_left(reason))),
+        column("what to do", Format.TEXT, lambda reason: reason.next_step),
     )
 
 
@@ -320,29 +325,31 @@ _OUTPUTS = {True: "outputs identical", False: "outputs differ", None: "outputs n
 
 
 def switch_messages(content: ReportContent) -> list[Message]:
-    """The mechanism, what it counted, and what it changes by itself; nothing for ``cpuinfo``."""
-    proof = _proof(content.manifest)
+    """Return what a feature switch did, counted, and what it changes by itself; empty for ``cpuinfo``."""
+    proof = _find_proof(content.manifest)
     if proof is None:
         return []
     controls = [control_text(proof.mechanism, control) for control in content.controls]
-    return [note(text) for text in (_counted(proof), *controls, *_emulated(content, proof.mechanism))]
+    return [
+        note(text) for text in (_mask_counts_text(proof), *controls, *_emulated_control_texts(content, proof.mechanism))
+    ]
 
 
-def _emulated(content: ReportContent, mechanism: Mechanism) -> Iterator[str]:
-    """What a mechanism changes by itself on an emulated CPU, whose times say nothing."""
+def _emulated_control_texts(content: ReportContent, mechanism: Mechanism) -> Iterator[str]:
+    """Yield whether a mechanism changes outputs by itself on an emulated CPU, whose times mean nothing."""
     names = {variant.name for variant in content.manifest.with_role(Role.CONTROL)}
     for agreement in content.agreements:
         if agreement.baseline in names:
-            outputs = _OUTPUTS[identical(agreement.outputs)]
-            yield f"{_beside(mechanism)}: {outputs}; no times are compared on an emulated CPU"
+            outputs = _OUTPUTS[are_identical(agreement.outputs)]
+            yield f"{_control_label(mechanism)}: {outputs}; no times are compared on an emulated CPU"
 
 
-def _beside(mechanism: Mechanism) -> str:
+def _control_label(mechanism: Mechanism) -> str:
     return f"{mechanism.value} with all features on, compared with a run without it"
 
 
 def control_text(mechanism: Mechanism, control: Comparison) -> str:
-    """What a mechanism changes by itself, as one sentence."""
+    """Return what a mechanism changes by itself, as one sentence."""
     end = control.end_to_end
     ratio = "time not compared" if end.speedup is None else f"time {ratio_text(1 / end.speedup)}"
     if end.ci95:
@@ -354,28 +361,28 @@ def control_text(mechanism: Mechanism, control: Comparison) -> str:
         Verdict.FASTER: "a difference, so the mechanism itself changes the time",
         Verdict.SLOWER: "a difference, so the mechanism itself changes the time",
     }
-    text = f"{_OUTPUTS[identical(control.outputs)]}, {ratio}, {verdicts[end.verdict]}"
-    return f"{_beside(mechanism)}: {text}"
+    text = f"{_OUTPUTS[are_identical(control.outputs)]}, {ratio}, {verdicts[end.verdict]}"
+    return f"{_control_label(mechanism)}: {text}"
 
 
-def _counted(proof: MaskProof) -> str:
-    places = counted_text(proof.sites or 0, _SITES[proof.mechanism])
-    where = f"{places}, {_executed(proof)}" if proof.mechanism is Mechanism.TRAP else places
+def _mask_counts_text(proof: MaskProof) -> str:
+    sites = counted_text(proof.sites or 0, _SITES[proof.mechanism])
+    activity = f"{sites}, {_executed_text(proof)}" if proof.mechanism is Mechanism.TRAP else sites
     answers = counted_text(proof.masked or 0, "answer")
-    text = f"features hidden by {proof.mechanism.value}: {where} per process, {answers} with fewer features"
+    text = f"features hidden by {proof.mechanism.value}: {activity} per process, {answers} with fewer features"
     if proof.sites_outside:
         return f"{text}; {counted_text(proof.sites_outside, 'place')} outside known functions not switched"
     return text
 
 
-def _executed(proof: MaskProof) -> str:
+def _executed_text(proof: MaskProof) -> str:
     if proof.sites_executed is None:
         return f"executed {counted_text(proof.executions or 0, 'time')}"
     return f"{proof.sites_executed} of them executed, {counted_text(proof.executions or 0, 'time')}"
 
 
-def _proof(manifest: Manifest) -> MaskProof | None:
-    """The first proof of a process that ran with fewer features, where the mechanism counted something."""
+def _find_proof(manifest: Manifest) -> MaskProof | None:
+    """Find the first process that ran with fewer features and whose mechanism counted its work; None if none did."""
     for repetition in manifest.repetitions:
         mask = repetition.measurement.mask if repetition.measurement else None
         if repetition.ok and mask and mask.cleared and mask.mechanism in _SITES:

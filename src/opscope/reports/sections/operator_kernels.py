@@ -1,4 +1,4 @@
-"""Convolutions and products by the kernels that ran them, with the variants of one number of threads side by side."""
+"""Convolutions and products by the kernels that ran them, with variants of one thread count side by side."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from opscope.core.table.places import OperatorKey
 from opscope.core.units import counted_text
 from opscope.program.kernels.symbols import isa_text
 from opscope.reports.content.content import kernel_answers, ladders_beside, switched_off, top_operators
-from opscope.reports.content.kernel_use import calls_text, kernel_use, names_of, variant_text, without_sme
+from opscope.reports.content.kernel_use import calls_by_kernel, calls_text, kernel_use, layers_without_sme, variant_text
 from opscope.reports.document.blocks import (
     Beside,
     Bullets,
@@ -50,42 +50,42 @@ KIND_TEXTS = {
 }
 _COUNT = "count them: opscope kernels BUNDLE --count"
 _COUNTED = ".pte"
-"""Suffix of the programs whose runtime lets calls be counted; the libraries of others hide their functions."""
+"""Suffix of programs whose runtime lets calls be counted; other runtimes' libraries hide their functions."""
 _BY_NAME = "Kernels are known only from operator names: calls cannot be counted in this runtime's library."
 
 
 class OperatorKernels(NamedTuple):
-    """Operators of one kind, whose kernels are the same: what they are, how many, and one cell for each variant."""
+    """Operators that share their kernels in every variant: name, layers, number, and a cell per variant."""
 
     operator: str
     layers: str
     number: int
-    cells: list[UsedKernel | None]  # the calls are those of all of them
+    cells: list[UsedKernel | None]  # a cell per variant, its calls summed over these operators
 
 
 class KernelSection(NamedTuple):
-    """What a report shows of kernels before any time."""
+    """Content of a report on kernels, before any time."""
 
-    variants: list[str]  # whose columns stand side by side, with what is off in them
-    answers: list[str]  # what the columns come to, one sentence for each variant
-    not_accelerated: list[str]  # what ran without SME, sentences
-    uncounted: list[str]  # that nothing was counted where it can be, and how; empty where it was
-    operators: list[OperatorKernels]  # of these variants; empty where nothing tells any kernel
-    levels: list[tuple[str, list[tuple[int, int, int]]]]  # questions with yes, no and not known of every variant
-    sources: list[str]  # of the kernels' names, what each is of and how it knows
-    kernels: list[KernelLine]  # that any source names, the strongest instruction set first; only so many
-    further: int  # how many more there are
-    legend: str  # what stands in the columns of these
+    variants: list[str]  # names with what is off, one column each
+    answers: list[str]  # one sentence for each variant
+    not_accelerated: list[str]  # sentences on what ran without SME
+    uncounted: list[str]  # how to count calls; empty if they were counted
+    operators: list[OperatorKernels]  # operators of these variants; empty if no kernel is known
+    levels: list[tuple[str, list[tuple[int, int, int]]]]  # level, and yes, no, unknown of each variant
+    sources: list[str]  # sources of kernel names, in words
+    kernels: list[KernelLine]  # the first ones, strongest instruction set first
+    further: int  # number of kernels left out
+    legend: str  # meaning of the columns of kernels
     problems: list[str]  # what could not be shown
 
     @property
     def sentences(self) -> list[str]:
-        """What the tables come to."""
+        """Sentences that sum up the tables."""
         return [*self.answers, *self.uncounted, *self.not_accelerated]
 
 
 def kernel_section(content: ReportContent) -> KernelSection | None:
-    """The kernels of the shown variant and of those it is compared with; None where nothing is known of any."""
+    """Return the kernels of the shown variant and of those beside it; None if nobody looked for kernels."""
     view = content.kernels
     if view is None:
         return None
@@ -94,20 +94,20 @@ def kernel_section(content: ReportContent) -> KernelSection | None:
     return KernelSection(
         variants=[variant_text(ladder.variant, switched_off(content, ladder)) for ladder in ladders],
         answers=[f"{line}." for line in kernel_answers(content, ladders)],
-        not_accelerated=_not_accelerated(content, ladders),
-        uncounted=_uncounted(content, ladders),
-        operators=_operators(ladders) if known else [],
-        levels=_levels(ladders) if known else [],
-        sources=[_source(column) for column in view.columns],
+        not_accelerated=_unaccelerated_sentences(content, ladders),
+        uncounted=_counting_advice(content, ladders),
+        operators=_operator_kernel_rows(ladders) if known else [],
+        levels=_level_rows(ladders) if known else [],
+        sources=[_source_text(column) for column in view.columns],
         kernels=view.kernels[:_KERNELS],
         further=max(0, len(view.kernels) - _KERNELS),
-        legend=_legend(view.columns),
+        legend=_legend_text(view.columns),
         problems=view.notes,
     )
 
 
-def _uncounted(content: ReportContent, ladders: Sequence[VariantLadder]) -> list[str]:
-    """That nothing was counted where it can be."""
+def _counting_advice(content: ReportContent, ladders: Sequence[VariantLadder]) -> list[str]:
+    """Return the advice to count calls if this machine could have and did not; else empty."""
     columns = content.kernels.columns if content.kernels else []
     counted = {column.variant for column in columns if column.kind is EvidenceKind.COUNTED}
     arm = content.manifest.environment.machine in {"aarch64", "arm64"}
@@ -118,66 +118,66 @@ def _uncounted(content: ReportContent, ladders: Sequence[VariantLadder]) -> list
     return [f"No calls were counted, so no kernel is known to have run; {_COUNT}." if counts else _BY_NAME]
 
 
-def _not_accelerated(content: ReportContent, ladders: Sequence[VariantLadder]) -> list[str]:
-    """What ran without SME where SME was on, and what no delegate ran."""
+def _unaccelerated_sentences(content: ReportContent, ladders: Sequence[VariantLadder]) -> list[str]:
+    """Return what ran without SME although SME was on, and what no delegate ran."""
     lines = []
     if ladders and any(kernel_use(ladder).accelerated is Answer.YES for ladder in ladders[0].operators):
-        lines.append(f"Without SME although it was on: {_listed(without_sme(ladders[0]))}.")
+        lines.append(f"Without SME although it was on: {_list_names(layers_without_sme(ladders[0]))}.")
     portable = [row.operator for row in top_operators(content) if row.operator.backend == PORTABLE_BACKEND]
     if portable:
         names = list(dict.fromkeys(row.name.removeprefix("native_call_") for row in portable))
         text = counted_text(len(portable), "operator")
-        lines.append(f"Not delegated, run by portable kernels: {text} ({_listed(names)}).")
+        lines.append(f"Not delegated, run by portable kernels: {text} ({_list_names(names)}).")
     return lines
 
 
-def _listed(names: Sequence[str]) -> str:
-    shown = ", ".join(plain(name, _LONG) for name in names[:_NAMES]) or "none"
-    return f"{shown} and {len(names) - _NAMES} more" if len(names) > _NAMES else shown
+def _list_names(names: Sequence[str]) -> str:
+    text = ", ".join(plain(name, _LONG) for name in names[:_NAMES]) or "none"
+    return f"{text} and {len(names) - _NAMES} more" if len(names) > _NAMES else text
 
 
-def _operators(ladders: Sequence[VariantLadder]) -> list[OperatorKernels]:
-    """Operators whose kernels are the same in every variant are one row; most calls first."""
-    places = list(dict.fromkeys(_place(own) for ladder in ladders for own in ladder.operators))
-    by_place = [{_place(own): own for own in ladder.operators} for ladder in ladders]
-    rows = [[own.get(place) for own in by_place] for place in places]
-    return [_row(group) for group in grouped(rows, _sort).values()]
+def _operator_kernel_rows(ladders: Sequence[VariantLadder]) -> list[OperatorKernels]:
+    """Return a row for each set of operators whose kernels agree in every variant."""
+    keys = list(dict.fromkeys(_operator_key(operator) for ladder in ladders for operator in ladder.operators))
+    by_key = [{_operator_key(operator): operator for operator in ladder.operators} for ladder in ladders]
+    rows = [[operators_by_key.get(key) for operators_by_key in by_key] for key in keys]
+    return [_kernels_row(group) for group in grouped(rows, _row_key).values()]
 
 
-def _place(ladder: OperatorLadder) -> OperatorKey:
+def _operator_key(ladder: OperatorLadder) -> OperatorKey:
     return OperatorKey(ladder.method, ladder.instruction, ladder.position)
 
 
-def _sort(row: Sequence[OperatorLadder | None]) -> tuple[object, ...]:
-    """What operators of one row have in common: name without types and number, and kernels and evidence."""
+def _row_key(row: Sequence[OperatorLadder | None]) -> tuple[object, ...]:
+    """Return what operators of one row share: name without types and number, kernels, and evidence."""
     uses = [kernel_use(ladder) if ladder else None for ladder in row]
     known = [(use.kernel, tuple(name for name, _ in use.calls), use.evidence) if use else None for use in uses]
-    return (_operator(row), *known)
+    return (_operator_name(row), *known)
 
 
-def _operator(row: Iterable[OperatorLadder | None]) -> str:
-    """The backend's word for it, without layout, types and number, which may differ between variants."""
+def _operator_name(row: Iterable[OperatorLadder | None]) -> str:
+    """Return the backend's name without layout, types and number, which may differ between variants."""
     name = next(ladder.name for ladder in row if ladder)
     front, _, rest = name.partition(" (")
     algorithm = rest.partition(")")[2].partition(" #")[0].strip()
     return " ".join(filter(None, (front.partition(" #")[0], algorithm)))
 
 
-def _row(rows: Sequence[Sequence[OperatorLadder | None]]) -> OperatorKernels:
+def _kernels_row(rows: Sequence[Sequence[OperatorLadder | None]]) -> OperatorKernels:
     layers = [next(ladder.module or "" for ladder in row if ladder) for row in rows]
     columns = [[ladder for ladder in column if ladder] for column in zip(*rows, strict=True)]
-    cells = [_together([kernel_use(ladder) for ladder in column]) if column else None for column in columns]
-    named = [name for name in layers if name]
-    return OperatorKernels(_operator(rows[0]), _listed(named) if named else "", len(rows), cells)
+    cells = [_merge_uses([kernel_use(ladder) for ladder in column]) if column else None for column in columns]
+    known_layers = [name for name in layers if name]
+    return OperatorKernels(_operator_name(rows[0]), _list_names(known_layers) if known_layers else "", len(rows), cells)
 
 
-def _together(uses: Sequence[UsedKernel]) -> UsedKernel:
-    """Uses of the same kernel as one, with the calls of all of them."""
-    return uses[0]._replace(calls=tuple(names_of(uses).items()))
+def _merge_uses(uses: Sequence[UsedKernel]) -> UsedKernel:
+    """Merge uses of the same kernel into one, with the calls of all of them."""
+    return uses[0]._replace(calls=tuple(calls_by_kernel(uses).items()))
 
 
-def _levels(ladders: Sequence[VariantLadder]) -> list[tuple[str, list[tuple[int, int, int]]]]:
-    """Answers by question; the one that times would answer is left out where these mean nothing."""
+def _level_rows(ladders: Sequence[VariantLadder]) -> list[tuple[str, list[tuple[int, int, int]]]]:
+    """Return the answers by evidence level, without the level that only times can answer on an emulated CPU."""
     counts = [evidence_level_counts(ladder) for ladder in ladders]
     return [
         (rows[0].rung.value, [(row.yes, row.no, row.unknown) for row in rows])
@@ -186,7 +186,7 @@ def _levels(ladders: Sequence[VariantLadder]) -> list[tuple[str, list[tuple[int,
     ]
 
 
-def _legend(columns: Sequence[KernelColumn]) -> str:
+def _legend_text(columns: Sequence[KernelColumn]) -> str:
     kinds = {column.kind for column in columns}
     lines = {
         EvidenceKind.COUNTED: "numbers are calls in the whole process, including kernels that only pack data; 0 means "
@@ -194,11 +194,11 @@ def _legend(columns: Sequence[KernelColumn]) -> str:
         EvidenceKind.NAMED: "numbers are operators of one inference that the runtime says a kernel ran",
         EvidenceKind.REGISTERED: "present and absent show registration when the library was loaded, not what ran",
     }
-    told = "; ".join(text for kind, text in lines.items() if kind in kinds)
-    return f"{told[:1].upper()}{told[1:]}." if told else ""
+    text = "; ".join(text for kind, text in lines.items() if kind in kinds)
+    return f"{text[:1].upper()}{text[1:]}." if text else ""
 
 
-def _source(column: KernelColumn) -> str:
+def _source_text(column: KernelColumn) -> str:
     role = f", {column.role}" if column.role and column.role != column.variant else ""
     threads = f", {counted_text(column.threads, 'thread')}" if column.threads is not None else ""
     note = f"; {column.note}" if column.note else ""
@@ -206,7 +206,7 @@ def _source(column: KernelColumn) -> str:
 
 
 def cell_text(cell: KernelCell) -> str:
-    """A cell of a table of kernels: the amount where there is one, else what is known."""
+    """Return a cell of a table of kernels: the amount if there is one, else the state."""
     if cell.state is KernelState.UNKNOWN:
         return "?"
     known = cell.state is KernelState.COUNTED and cell.amount is not None
@@ -221,11 +221,11 @@ _HOW_KNOWN = (
 
 
 def by_operator_table(section: KernelSection) -> TableBlock:
-    """Convolutions and products by the kernels that ran them, variants side by side."""
+    """Return convolutions and products by the kernels that ran them, variants side by side."""
     columns = [
-        each
+        variant_column
         for number, name in enumerate(section.variants)
-        for each in (
+        for variant_column in (
             column(name, Format.NAME, partial(_kernel_cell, number)),
             column("calls", Format.FIGURE, partial(_calls_cell, number)),
             column("evidence", Format.TEXT, partial(_evidence_cell, number), wide=True),
@@ -261,7 +261,7 @@ def _kernel_cell(number: int, row: OperatorKernels) -> TableCell:
 
 
 def by_name_blocks(section: KernelSection) -> list[Block]:
-    """Kernels by name, with what each source tells of them."""
+    """Return kernels by name, with what each source says of them."""
     rows = table(
         section.kernels,
         column("kernel", Format.NAME, lambda row: row.name),
@@ -275,7 +275,7 @@ def by_name_blocks(section: KernelSection) -> list[Block]:
 
 
 def source_columns(count: int) -> list[TableColumn]:
-    """What each source tells of a kernel: a number, ``present``, ``absent``, or ``?``."""
+    """Return a column per source of kernel names: a number, ``present``, ``absent``, or ``?``."""
     return [column(f"[{number + 1}]", Format.FIGURE, partial(_source_cell, number)) for number in range(count)]
 
 
@@ -283,21 +283,24 @@ def _source_cell(number: int, line: KernelLine) -> str:
     return cell_text(line.cells[number])
 
 
-def _counts_of(number: int, row: tuple[str, list[tuple[int, int, int]]]) -> str:
+def _level_counts_text(number: int, row: tuple[str, list[tuple[int, int, int]]]) -> str:
     return " / ".join(map(str, row[1][number]))
 
 
 def levels_table(section: KernelSection) -> TableBlock:
-    """How far the evidence goes: answers by question."""
+    """Return how far the evidence goes: answers by level."""
     return table(
         section.levels,
         column("SME: yes / no / not known", Format.TEXT, lambda row: row[0]),
-        *(column(name, Format.FIGURE, partial(_counts_of, number)) for number, name in enumerate(section.variants)),
+        *(
+            column(name, Format.FIGURE, partial(_level_counts_text, number))
+            for number, name in enumerate(section.variants)
+        ),
     )
 
 
 def kernels_first(section: KernelSection, on_the_device: str) -> list[Block]:
-    """The first screen of a run on an emulated CPU: which kernels ran, and no time."""
+    """Return the first screen of a run on an emulated CPU: which kernels ran, without times."""
     unaccelerated = section.not_accelerated or ["Nothing known."]
     steps = [*section.uncounted, f"Timings come from an emulator: {on_the_device}."]
     return [
@@ -313,12 +316,16 @@ def kernels_first(section: KernelSection, on_the_device: str) -> list[Block]:
 
 
 def kernels_section(content: ReportContent, section: KernelSection | None, *, first: bool) -> Section:
-    """What is known of the kernels; ``first``: whether the first screen has shown those of the operators."""
+    """Return the section on kernels; ``first``: whether the first screen already shows those of operators."""
     blocks: list[Block] = [Bullets(part("sentences on kernels", lambda: kernel_sentences(content), list[str]()))]
     if section is not None:
         if section.operators and not first:
-            told: list[Block] = [Bullets(section.sentences), by_operator_table(section), Sentence(_HOW_KNOWN, Tone.DIM)]
-            blocks.append(Section("Convolutions and products by kernel", [*told, levels_table(section)]))
+            details: list[Block] = [
+                Bullets(section.sentences),
+                by_operator_table(section),
+                Sentence(_HOW_KNOWN, Tone.DIM),
+            ]
+            blocks.append(Section("Convolutions and products by kernel", [*details, levels_table(section)]))
         if section.kernels or section.problems:
             blocks.append(Section("Kernels by name", by_name_blocks(section)))
     blocks.append(Section("All operators by kernel", groups_blocks(content)))

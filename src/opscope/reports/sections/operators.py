@@ -1,4 +1,4 @@
-"""Every operator of the shown variant, and one inference as it ran."""
+"""Sections on every operator of the shown variant, and on one inference as it ran."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from opscope.reports.content.content import (
     SHARES_ONLY,
     category_rows,
     closing_rows,
-    counted_text_of,
+    instruction_count_sentence,
     listed_operators,
     missing_time_text,
     operator_rows,
     split_sentence,
 )
-from opscope.reports.content.places import CATEGORY, layer_text, method_of
+from opscope.reports.content.places import CATEGORY, layer_text, method_prefix
 from opscope.reports.document.blocks import Format, Picture, Section, Sentence, TableCell, Tone, column, table
 from opscope.reports.document.html import legend
 from opscope.reports.document.template import picture
@@ -42,35 +42,37 @@ _EXPORTED = re.compile(r"^native_|_legit.*$|_with_indices$")
 _LIKELY = {Attribution.ALIGNED, Attribution.AMBIGUOUS}
 
 
-def inference_section(shown: Analysis) -> Section:
-    """One inference as icicles; pages only."""
+def inference_section(analysis: Analysis) -> Section:
+    """Return one inference as icicle pictures; pages only."""
     blocks = [
         Picture(lambda: legend((category.value, category) for category in Category)),
-        Section("By instruction", [picture("one inference by instruction", lambda: _by_program(shown))]),
+        Section("By instruction", [picture("one inference by instruction", lambda: _draw_by_program(analysis))]),
     ]
-    if shown.modules:
-        blocks.append(Section("By module", [picture("one inference by module", lambda: _by_module(shown))]))
-    answer = f"where its {time_text(shown.headline_ns)} go"
+    if analysis.modules:
+        blocks.append(Section("By module", [picture("one inference by module", lambda: _draw_by_module(analysis))]))
+    answer = f"where its {time_text(analysis.headline_ns)} go"
     return Section("One inference", blocks, "inference", "One inference", answer, folded=True)
 
 
-def _by_program(shown: Analysis) -> str:
+def _draw_by_program(analysis: Analysis) -> str:
     from opscope.reports.pictures import icicle
 
-    return icicle.draw(icicle.by_program(shown), "One inference by instruction and operator", shown.headline_ns)
+    return icicle.draw_icicle(
+        icicle.build_program_boxes(analysis), "One inference by instruction and operator", analysis.headline_ns
+    )
 
 
-def _by_module(shown: Analysis) -> str:
+def _draw_by_module(analysis: Analysis) -> str:
     from opscope.reports.pictures import icicle
 
-    modules = icicle.by_module(shown)
-    return icicle.draw(modules, "One inference by module and operator", shown.headline_ns) if modules else ""
+    modules = icicle.build_module_boxes(analysis)
+    return icicle.draw_icicle(modules, "One inference by module and operator", analysis.headline_ns) if modules else ""
 
 
 def bottlenecks_section(content: ReportContent) -> Section:
-    """List categories, and operators with all instances of one kernel together, longest first.
+    """List categories, and operators grouped by kernel, longest first.
 
-    Each has the speedup that is left in it: the limit if it took no time (Amdahl's law).
+    Each has its speedup limit: the speedup if it took no time (Amdahl's law).
     """
     categories = table(
         sorted(category_rows(content), key=lambda row: -row.share),
@@ -103,30 +105,30 @@ def _kernel_name(row: KernelRow) -> str:
     return " ".join(filter(None, (row.operator, row.algorithm, types)))
 
 
-def operators_section(content: ReportContent, shown: Analysis) -> Section:
-    """Every operator, longest first."""
+def operators_section(content: ReportContent, analysis: Analysis) -> Section:
+    """Return the section with every operator, longest first."""
     rows = operator_rows(content)
     first = next((row.operator for row in rows if row.operator.kind != "framework"), None)
     longest = (
         f"; the longest is {plain(layer_text(first) or first.name, _NAME)}, {share_text(first.share)}" if first else ""
     )
     text = (
-        f"Self time per inference: {split_sentence(shown)}. Other = Method::execute - (Convolution + GEMM + "
+        f"Self time per inference: {split_sentence(analysis)}. Other = Method::execute - (Convolution + GEMM + "
         "Elementwise + Data Movement without the copies of inputs and outputs). Cumulative: share of this operator and "
         "all longer ones."
     )
     answer = f"{counted_text(len(rows), 'row')}{longest}"
-    counted = counted_text_of(content.work if any(row.instructions is not None for row in rows) else None)
-    blocks = [Sentence(f"{text} {counted}".strip(), Tone.DIM), _table(content, shown)]
+    counted = instruction_count_sentence(content.work if any(row.instructions is not None for row in rows) else None)
+    blocks = [Sentence(f"{text} {counted}".strip(), Tone.DIM), _operators_table(content, analysis)]
     return Section("All Operators", blocks, "operators", "Operators", answer, folded=True)
 
 
-def _table(content: ReportContent, shown: Analysis) -> TableBlock:
-    (rows, short), compared, of = listed_operators(content), content.primary is not None, method_of(shown)
+def _operators_table(content: ReportContent, analysis: Analysis) -> TableBlock:
+    (rows, short), compared, method_of = listed_operators(content), content.primary is not None, method_prefix(analysis)
     return table(
         rows,
-        column("operator", Format.NAME, lambda row: f"{of(row.operator)}{row.operator.name}"),
-        column("layer", Format.TEXT, _layer) if shown.program else None,
+        column("operator", Format.NAME, lambda row: f"{method_of(row.operator)}{row.operator.name}"),
+        column("layer", Format.TEXT, _layer_cell) if analysis.program else None,
         column(
             "category",
             Format.TEXT,
@@ -135,7 +137,7 @@ def _table(content: ReportContent, shown: Analysis) -> TableBlock:
         ),
         column("kind", Format.TEXT, lambda row: row.operator.kind),
         column("backend", Format.NAME, lambda row: row.operator.backend, pick=True),
-        column("instruction", Format.FIGURE, lambda row: _place(row.operator)),
+        column("instruction", Format.FIGURE, lambda row: _instruction_text(row.operator)),
         column(
             "baseline ms",
             Format.MS,
@@ -163,13 +165,13 @@ def _table(content: ReportContent, shown: Analysis) -> TableBlock:
 
 
 def spread_column(rows: Iterable[OperatorRow]) -> TableColumn | None:
-    """Percentiles beside the times; None where none are known."""
+    """Return the column of 10th to 90th percentiles; None if no operator has them."""
     if all(row.operator.spread_ns is None for row in rows):
         return None
     return column("p10 to p90", Format.MS, lambda row: row.operator.spread_ns, spare=True, roomy=True)
 
 
-def _layer(row: OperatorRow) -> TableCell:
+def _layer_cell(row: OperatorRow) -> TableCell:
     operator = row.operator
     notes = [f"with {fused_text(operator.fused)}"] if operator.fused else []
     notes += [operator.attribution.value] if operator.attribution in _LIKELY else []
@@ -177,11 +179,11 @@ def _layer(row: OperatorRow) -> TableCell:
 
 
 def fused_text(names: Sequence[str]) -> str:
-    """Aten operators that were fused into another one, without what only the exporter's form of them adds."""
+    """Return the Aten operators that were fused into another one, without the exporter's prefixes and suffixes."""
     return ", ".join(_EXPORTED.sub("", aten_operator(name)) for name in names)
 
 
-def _place(operator: Operator) -> str:
+def _instruction_text(operator: Operator) -> str:
     if operator.instruction is None:
         return ""
     return f"{operator.instruction}" if operator.position is None else f"{operator.instruction}.{operator.position}"

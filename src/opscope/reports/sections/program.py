@@ -1,4 +1,4 @@
-"""The parts of a report that need the program: layers, source lines, delegates, the layout tax, the roofline."""
+"""Sections that need the program: layers, source lines, delegates, the layout tax, the roofline."""
 
 from __future__ import annotations
 
@@ -17,7 +17,14 @@ from opscope.core.units import counted_text, range_text, rate_text, share_text, 
 from opscope.program.ceilings import Origin
 from opscope.program.operators.kinds import Attribution
 from opscope.reports.content.content import NOT_KNOWN
-from opscope.reports.content.places import bound_text, boundary_text, is_delegated, layer_text, method_of, source_text
+from opscope.reports.content.places import (
+    bound_text,
+    boundary_text,
+    is_delegated,
+    layer_text,
+    method_prefix,
+    source_text,
+)
 from opscope.reports.document.blocks import (
     Beside,
     Bullets,
@@ -46,43 +53,48 @@ if TYPE_CHECKING:
 
 
 def ceilings_text(ceilings: Ceilings) -> str:
-    """One or more sentences for a report."""
-    text = _reused(ceilings, ceilings.drift) if ceilings.origin is Origin.CACHE else _measured(ceilings)
+    """Return when ceilings were measured and whether they still hold, in one or more sentences."""
+    text = (
+        _reused_ceilings_text(ceilings, ceilings.drift)
+        if ceilings.origin is Origin.CACHE
+        else _measured_ceilings_text(ceilings)
+    )
     why = ceilings.disturbance()
     disturbed = [f"They may be too low: {why}."] if why else []
     return " ".join([text, *disturbed, *(f"Note: {plain(note)}." for note in ceilings.notes)])
 
 
-def _measured(ceilings: Ceilings) -> str:
-    when = f", on {_moment(ceilings.measured_at)}" if ceilings.measured_at else ""
+def _measured_ceilings_text(ceilings: Ceilings) -> str:
+    when = f", on {_moment_text(ceilings.measured_at)}" if ceilings.measured_at else ""
     text = f"Ceilings were measured after these runs{when}."
     failed = [check for check in ceilings.drift.checks if not check.agrees] if ceilings.drift else []
     if not ceilings.drift or not failed:
         return text
-    reasons = ", ".join(f"{plain(check.ceiling)} {_share(check)}" for check in failed)
-    return f"{text} Those of {_moment(ceilings.drift.kept_since)} no longer held: {reasons} of the stored rate."
+    reasons = ", ".join(f"{plain(check.ceiling)} {_rate_share_text(check)}" for check in failed)
+    return f"{text} Those of {_moment_text(ceilings.drift.kept_since)} no longer held: {reasons} of the stored rate."
 
 
-def _reused(ceilings: Ceilings, drift: Drift | None) -> str:
-    text = f"Ceilings were measured for an earlier run on this machine, on {_moment(ceilings.measured_at or '')}."
+def _reused_ceilings_text(ceilings: Ceilings, drift: Drift | None) -> str:
+    text = f"Ceilings were measured for an earlier run on this machine, on {_moment_text(ceilings.measured_at or '')}."
     if drift is None:
         return text
     ratios = sorted(check.ratio for check in drift.checks if check.ratio is not None)
     tolerances = sorted(check.tolerance for check in drift.checks)
-    figures = f"{len(ratios)} of them reached {_range(ratios)} of their stored rates (tolerance {_range(tolerances)})"
+    tolerance = _range_text(tolerances)
+    figures = f"{len(ratios)} of them reached {_range_text(ratios)} of their stored rates (tolerance {tolerance})"
     return f"{text} A probe of {drift.seconds:.1f} s after these runs agrees: {figures}."
 
 
-def _range(values: list[float]) -> str:
+def _range_text(values: list[float]) -> str:
     return f"{range_text(f'{values[0] * 100:.0f}', f'{values[-1] * 100:.0f}')} %"
 
 
-def _share(check: DriftCheck) -> str:
+def _rate_share_text(check: DriftCheck) -> str:
     return "no rate" if check.ratio is None else f"{check.ratio * 100:.0f} %"
 
 
-def _moment(text: str) -> str:
-    """A moment of ISO 8601 in UTC, to the minute; as it stands where it is none."""
+def _moment_text(text: str) -> str:
+    """Return an ISO 8601 moment in UTC, to the minute; other text is returned cleaned."""
     try:
         return f"{datetime.fromisoformat(text).astimezone(timezone.utc):%Y-%m-%d %H:%M} UTC"
     except ValueError:
@@ -96,17 +108,17 @@ _NAME = 60
 
 
 def layers_section(analysis: Analysis) -> Section:
-    """Modules and lines of code with their times."""
+    """Return the section on modules and lines of code with their times."""
     blocks: list[Block] = [Sentence(f"{coverage_sentence(analysis)}.", Tone.DIM)]
     rows, hidden = module_rows(analysis.modules)
     if not rows:
-        why = _no_layers(analysis.program) if analysis.program else "there is no program"
+        why = _no_layers_reason(analysis.program) if analysis.program else "there is no program"
         blocks.append(Sentence(f"Modules and lines are unknown: {why}."))
     else:
         blocks += [
-            _modules(analysis, rows),
+            _modules_table(analysis, rows),
             *_hidden_modules(hidden),
-            Section("Which line of code", [_lines(analysis)]),
+            Section("Which line of code", [_source_lines_table(analysis)]),
         ]
     leaves = [row for row in analysis.modules if row.path and row.self_share > 0]
     first = max(leaves, key=lambda row: row.self_share, default=None)
@@ -118,14 +130,14 @@ def layers_section(analysis: Analysis) -> Section:
     return Section("Which layer takes the time", blocks, "layers", "Layers", answer, folded=True)
 
 
-def _modules(analysis: Analysis, rows: Sequence[ModuleRow]) -> TableBlock:
-    of = method_of(analysis)
+def _modules_table(analysis: Analysis, rows: Sequence[ModuleRow]) -> TableBlock:
+    method_of = method_prefix(analysis)
     return table(
         rows,
         column(
             "module",
             Format.NAME,
-            lambda row: TableCell(f"{of(row.module)}{row.label}", _steps(row.module), depth=row.depth),
+            lambda row: TableCell(f"{method_of(row.module)}{row.label}", _steps_text(row.module), depth=row.depth),
         ),
         column("class", Format.NAME, lambda row: (row.module.type or "").rpartition(".")[2]),
         column("self ms", Format.MS, lambda row: row.module.self_ns),
@@ -137,8 +149,8 @@ def _modules(analysis: Analysis, rows: Sequence[ModuleRow]) -> TableBlock:
     )
 
 
-def _steps(module: ModuleTime) -> str:
-    """That the exporter unrolled a module, in a few words; empty where it did not."""
+def _steps_text(module: ModuleTime) -> str:
+    """Return into how many steps the exporter unrolled a module; empty if it did not."""
     return counted_text(module.steps, "step") if module.steps else ""
 
 
@@ -149,7 +161,7 @@ def _hidden_modules(hidden: tuple[int, float]) -> list[Block]:
     return [Sentence(f"{text} All are in analysis.json.", Tone.DIM)]
 
 
-def _lines(analysis: Analysis) -> TableBlock:
+def _source_lines_table(analysis: Analysis) -> TableBlock:
     return table(
         analysis.sources[:_MOST_DELEGATES],
         column("line", Format.NAME, lambda row: source_text(row.source)),
@@ -163,7 +175,7 @@ def _lines(analysis: Analysis) -> TableBlock:
 
 
 def backends_section(analysis: Analysis, closing: Sequence[Closing]) -> Section:
-    """What delegates took, what they did not and why, and what moving data between them costs."""
+    """Return the section on delegates: their time, what they did not take and why, and the cost of moving data."""
     blocks: list[Block] = [
         table(
             analysis.backends,
@@ -176,13 +188,13 @@ def backends_section(analysis: Analysis, closing: Sequence[Closing]) -> Section:
     ]
     answer = f"{counted_text(len(analysis.portable), 'operator')} not delegated"
     if not is_delegated(analysis):
-        blocks += [_layout(analysis)] if analysis.program else [Sentence("This runtime has no delegates.")]
+        blocks += [_layout_section(analysis)] if analysis.program else [Sentence("This runtime has no delegates.")]
         tax = f", layout tax {share_text(sums(analysis.layout).share)}" if analysis.program else ""
         answer = f"no delegates{tax}"
     elif analysis.program is None:
-        blocks += _portable_blocks(analysis)
+        blocks += _portable_operator_blocks(analysis)
     else:
-        blocks += [*_portable_blocks(analysis), _calls(analysis), _layout(analysis)]
+        blocks += [*_portable_operator_blocks(analysis), _delegate_calls_section(analysis), _layout_section(analysis)]
         calls, tax = counted_text(len(analysis.delegates), "delegate call"), share_text(sums(analysis.layout).share)
         answer = f"{calls}, layout tax {tax}, {answer}"
     if analysis.delegate_values:
@@ -202,8 +214,8 @@ _OPTIONS = (
 )
 
 
-def _portable_blocks(analysis: Analysis) -> list[Block]:
-    """List operators that run in the runtime's own kernels, all of one name and reason together, and the options."""
+def _portable_operator_blocks(analysis: Analysis) -> list[Block]:
+    """List operators that run in the runtime's own kernels, grouped by name and reason, and the options."""
     if not analysis.portable:
         return [Sentence("No operator ran outside of a delegate.")]
     unknown = "unknown: all known rules are met" if analysis.program else "unknown"
@@ -224,7 +236,7 @@ def _portable_blocks(analysis: Analysis) -> list[Block]:
         rows,
         column("operator", Format.NAME, lambda group: group[0][0].removeprefix("native_call_")),
         column("times", Format.COUNT, lambda group: len(group[1])),
-        column("layer", Format.TEXT, lambda group: _layers_of(group[1])),
+        column("layer", Format.TEXT, lambda group: _layers_text(group[1])),
         column("ms", Format.MS, lambda group: sums(group[1]).time_ns, total=True),
         column("share", Format.SHARE, lambda group: sums(group[1]).share),
         column("reason", Format.TEXT, lambda group: group[0][1]),
@@ -250,22 +262,22 @@ def delegate_values_table(figures: Sequence[DelegateFigure]) -> TableBlock:
     )
 
 
-def _layers_of(rows: Sequence[PortableTime]) -> str:
+def _layers_text(rows: Sequence[PortableTime]) -> str:
     return boundary_text(list(dict.fromkeys(row.module for row in rows if row.module))) if rows[0].module else ""
 
 
-def _calls(analysis: Analysis) -> Section:
-    of, calls = method_of(analysis), sorted(analysis.delegates, key=lambda row: -row.share)
+def _delegate_calls_section(analysis: Analysis) -> Section:
+    method_of, calls = method_prefix(analysis), sorted(analysis.delegates, key=lambda row: -row.share)
     outside = sum(row.boundary_ns for row in calls if row.boundary_ns is not None)
-    whole = analysis.headline_ns
-    took = _of_latency(outside, outside / whole) if analysis.timed and whole else NOT_KNOWN
+    latency_ns = analysis.headline_ns
+    took = _latency_share_text(outside, outside / latency_ns) if analysis.timed and latency_ns else NOT_KNOWN
     rows = table(
         calls[:_MOST_DELEGATES],
         column("instruction", Format.COUNT, lambda row: row.instruction),
         column(
             "delegate",
             Format.NAME,
-            lambda row: f"{of(row)}{row.backend} {'' if row.delegate is None else row.delegate}",
+            lambda row: f"{method_of(row)}{row.backend} {'' if row.delegate is None else row.delegate}",
         ),
         column("nodes", Format.COUNT, lambda row: row.nodes, absent=NOT_KNOWN),
         column("events", Format.COUNT, lambda row: row.events),
@@ -281,7 +293,7 @@ def _calls(analysis: Analysis) -> Section:
     return Section("Delegate calls", [Sentence(text, Tone.DIM), rows, *rest])
 
 
-def _layout(analysis: Analysis) -> Section:
+def _layout_section(analysis: Analysis) -> Section:
     title, known = "Layout tax", attributed_share(analysis.coverage)
     if not analysis.layout:
         text = (
@@ -290,9 +302,9 @@ def _layout(analysis: Analysis) -> Section:
         )
         return Section(title, [Sentence(text if known else "Unknown: no delegated operator is attributed.")])
     tax = sums(analysis.layout)
-    shown = [row for row in analysis.layout if row.share >= _SMALLEST][:_MOST_DELEGATES]
+    rows_shown = [row for row in analysis.layout if row.share >= _SMALLEST][:_MOST_DELEGATES]
     rows = table(
-        shown,
+        rows_shown,
         column("operator", Format.NAME, lambda row: row.name),
         column("between", Format.TEXT, lambda row: boundary_text(row.before)),
         column("and", Format.TEXT, lambda row: boundary_text(row.after)),
@@ -302,10 +314,10 @@ def _layout(analysis: Analysis) -> Section:
         column("bytes", Format.SIZE, lambda row: row.bytes, absent=NOT_KNOWN),
         sortable=True,
     )
-    left, rest = len(analysis.layout) - len(shown), tax.share - sums(shown).share
-    hidden = [Sentence(f"{counted_text(left, 'shorter one')} omitted, {share_text(rest)} of the latency.", Tone.DIM)]
-    text = f"Data movement and conversion that is not in the model: {_of_latency(tax.time_ns, tax.share)}."
-    return Section(title, [Sentence(text), rows, *(hidden if left else [])])
+    omitted, rest = len(analysis.layout) - len(rows_shown), tax.share - sums(rows_shown).share
+    hidden = [Sentence(f"{counted_text(omitted, 'shorter one')} omitted, {share_text(rest)} of the latency.", Tone.DIM)]
+    text = f"Data movement and conversion that is not in the model: {_latency_share_text(tax.time_ns, tax.share)}."
+    return Section(title, [Sentence(text), rows, *(hidden if omitted else [])])
 
 
 _HOW_LIMITED = (
@@ -316,11 +328,11 @@ _HOW_LIMITED = (
 
 
 def roofline_section(analysis: Analysis) -> Section | None:
-    """How far operators are from the measured ceilings; None where none were measured."""
+    """Return the section on how far operators are from the measured ceilings; None if none were measured."""
     roofline = analysis.roofline
     if roofline is None:
         return None
-    where = ceilings_text(analysis.ceilings) if analysis.ceilings else ""
+    origin_text = ceilings_text(analysis.ceilings) if analysis.ceilings else ""
     text = f"At the measured ceilings these operators would take {time_text(roofline.ceiling_ns)} instead of "
     answer = f"{time_text(roofline.ceiling_ns)} at the measured ceilings"
     bounds = table(
@@ -331,32 +343,34 @@ def roofline_section(analysis: Analysis) -> Section | None:
         column("headroom ms", Format.MS, lambda row: row.headroom_ns.low),
     )
     blocks: list[Block] = [
-        Sentence(f"{text}{time_text(roofline.placed_ns)}. {where}"),
-        picture("operators below their ceilings", lambda: _drawn_roofline(analysis)),
+        Sentence(f"{text}{time_text(roofline.placed_ns)}. {origin_text}"),
+        picture("operators below their ceilings", lambda: _draw_roofline(analysis)),
         Beside([bounds], [Sentence(_HOW_LIMITED, Tone.DIM)]),
         Details(
             "Operators with the most headroom, and their ceilings",
-            [_headroom(analysis), _ceilings(roofline.operators)],
+            [_headroom_table(analysis), _ceilings_table(roofline.operators)],
         ),
     ]
     return Section("Distance from this machine's limit", blocks, "roofline", "Roofline", answer, folded=True)
 
 
-def _drawn_roofline(analysis: Analysis) -> str | None:
+def _draw_roofline(analysis: Analysis) -> str | None:
     from opscope.reports.pictures.roofline import roofline_picture
 
     return roofline_picture(analysis)
 
 
-def _headroom(analysis: Analysis) -> TableBlock:
+def _headroom_table(analysis: Analysis) -> TableBlock:
     rows = by_operator(analysis.operators)
-    placed = by_operator(one for one in (analysis.roofline.operators if analysis.roofline else []) if one.headroom_ns)
-    pairs = [(rows[key], one) for key, one in placed.items() if key in rows]
+    placements = by_operator(
+        placement for placement in (analysis.roofline.operators if analysis.roofline else []) if placement.headroom_ns
+    )
+    pairs = [(rows[key], placement) for key, placement in placements.items() if key in rows]
     pairs.sort(key=lambda pair: -(pair[1].headroom_ns.low if pair[1].headroom_ns else 0.0))
-    of = method_of(analysis)
+    method_of = method_prefix(analysis)
     return table(
         pairs[:_MOST_DELEGATES],
-        column("operator", Format.NAME, lambda pair: f"{of(pair[0])}{pair[0].name}"),
+        column("operator", Format.NAME, lambda pair: f"{method_of(pair[0])}{pair[0].name}"),
         column("layer", Format.TEXT, lambda pair: layer_text(pair[0])),
         column("ms", Format.MS, lambda pair: pair[0].time_ns),
         column("limited by", Format.TEXT, lambda pair: limit_text(pair[1])),
@@ -373,27 +387,27 @@ def _headroom(analysis: Analysis) -> TableBlock:
     )
 
 
-def _ceilings(placements: Sequence[Placement]) -> TableBlock:
-    """The ceilings that operators are compared with, those of most operators first."""
-    known = [(one.ceiling, one.rate) for one in placements if one.rate and one.ceiling]
+def _ceilings_table(placements: Sequence[Placement]) -> TableBlock:
+    """Return the ceilings that operators are compared with, those of most operators first."""
+    known = [(placement.ceiling, placement.rate) for placement in placements if placement.rate and placement.ceiling]
     return table(
         Counter(known).most_common(_MOST_DELEGATES),
         column("ceiling", Format.NAME, lambda row: row[0][0]),
-        column("rate", Format.FIGURE, lambda row: _ceiling_rate(row[0][1])),
+        column("rate", Format.FIGURE, lambda row: _ceiling_rate_text(row[0][1])),
         column("measured with", Format.NAME, lambda row: row[0][1].measured_with),
         column("operators", Format.COUNT, lambda row: row[1]),
     )
 
 
 class ModuleRow(NamedTuple):
-    """A line of the module tree: the module, its name and depth there."""
+    """Line of the module tree: the module, its label and depth."""
 
     module: ModuleTime
     label: str
     depth: int
 
 
-def _no_layers(program: ProgramInfo) -> str:
+def _no_layers_reason(program: ProgramInfo) -> str:
     if program.etrecord_problem is not None:
         return f"the export record (.etrecord) cannot be used: {program.etrecord_problem}"
     if program.etrecord is not None:
@@ -402,7 +416,7 @@ def _no_layers(program: ProgramInfo) -> str:
 
 
 def coverage_sentence(analysis: Analysis) -> str:
-    """How sure it is which layer each operator of a delegate is."""
+    """Return how certain the layer of each delegated operator is, as shares of delegate time."""
     coverages = {row.attribution: row for row in analysis.coverage}
     if not coverages:
         return "nothing ran in a delegate"
@@ -414,8 +428,8 @@ def coverage_sentence(analysis: Analysis) -> str:
         Attribution.AMBIGUOUS: "fits several layers, which are listed",
         Attribution.NAME: "is known by name only",
     }
-    of = "delegate time" if delegated else "the operators' time"
-    parts = [f"{share_text(coverages[a].share_of_delegates)} of {of} {words[a]}" for a in words if a in coverages]
+    subject = "delegate time" if delegated else "the operators' time"
+    parts = [f"{share_text(coverages[a].share_of_delegates)} of {subject} {words[a]}" for a in words if a in coverages]
     return "; ".join(parts)
 
 
@@ -430,35 +444,35 @@ _UNITS = {RateUnit.MACS: "GMAC/s", RateUnit.ELEMENTS: "billion elements/s", Rate
 
 
 def limit_text(placement: Placement) -> str:
-    """What limits an operator, with the likely reason where it is below both ceilings."""
+    """Return what limits an operator, with the likely reason if it is below both ceilings."""
     words = bound_text(placement.bound)
     return f"{words}: {_SHORTFALLS[placement.reason]}" if placement.reason else words
 
 
 def ceiling_text(placement: Placement) -> str:
-    """The ceiling of an operator with its rate; empty where none is known."""
+    """Return the ceiling of an operator with its rate; empty if unknown."""
     if placement.rate is None or placement.ceiling is None:
         return placement.ceiling or ""
-    return f"{placement.ceiling}, {_ceiling_rate(placement.rate)}"
+    return f"{placement.ceiling}, {_ceiling_rate_text(placement.rate)}"
 
 
-def _ceiling_rate(rate: CeilingRate) -> str:
+def _ceiling_rate_text(rate: CeilingRate) -> str:
     return f"{rate_text(rate.per_s * 1e-9)} {_UNITS[rate.unit]}"
 
 
-def _of_latency(time_ns: float | None, share: float) -> str:
+def _latency_share_text(time_ns: float | None, share: float) -> str:
     text = f"{share_text(share)} of the latency"
     return text if time_ns is None else f"{time_text(time_ns)}, {text}"
 
 
 def module_rows(modules: Sequence[ModuleTime], most: int = _MOST_MODULES) -> tuple[list[ModuleRow], tuple[int, float]]:
-    """The largest modules as a tree; how many are left out, and their own time together.
+    """Return the largest modules as a tree, the number of modules left out, and their self time as a share.
 
     A container that adds nothing of its own to its only part is written as a part of its name.
     """
     order = sorted(range(len(modules)), key=lambda number: (-modules[number].share, number))
     largest = {number for number in order[:most] if modules[number].share >= _SMALLEST}
-    shown: list[ModuleRow] = []
+    tree: list[ModuleRow] = []
     parents: list[ModuleTime] = []
     depths: dict[str, int] = {}
     for number, module in enumerate(modules):
@@ -472,19 +486,19 @@ def module_rows(modules: Sequence[ModuleTime], most: int = _MOST_MODULES) -> tup
         above = start.path.rpartition(".")[0]
         depth = depths[module.path] = depths.get(above, -1) + 1 if module.path else 0
         label = module.path[len(above) :].lstrip(".") or "the model"
-        shown.append(ModuleRow(module, plain(label, 60), depth))
+        tree.append(ModuleRow(module, plain(label, 60), depth))
         parents = []
     hidden = [module.self_share for number, module in enumerate(modules) if number not in largest]
-    return shown, (len(hidden), sum(hidden))
+    return tree, (len(hidden), sum(hidden))
 
 
 def _adds_nothing(module: ModuleTime, following: ModuleTime) -> bool:
-    inside = following.path.startswith(f"{module.path}.")
-    return inside and not module.self_share and math.isclose(following.share, module.share)
+    is_inside = following.path.startswith(f"{module.path}.")
+    return is_inside and not module.self_share and math.isclose(following.share, module.share)
 
 
 def _interval_text(interval: Interval | None, scale: float, unit: str = "") -> str:
-    """Both ends of an interval, one figure where they print alike."""
+    """Return both ends of an interval, or one figure if they print alike."""
     if interval is None:
         return ""
     low = rate_text(interval.low * scale)

@@ -1,4 +1,4 @@
-"""Where the change between two variants comes from, as rows and sentences, and what acceleration did in it."""
+"""Origin of the change between two variants, as rows and sentences, and the part that acceleration had in it."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ if TYPE_CHECKING:
 
 
 _ROWS, _TOP = 10, 8
-_WHOLE = "total"
+_TOTAL = "total"
 
 
 _NOTE = (
@@ -65,105 +65,111 @@ _NOTE = (
 )
 
 
-def shift_blocks(comparison: Comparison, *, told: bool = False) -> list[Block]:
-    """Where the change of a comparison comes from, unless that is ``told``; empty when no operator was recorded."""
+def shift_blocks(comparison: Comparison, *, has_sentences: bool = False) -> list[Block]:
+    """Return where the change of a comparison comes from; empty if no operator was recorded.
+
+    ``has_sentences``: whether the document has the sentences elsewhere and needs only the picture and the table.
+    """
     if not comparison.operators or comparison.baseline.headline_ns <= 0:
         return []
-    steps = picture("steps from one latency to the other", lambda: _steps(comparison))
+    steps = picture("steps from one latency to the other", lambda: _draw_steps(comparison))
     detailed = [changes_table(comparison, detailed=True), Sentence(_NOTE, Tone.DIM)]
     return [
-        steps if told else Beside([steps], [Bullets(shift_sentences(comparison))]),
+        steps if has_sentences else Beside([steps], [Bullets(shift_sentences(comparison))]),
         Details("Operators that changed most, with intervals and verdicts", detailed),
     ]
 
 
-def _steps(comparison: Comparison) -> str | None:
+def _draw_steps(comparison: Comparison) -> str | None:
     from opscope.reports.pictures.steps import shift_steps
 
     return shift_steps(comparison)
 
 
-class _Changed(NamedTuple):
+class _ChangedOperator(NamedTuple):
     change: OperatorChange
-    before: int | None  # its place among the operators of the baseline
+    before: int | None  # rank among the operators of the baseline, longest first
     after: int | None
 
 
 def category_changes(comparison: Comparison) -> TableBlock:
-    """The change by category, and what leads to that of the latency."""
+    """Return the change by category, and what leads to the change of the latency."""
     total = comparison.baseline.headline_ns, comparison.candidate.headline_ns
     return table(
         comparison.categories,
         CATEGORY,
         column("baseline ms", Format.MS, lambda row: row.baseline_ns),
-        column("share before", Format.SHARE, lambda row: _share(row.baseline_ns, total[0])),
+        column("share before", Format.SHARE, lambda row: _share_of(row.baseline_ns, total[0])),
         column("ms", Format.MS, lambda row: row.candidate_ns),
-        column("share", Format.SHARE, lambda row: _share(row.candidate_ns, total[1])),
+        column("share", Format.SHARE, lambda row: _share_of(row.candidate_ns, total[1])),
         column("saved ms", Format.MS, lambda row: row.saved_ns),
         column("speedup", Format.RATIO, lambda row: row.speedup),
         column("95 % interval", Format.MS, lambda row: row.ci95_saved_ns),
         column("verdict", Format.VERDICT, lambda row: row.verdict),
-        closing=_closing(comparison, copies=False),
+        closing=_closing_lines(comparison, copies=False),
     )
 
 
 def changes_table(comparison: Comparison, *, detailed: bool = False) -> TableBlock:
-    """The operators that changed most, the others in a line, and what leads to the change of the latency."""
+    """Return the operators that changed most, the others in a line, and what leads to the change of the latency."""
     total = comparison.baseline.headline_ns, comparison.candidate.headline_ns
     most = _ROWS if detailed else _TOP
-    rows = _by_change(comparison)
-    others = [row.change for row in rows[most:]]
+    rows = _sort_by_change(comparison)
+    remaining = [row.change for row in rows[most:]]
     return table(
         rows[:most],
-        column("operator", Format.NAME, _named),
+        column("operator", Format.NAME, _operator_cell),
         column("baseline ms", Format.MS, lambda row: row.change.baseline_ns, absent=NO_COUNTERPART),
-        column("share before", Format.SHARE, lambda row: _share(row.change.baseline_ns, total[0]))
+        column("share before", Format.SHARE, lambda row: _share_of(row.change.baseline_ns, total[0]))
         if detailed
         else None,
         column("rank before", Format.COUNT, lambda row: row.before) if detailed else None,
         column("ms", Format.MS, lambda row: row.change.candidate_ns, absent=NO_COUNTERPART),
-        column("share", Format.SHARE, lambda row: _share(row.change.candidate_ns, total[1])) if detailed else None,
+        column("share", Format.SHARE, lambda row: _share_of(row.change.candidate_ns, total[1])) if detailed else None,
         column("rank", Format.COUNT, lambda row: row.after) if detailed else None,
         column("speedup", Format.RATIO, lambda row: row.change.speedup) if detailed else None,
         column("saved ms", Format.MS, lambda row: row.change.saved_ns),
         column("95 % interval", Format.MS, lambda row: row.change.ci95_saved_ns) if detailed else None,
         column("of the baseline", Format.SHARE, lambda row: row.change.saved_ns / total[0]) if detailed else None,
-        column("verdict", Format.VERDICT, _judged),
-        closing=_closing(comparison, others),
+        column("verdict", Format.VERDICT, _verdict_cell),
+        closing=_closing_lines(comparison, remaining),
     )
 
 
-def _by_change(comparison: Comparison) -> list[_Changed]:
+def _sort_by_change(comparison: Comparison) -> list[_ChangedOperator]:
     work = [change.kind != FRAMEWORK.kind for change in comparison.operators]
-    places = [
-        _places(
-            [_both(change)[side] if mine else None for change, mine in zip(comparison.operators, work, strict=True)]
+    ranks = [
+        _rank_by_time(
+            [
+                _side_times(change)[side] if is_work else None
+                for change, is_work in zip(comparison.operators, work, strict=True)
+            ]
         )
         for side in (0, 1)
     ]
     rows = [
-        _Changed(change, *((before, after) if mine else (None, None)))
-        for change, mine, before, after in zip(comparison.operators, work, *places, strict=True)
+        _ChangedOperator(change, *((before, after) if is_work else (None, None)))
+        for change, is_work, before, after in zip(comparison.operators, work, *ranks, strict=True)
     ]
     return sorted(rows, key=lambda row: -abs(row.change.saved_ns))
 
 
-def _named(row: _Changed) -> TableCell:
+def _operator_cell(row: _ChangedOperator) -> TableCell:
     change = row.change
     layer = change.module if change.module and change.aten else None  # added operators belong to no layer
     return TableCell(layer or change.name, change.kind, change.category)
 
 
-def _judged(row: _Changed) -> TableCell:
+def _verdict_cell(row: _ChangedOperator) -> TableCell:
     return TableCell(row.change.verdict if row.change.is_judged else None, matched_text(row.change))
 
 
-def _share(time_ns: float | None, total: float) -> float | None:
+def _share_of(time_ns: float | None, total: float) -> float | None:
     return time_ns / total if time_ns is not None and total else None
 
 
 def matched_text(change: OperatorChange) -> str:
-    """What is to be known of the partner of an operator, in two words; empty for one that is certain, and for none."""
+    """Return how uncertain the match of an operator is, in two words; empty if it is certain."""
     if change.kind == FRAMEWORK.kind:
         return ""
     if not change.is_judged:
@@ -171,58 +177,58 @@ def matched_text(change: OperatorChange) -> str:
     return "by order" if change.matched_by is MatchedBy.ORDER else ""
 
 
-def _closing(
-    comparison: Comparison, others: Sequence[OperatorChange] = (), *, copies: bool = True
+def _closing_lines(
+    comparison: Comparison, remaining: Sequence[OperatorChange] = (), *, copies: bool = True
 ) -> Iterator[Closing]:
-    """What joins the split of a change to the change of the headline, which is the last line."""
-    if others:
-        before, after = (sum(side or 0.0 for side in own) for own in zip(*map(_both, others), strict=True))
-        yield _closing_line(comparison, counted_text(len(others), "other"), before, after)
+    """Yield the lines that lead from the operators' changes to the change of the headline, which is last."""
+    if remaining:
+        before, after = (sum(side or 0.0 for side in times) for times in zip(*map(_side_times, remaining), strict=True))
+        yield _closing_line(comparison, counted_text(len(remaining), "other"), before, after)
     for row in comparison.shift.outside:
         if copies or row.category is None:
             yield _closing_line(comparison, row.name, row.baseline_ns, row.candidate_ns)
     sides = comparison.baseline.headline_ns, comparison.candidate.headline_ns
-    yield _closing_line(comparison, _WHOLE, *sides)._replace(whole=True)
+    yield _closing_line(comparison, _TOTAL, *sides)._replace(is_total=True)
 
 
 def _closing_line(comparison: Comparison, name: str, before: float, after: float) -> Closing:
     total = comparison.baseline.headline_ns, comparison.candidate.headline_ns
     values = {
         "baseline ms": before,
-        "share before": _share(before, total[0]),
+        "share before": _share_of(before, total[0]),
         "ms": after,
-        "share": _share(after, total[1]),
+        "share": _share_of(after, total[1]),
         "saved ms": before - after,
-        "of the baseline": _share(before - after, total[0]),
+        "of the baseline": _share_of(before - after, total[0]),
     }
     return Closing(name, values)
 
 
-def _both(change: OperatorChange) -> tuple[float | None, float | None]:
+def _side_times(change: OperatorChange) -> tuple[float | None, float | None]:
     return change.baseline_ns, change.candidate_ns
 
 
-def _places(times: Sequence[float | None]) -> list[int]:
-    """Place of each among all, from 1 for the longest."""
+def _rank_by_time(times: Sequence[float | None]) -> list[int]:
+    """Return the rank of each time, 1 for the longest."""
     order = sorted(range(len(times)), key=lambda number: -(times[number] or 0.0))
-    places = [0] * len(times)
-    for place, number in enumerate(order, 1):
-        places[number] = place
-    return places
+    ranks = [0] * len(times)
+    for rank, number in enumerate(order, 1):
+        ranks[number] = rank
+    return ranks
 
 
 def shift_sentences(comparison: Comparison) -> list[str]:
-    """What changed, and what is left to gain, in sentences."""
+    """Return what changed, and what is left to gain, in sentences."""
     shift = comparison.shift
     lines = []
     if shift.before and shift.after:
-        lines.append(f"Largest kind before: {_top(shift.before)}. After: {_top(shift.after)}.")
+        lines.append(f"Largest kind before: {_kind_text(shift.before)}. After: {_kind_text(shift.after)}.")
     parts = (
-        _moved(shift.faster, "faster"),
-        _moved(shift.slower, "slower"),
-        _moved(shift.undecided, "inconclusive (too few rounds)"),
-        _moved(shift.unchanged, "with no change detected, including framework time"),
-        _moved(shift.unmatched, "without a counterpart in the other program"),
+        _moved_text(shift.faster, "faster"),
+        _moved_text(shift.slower, "slower"),
+        _moved_text(shift.undecided, "inconclusive (too few rounds)"),
+        _moved_text(shift.unchanged, "with no change detected, including framework time"),
+        _moved_text(shift.unmatched, "without a counterpart in the other program"),
     )
     lines.append(f"{'; '.join(filter(None, parts))}.")
     sides = comparison.baseline.headline_ns, comparison.candidate.headline_ns
@@ -246,15 +252,15 @@ def shift_sentences(comparison: Comparison) -> list[str]:
 _SHOWN = (Verdict.FASTER, Verdict.SLOWER)
 
 
-def _top(top: Top) -> str:
+def _kind_text(top: Top) -> str:
     return f"{top.kind} ({top.backend}), {share_text(top.share)}, {time_text(top.time_ns)}"
 
 
-def _moved(moved: Moved, what: str) -> str:
+def _moved_text(moved: Moved, change: str) -> str:
     if not moved.operators:
         return ""
     times = f"{time_text(moved.baseline_ns)} to {time_text(moved.candidate_ns)}"
-    return f"{counted_text(moved.operators, 'operator')} {what} ({times})"
+    return f"{counted_text(moved.operators, 'operator')} {change} ({times})"
 
 
 _MOST_UNHELPED = 8
@@ -262,24 +268,24 @@ _FEW = 0.005
 
 
 def acceleration_section(content: ReportContent) -> Section:
-    """What acceleration did, and where the change comes from."""
+    """Return the section on what acceleration did, and where the change comes from."""
     title = "What Changed" if content.manifest.programs else "Acceleration Analysis"
     comparison = content.primary
     if comparison is None:
         why = f", {content.manifest.left_out.switch}" if content.manifest.left_out.switch else ""
         answer = f"Not known: there is no baseline to compare with{why}"
         return Section(title, [Sentence(f"{answer}.")], "change", "Change", answer, folded=True)
-    blocks: list[Block] = [Bullets(part("what acceleration did", lambda: accelerated(content), list[str]()))]
+    blocks: list[Block] = [Bullets(part("what acceleration did", lambda: acceleration_sentences(content), list[str]()))]
     blocks += part("what to check of acceleration", lambda: _check_list(content), list[Block]())
-    found = part("what changed", lambda: shift_blocks(comparison) if content.has_split else [], list[Block]())
-    where = [Section("Where the change comes from", found)] if found else []
+    shift = part("what changed", lambda: shift_blocks(comparison) if content.has_split else [], list[Block]())
+    sections = [Section("Where the change comes from", shift)] if shift else []
     speeds = [f"{method} {speedup_text(end)}".strip() for method, end in comparison.verdicts.items()]
     answer = f"speedup {', '.join(speeds)}"
-    return Section(title, [*blocks, *where], "change", "Change", answer, folded=True)
+    return Section(title, [*blocks, *sections], "change", "Change", answer, folded=True)
 
 
-def accelerated(content: ReportContent) -> list[str]:
-    """What acceleration did to the categories, and to operators it should help, one sentence each."""
+def acceleration_sentences(content: ReportContent) -> list[str]:
+    """Return what acceleration did to categories, and to operators that it should help."""
     comparison = content.primary
     if comparison is None:
         return []
@@ -294,13 +300,15 @@ def accelerated(content: ReportContent) -> list[str]:
     lines = [f"By category: {', '.join(texts)}."] if texts else []
     if content.manifest.programs:
         return lines  # nothing was switched, so nothing is expected of it
-    return [*lines, *_expected(content), *_unhelped(content)]
+    return [*lines, *_expected_sentences(content), *_unhelped_sentences(content)]
 
 
 def _check_list(content: ReportContent) -> list[Block]:
     """List what can keep SME2 below its usual speedup, with what is known of each; empty unless it is below."""
     slow = [
-        row for row in category_rows(content) if row.category in EXPECTED and 0 < (row.speedup or 0) < _usual_least(row)
+        row
+        for row in category_rows(content)
+        if row.category in EXPECTED and 0 < (row.speedup or 0) < _usual_minimum(row)
     ]
     if not slow or not _may_switch_sme(content):
         return []
@@ -313,7 +321,7 @@ def _check_list(content: ReportContent) -> list[Block]:
     return [Section("Below the usual range: what to check", [speeds, facts(_list_checks(content))])]
 
 
-def _usual_least(row: CategoryShift) -> float:
+def _usual_minimum(row: CategoryShift) -> float:
     return EXPECTED[row.category][0]
 
 
@@ -332,7 +340,7 @@ def _list_checks(content: ReportContent) -> Iterator[tuple[str, str]]:
 
 
 def _count_text(count: EvidenceLevelCount | None) -> str:
-    """Say for how many operators the answer is yes, and for how many it is not known."""
+    """Return for how many operators the answer is yes, and for how many it is unknown."""
     if count is None or not count.yes + count.no:
         return f"{NOT_KNOWN} here: opscope kernels says what each source can tell"
     unknown = f", {count.unknown} {NOT_KNOWN}" if count.unknown else ""
@@ -348,8 +356,8 @@ def _speed_line(method: str, end_to_end: EndToEnd) -> str:
     return f"{method or 'End to end'}: {speedup_text(end_to_end)}, {end_to_end.reason or text}."
 
 
-def _expected(content: ReportContent) -> list[str]:
-    """Say what SME2 is expected to give, where SME is what was switched, or where that is not known."""
+def _expected_sentences(content: ReportContent) -> list[str]:
+    """Return what SME2 usually gives, if SME was switched or may have been."""
     if not _may_switch_sme(content):
         return []
     condition = "Expected" if _switched_features(content) else "Expected if SME2 was switched"
@@ -357,7 +365,7 @@ def _expected(content: ReportContent) -> list[str]:
 
 
 def _switched_features(content: ReportContent) -> list[str] | None:
-    """Return the features that are off in the baseline, or that its name declares as off. None if neither tells."""
+    """Return the features that are off in the baseline, or that its name declares as off; None if unknown."""
     if content.primary is None:
         return None
     baseline = content.result(content.primary.baseline.label)
@@ -371,8 +379,8 @@ def _may_switch_sme(content: ReportContent) -> bool:
     return switched is None or bool(SME & set(switched))
 
 
-def _unhelped(content: ReportContent) -> list[str]:
-    """Convolutions and matrix products in a delegate that are shown not to be faster, those above the threshold."""
+def _unhelped_sentences(content: ReportContent) -> list[str]:
+    """Name delegated convolutions and products above the threshold that are shown not to be faster."""
     rows = [
         row
         for row in top_operators(content)

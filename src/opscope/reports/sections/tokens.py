@@ -1,4 +1,4 @@
-"""What a token costs: the phases of a language model, the ledger of each, and what bounds it."""
+"""Cost of a token: the phases of a language model, the ledger of each, and what bounds it."""
 
 from __future__ import annotations
 
@@ -46,57 +46,58 @@ _WAITS = {
 
 
 def bound_sentence(ledger: TokenLedger, phases: Sequence[Phase]) -> str:
-    """What bounds a call, with the evidence; empty where nothing was measured to tell. ``phases`` are all calls."""
-    name = _named(ledger, phases)
+    """Return what bounds a call, with the evidence; empty if no limits were measured. ``phases``: of all calls."""
+    name = _phase_title(ledger, phases)
     if not ledger.limits:
         return ""
     first = ledger.limits[0]
     if ledger.bound is not None:
         share = share_text(first.share)
-        return f"{name} is bound by {_WAITS[ledger.bound]}: {share} of {time_text(ledger.time_ns)}{_measured(ledger)}."
-    known = next((one for one in ledger.limits if one.limit is not TokenLimit.REST), None)
+        evidence = f"{share} of {time_text(ledger.time_ns)}{_bandwidth_text(ledger)}"
+        return f"{name} is bound by {_WAITS[ledger.bound]}: {evidence}."
+    known = next((limit for limit in ledger.limits if limit.limit is not TokenLimit.REST), None)
     longest = longest_part(ledger)
-    reached = _reached(longest) if longest and ledger.phase.kind is PhaseKind.DECODE else ""
+    reached = _reached_bandwidth_text(longest) if longest and ledger.phase.kind is PhaseKind.DECODE else ""
     most = f"; the longest part, {longest.part.value}, takes {share_text(longest.share)}{reached}" if longest else ""
     less = f"{_WAITS[known.limit]} explains {share_text(known.share)}" if known else "nothing measured explains any"
     return f"{name}, {time_text(ledger.time_ns)}, is bound by no limit of the machine: {less}{most}."
 
 
-def _named(ledger: TokenLedger, phases: Sequence[Phase]) -> str:
-    """At the beginning of a sentence."""
+def _phase_title(ledger: TokenLedger, phases: Sequence[Phase]) -> str:
+    """Return the name of a ledger's phase as the beginning of a sentence."""
     name = phase_text(ledger.phase, phases)
     return f"{name[0].upper()}{name[1:]}"
 
 
-def _measured(ledger: TokenLedger) -> str:
-    """The bandwidth that counts, where it is one."""
+def _bandwidth_text(ledger: TokenLedger) -> str:
+    """Return the bytes and the bandwidth that bound a call; empty if memory does not bound it."""
     if ledger.weights_per_s is None or ledger.bound not in {TokenLimit.WEIGHTS, TokenLimit.CACHE}:
         return ""
     use = ByteUse.CACHE if ledger.bound is TokenLimit.CACHE else ByteUse.WEIGHTS
     uses = {use, ByteUse.SCALES} if use is ByteUse.WEIGHTS else {use}
-    read = sum(one.bytes for one in ledger.bytes if one.use in uses)
+    read = sum(traffic.bytes for traffic in ledger.bytes if traffic.use in uses)
     return f", {size_text(read)} at a measured {ledger.weights_per_s / 1e9:.3g} GB/s"
 
 
 class PartTotal(PartCost, frozen=True):
-    """A part of the model, all layers together."""
+    """Part of the model, summed over all layers."""
 
     needed: float | None  # share of its time that moving its bytes takes at least
 
 
 def part_totals(ledger: TokenLedger) -> list[PartTotal]:
-    """The parts of a call, in their order, all layers together."""
-    each = grouped(ledger.rows, lambda row: row.part)
-    return [_total(part, each[part]) for part in TokenPart if part in each]
+    """Return the parts of a call in execution order, each summed over all layers."""
+    rows_by_part = grouped(ledger.rows, lambda row: row.part)
+    return [_total_part(part, rows_by_part[part]) for part in TokenPart if part in rows_by_part]
 
 
 def longest_part(ledger: TokenLedger) -> PartTotal | None:
-    """The part that takes most; the runtime's own time is none."""
-    totals = [one for one in part_totals(ledger) if one.part is not TokenPart.FRAMEWORK]
-    return max(totals, key=lambda one: one.share, default=None)
+    """Return the part that takes longest, without the runtime's own time; None if there is no other."""
+    totals = [total for total in part_totals(ledger) if total.part is not TokenPart.FRAMEWORK]
+    return max(totals, key=lambda total: total.share, default=None)
 
 
-def _total(part: TokenPart, rows: Sequence[LedgerRow]) -> PartTotal:
+def _total_part(part: TokenPart, rows: Sequence[LedgerRow]) -> PartTotal:
     times = [row.time_ns for row in rows if row.time_ns is not None]
     known = all(row.bandwidth is not None and row.time_ns is not None for row in rows)
     needed = math.fsum((row.bandwidth.low if row.bandwidth else 0.0) * (row.time_ns or 0.0) for row in rows)
@@ -111,45 +112,49 @@ def _total(part: TokenPart, rows: Sequence[LedgerRow]) -> PartTotal:
     )
 
 
-def _reached(total: PartTotal) -> str:
+def _reached_bandwidth_text(total: PartTotal) -> str:
     return "" if total.needed is None else f", at {share_text(total.needed)} of the bandwidth that it could reach"
 
 
-def token_blocks(shown: Analysis) -> list[Block]:
-    """Return what a first screen says of a language model: what bounds a prompt and a token."""
-    phases = [one.phase for one in shown.tokens]
-    texts = [sentence for one in _ends(shown.tokens) if (sentence := bound_sentence(one, phases))]
-    texts += arithmetic_sentence(shown.tokens)
+def token_blocks(analysis: Analysis) -> list[Block]:
+    """Return the first screen's sentences on a language model: what bounds a prompt and a token."""
+    phases = [ledger.phase for ledger in analysis.tokens]
+    texts = [
+        sentence for ledger in _select_prompt_and_token(analysis.tokens) if (sentence := bound_sentence(ledger, phases))
+    ]
+    texts += arithmetic_sentence(analysis.tokens)
     return [Bullets(texts)] if texts else []
 
 
 def arithmetic_sentence(ledgers: Sequence[TokenLedger]) -> list[str]:
-    """Why acceleration helps a prompt more than a token: by how much of each is arithmetic."""
-    ends = [one for one in _ends(ledgers) if one.limits]
-    if [one.phase.kind for one in ends] != [PhaseKind.PREFILL, PhaseKind.DECODE]:
+    """Return why acceleration helps a prompt more than a token: the share of arithmetic in each."""
+    ends = [ledger for ledger in _select_prompt_and_token(ledgers) if ledger.limits]
+    if [ledger.phase.kind for ledger in ends] != [PhaseKind.PREFILL, PhaseKind.DECODE]:
         return []
-    prompt, token = (sum(limit.share for limit in one.limits if limit.limit is TokenLimit.ARITHMETIC) for one in ends)
+    prompt, token = (
+        sum(limit.share for limit in ledger.limits if limit.limit is TokenLimit.ARITHMETIC) for ledger in ends
+    )
     acts = f"Faster arithmetic alone acts on {share_text(prompt)} of the prefill and {share_text(token)} of this token"
     return [f"{acts}: a token uses each weight once, a prompt many times."]
 
 
-def _ends(ledgers: Sequence[TokenLedger]) -> list[TokenLedger]:
-    """The longest prompt, and the earliest token."""
-    prompts = [one for one in ledgers if one.phase.kind is PhaseKind.PREFILL]
-    tokens = [one for one in ledgers if one.phase.kind is PhaseKind.DECODE]
-    first = max(prompts, key=lambda one: one.phase.tokens or 0, default=None)
-    timed = [one for one in tokens if one.limits] or tokens
-    early = min(timed, key=lambda one: one.phase.position or 0, default=None)
-    return [one for one in (first, early) if one is not None]
+def _select_prompt_and_token(ledgers: Sequence[TokenLedger]) -> list[TokenLedger]:
+    """Select the longest prompt and the earliest token, as far as there are any."""
+    prompts = [ledger for ledger in ledgers if ledger.phase.kind is PhaseKind.PREFILL]
+    tokens = [ledger for ledger in ledgers if ledger.phase.kind is PhaseKind.DECODE]
+    first = max(prompts, key=lambda ledger: ledger.phase.tokens or 0, default=None)
+    timed = [ledger for ledger in tokens if ledger.limits] or tokens
+    early = min(timed, key=lambda ledger: ledger.phase.position or 0, default=None)
+    return [ledger for ledger in (first, early) if ledger is not None]
 
 
-def token_figures(shown: Analysis) -> list[HeadlineFigure]:
-    """The first prompt and the first token, with their rates; empty for what is no language model."""
-    firsts = {row.phase.kind: row for row in reversed(shown.methods) if row.phase is not None}
+def token_figures(analysis: Analysis) -> list[HeadlineFigure]:
+    """Return the first prompt and the first token, with their rates; empty for other programs."""
+    firsts = {row.phase.kind: row for row in reversed(analysis.methods) if row.phase is not None}
     kinds = [kind for kind in (PhaseKind.PREFILL, PhaseKind.DECODE) if kind in firsts]
-    if not shown.tokens:
+    if not analysis.tokens:
         return []
-    times = {one.method: one.time_ns for one in shown.tokens}
+    times = {ledger.method: ledger.time_ns for ledger in analysis.tokens}
     figures = []
     for kind in kinds:
         row = firsts[kind]
@@ -161,30 +166,34 @@ def token_figures(shown: Analysis) -> list[HeadlineFigure]:
     return figures
 
 
-def ledger_section(shown: Analysis) -> Section | None:
-    """The ledger of every phase; None for what is no language model."""
-    if not shown.tokens:
+def ledger_section(analysis: Analysis) -> Section | None:
+    """Return the ledgers of all phases; None for programs other than language models."""
+    if not analysis.tokens:
         return None
     blocks: list[Block] = []
-    if any(one.phase.kind is PhaseKind.PREFILL for one in shown.tokens):
-        blocks.append(picture("the parts of a prompt", lambda: prefill_parts(shown.tokens)))
-    if any(one.phase.kind is PhaseKind.DECODE for one in shown.tokens):
-        blocks.append(picture("decoding over the position", lambda: decode_over_position(shown.tokens)))
-    blocks.append(facts(_clocks(shown)))
-    for one in shown.tokens:
-        blocks += _ledger(one, [each.phase for each in shown.tokens])
+    if any(ledger.phase.kind is PhaseKind.PREFILL for ledger in analysis.tokens):
+        blocks.append(picture("the parts of a prompt", lambda: prefill_parts(analysis.tokens)))
+    if any(ledger.phase.kind is PhaseKind.DECODE for ledger in analysis.tokens):
+        blocks.append(picture("decoding over the position", lambda: decode_over_position(analysis.tokens)))
+    blocks.append(facts(_startup_times(analysis)))
+    for ledger in analysis.tokens:
+        blocks += _ledger_blocks(ledger, [phase_ledger.phase for phase_ledger in analysis.tokens])
     text = "What a token costs"
-    return Section(text, blocks, "tokens", "Tokens", counted_text(len(shown.tokens), "phase"), folded=True)
+    return Section(text, blocks, "tokens", "Tokens", counted_text(len(analysis.tokens), "phase"), folded=True)
 
 
-def _clocks(shown: Analysis) -> list[tuple[str, str]]:
-    """From a process that begins to its first token, medians over processes, and what no clock of ours sees."""
-    loads = [latency.load_ns for latency in shown.latency.processes if latency.load_ns is not None]
-    first = [latency.first_ns for latency in shown.latency.processes]
+def _startup_times(analysis: Analysis) -> list[tuple[str, str]]:
+    """Return the times from process start to first token, medians over processes, and what is not timed."""
+    loads = [latency.load_ns for latency in analysis.latency.processes if latency.load_ns is not None]
+    first = [latency.first_ns for latency in analysis.latency.processes]
     rows = [("template and tokens", "not timed: they belong to the application")]
     if loads:
         rows.append(("load", time_text(median(loads))))
-    prompts = shown.methods and shown.methods[0].phase is not None and shown.methods[0].phase.kind is PhaseKind.PREFILL
+    prompts = (
+        analysis.methods
+        and analysis.methods[0].phase is not None
+        and analysis.methods[0].phase.kind is PhaseKind.PREFILL
+    )
     if first and prompts:
         rows.append(("first prefill of a process", time_text(median(first))))
         if loads:
@@ -192,8 +201,8 @@ def _clocks(shown: Analysis) -> list[tuple[str, str]]:
     return rows
 
 
-def _ledger(ledger: TokenLedger, phases: Sequence[Phase]) -> list[Block]:
-    sentence = bound_sentence(ledger, phases) or f"{_named(ledger, phases)}: {time_text(ledger.time_ns)}."
+def _ledger_blocks(ledger: TokenLedger, phases: Sequence[Phase]) -> list[Block]:
+    sentence = bound_sentence(ledger, phases) or f"{_phase_title(ledger, phases)}: {time_text(ledger.time_ns)}."
     blocks: list[Block] = [Sentence(sentence)]
     if not ledger.timed:
         text = f"Traced calls take {ratio_text(ledger.factor)} as long: the ledger has shares, and no times."
@@ -205,7 +214,14 @@ def _ledger(ledger: TokenLedger, phases: Sequence[Phase]) -> list[Block]:
         )
         blocks.append(Sentence(f"{text[0].upper()}{text[1:]}", Tone.BAD))
     blocks.append(parts_table(ledger))
-    blocks.append(facts([(one.use.value, f"{size_text(one.bytes)} {one.dtype or ''}".strip()) for one in ledger.bytes]))
+    blocks.append(
+        facts(
+            [
+                (traffic.use.value, f"{size_text(traffic.bytes)} {traffic.dtype or ''}".strip())
+                for traffic in ledger.bytes
+            ]
+        )
+    )
     layers = grouped(ledger.rows, lambda row: row.layer)
     if len(layers) > 1:
         blocks.append(_layers_table(ledger, layers))
@@ -213,7 +229,7 @@ def _ledger(ledger: TokenLedger, phases: Sequence[Phase]) -> list[Block]:
 
 
 def parts_table(ledger: TokenLedger) -> TableBlock:
-    """The parts of a call, all layers together; their times add up to it."""
+    """Return the parts of a call, summed over layers; their times add up to the call."""
     return table(
         part_totals(ledger),
         column("part", Format.NAME, lambda row: row.part.value),
@@ -228,7 +244,7 @@ def parts_table(ledger: TokenLedger) -> TableBlock:
 
 
 def _layers_table(ledger: TokenLedger, layers: dict[int | None, list[LedgerRow]]) -> TableBlock:
-    """Layers as rows, parts as columns."""
+    """Return a table with layers as rows and parts as columns."""
     parts = [part for part in TokenPart if any(row.part is part for row in ledger.rows)]
     rows = [(number, {row.part: row for row in ledger_rows}) for number, ledger_rows in layers.items()]
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opscope.analysis.preflight.operators import Planned
+from opscope.analysis.preflight.operators import PlannedOperator
 from opscope.analysis.preflight.parts import DelegateBoundaries
 from opscope.analysis.preflight.preflight import Partition, Preflight, describe_cpu, method_preflight
 from opscope.core.files import sha256_of
@@ -134,7 +134,7 @@ def onnx_preflight(path: Path, *, installed: bool, cpu: Cpu | None) -> Preflight
     else:
         loop_runs = None
         ran = "nothing ran: install onnxruntime for work and shapes"
-        operators = [Planned(node.op, 1, classify(f"{node.op}: ").category, None, None) for node in given.nodes]
+        operators = [PlannedOperator(node.op, 1, classify(f"{node.op}: ").category, None, None) for node in given.nodes]
     preflight = method_preflight(
         METHOD,
         [Tensor(list(one.sizes), one.dtype.name) for one in signature.inputs],
@@ -156,11 +156,11 @@ def _loop_runs(nodes: Sequence[SessionNode]) -> int | None:
     return max(inner, default=0) if loops else None
 
 
-def _planned(one: NodeFacts, cpu: Cpu | None) -> Planned:
+def _planned(one: NodeFacts, cpu: Cpu | None) -> PlannedOperator:
     facts, main = one.facts, one.main
     op = main.op if main is not None else one.node.op
     known = facts.operator_class or classify(f"{one.node.op}: ")
-    return Planned(
+    return PlannedOperator(
         name=one.node.op,
         calls=max(one.node.runs, 1),
         category=known.category,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opscope.analysis.preflight.operators import Planned
+from opscope.analysis.preflight.operators import PlannedOperator
 from opscope.analysis.preflight.parts import DelegateBoundaries
 from opscope.analysis.preflight.preflight import Partition, Preflight, describe_cpu, method_preflight
 from opscope.core.files import sha256_of
@@ -71,12 +71,12 @@ def _outputs(graph: OpenVinoGraph) -> list[Tensor]:
     return [Tensor(list(one.shape or ()), NODE_TYPES.get(one.dtype, one.dtype)) for one in results]
 
 
-def _planned(one: RunNode, facts: OperatorFacts) -> Planned:
+def _planned(one: RunNode, facts: OperatorFacts) -> PlannedOperator:
     known = facts.operator_class or classify(f"{one.node.type}: ")
     product = known.category in {Category.CONVOLUTION, Category.GEMM}
     types = facts.dtype or "unknown"
     unknown = Eligibility(SmeSupport.UNKNOWN, Form.PRODUCT, types, "no known rule", None, tried=False)
-    return Planned(
+    return PlannedOperator(
         name=one.node.type,
         calls=1,
         category=known.category,

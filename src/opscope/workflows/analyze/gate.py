@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from opscope.analysis.gate.budgets import LIMITS, SELECTORS, Budgets, chosen, describe, known_words
+from opscope.analysis.gate.budgets import LIMITS, SELECTORS, Budgets, chosen_operators, describe, known_words
 from opscope.core.errors import MismatchError, UsageError, did_you_mean
 from opscope.core.printable import shell_command
-from opscope.experiment.config import decoded
-from opscope.experiment.config_errors import shown, typed, wrong
+from opscope.experiment.config import decode_config
+from opscope.experiment.config_errors import convert_config, field_error, value_text
 from opscope.measurements.analyses import comparison_of, paired_sides
 from opscope.measurements.comparability import comparability_notes, mismatches
 from opscope.measurements.notebook import shown_as
@@ -39,21 +39,25 @@ _CHOICES = {"category": tuple(category.value for category in Category)}
 
 def read_budgets(file: Path) -> Budgets:
     """The limits that a file sets."""
-    budgets = typed(decoded(file, hint="give a TOML or JSON file with [[budget]] entries"), Budgets, file, _CHOICES)
+    budgets = convert_config(
+        decode_config(file, hint="give a TOML or JSON file with [[budget]] entries"), Budgets, file, _CHOICES
+    )
     end_to_end = budgets.end_to_end
     for number, one in enumerate(budgets.method):
         if one.max_ms is None and one.max_slower is None:
-            raise wrong(file, f"method[{number}]", "it sets no limit", "give max_ms or max_slower")
+            raise field_error(file, f"method[{number}]", "it sets no limit", "give max_ms or max_slower")
         if any(one.name == other.name for other in budgets.method[:number]):
-            raise wrong(file, f"method[{number}].name", f"{shown(one.name)} has limits already", "join the two entries")
+            raise field_error(
+                file, f"method[{number}].name", f"{value_text(one.name)} has limits already", "join the two entries"
+            )
     if not budgets.budget and not budgets.method and end_to_end.max_ms is None and end_to_end.max_slower is None:
-        raise wrong(file, "", "it sets no limit", "for example [end_to_end] with max_ms = 12.5")
+        raise field_error(file, "", "it sets no limit", "for example [end_to_end] with max_ms = 12.5")
     for number, budget in enumerate(budgets.budget):
         place = f"budget[{number}]"
         if not _given(budget, SELECTORS):
-            raise wrong(file, place, "it chooses no operators", f"give at least one of {', '.join(SELECTORS)}")
+            raise field_error(file, place, "it chooses no operators", f"give at least one of {', '.join(SELECTORS)}")
         if not _given(budget, LIMITS):
-            raise wrong(file, place, "it sets no limit", f"give at least one of {', '.join(LIMITS)}")
+            raise field_error(file, place, "it sets no limit", f"give at least one of {', '.join(LIMITS)}")
     return budgets
 
 
@@ -62,7 +66,7 @@ def check_chosen(budgets: Budgets, file: Path, sides: Sides) -> None:
     _check_methods(budgets, file, sides.latency.keys() - {""})
     rows = sides.candidate.operators
     for number, budget in enumerate(budgets.budget):
-        if chosen(budget, rows):
+        if chosen_operators(budget, rows):
             continue
         place = f"budget[{number}]"
         for name in _given(budget, SELECTORS):
@@ -71,22 +75,24 @@ def check_chosen(budgets: Budgets, file: Path, sides: Sides) -> None:
             known = known_words(name, rows)
             if not known:
                 hint = "modules are known only with an export record (.etrecord)" if name == "module" else None
-                raise wrong(file, f"{place}.{name}", f"no operator of the candidate has a known {name}", hint)
+                raise field_error(file, f"{place}.{name}", f"no operator of the candidate has a known {name}", hint)
             if word not in known:
-                problem = f"the candidate has no operator of {name} {shown(value)}"
-                raise wrong(file, f"{place}.{name}", problem, did_you_mean(word, known))
-        raise wrong(file, place, f"no operator of the candidate matches all of this: {describe(budget)}")
+                problem = f"the candidate has no operator of {name} {value_text(value)}"
+                raise field_error(file, f"{place}.{name}", problem, did_you_mean(word, known))
+        raise field_error(file, place, f"no operator of the candidate matches all of this: {describe(budget)}")
 
 
 def _check_methods(budgets: Budgets, file: Path, methods: Collection[str]) -> None:
     """Make sure that limits of latency are of what the candidate calls: one of several methods, or its only one."""
     if methods and budgets.end_to_end.max_ms is not None:
         hint = f'limit one: [[method]] with name = "{min(methods)}" and max_ms'
-        raise wrong(file, "end_to_end.max_ms", "the candidate calls several methods, whose times differ", hint)
+        raise field_error(file, "end_to_end.max_ms", "the candidate calls several methods, whose times differ", hint)
     for number, one in enumerate(budgets.method):
         if one.name not in methods:
             named = did_you_mean(one.name, sorted(methods)) if methods else "it calls only one: use [end_to_end]"
-            raise wrong(file, f"method[{number}].name", f"the candidate calls no method {shown(one.name)}", named)
+            raise field_error(
+                file, f"method[{number}].name", f"the candidate calls no method {value_text(one.name)}", named
+            )
 
 
 def _given(budget: Budget, names: tuple[str, ...]) -> list[str]:

@@ -12,11 +12,11 @@ from opscope.analysis.bisection import (
     Bisection,
     SearchResult,
     StateLevel,
-    elsewhere,
+    find_other_changes,
     graph_changes,
     level_of,
     level_of_work,
-    part_of,
+    part_of_change,
     search,
 )
 from opscope.analysis.work.gate import work_decision
@@ -317,7 +317,7 @@ def _locate_change(work: _Bisection, ends: EndToEnd) -> tuple[str, SearchResult]
     if first is not None and last is not None and _is_decisive(first, last, ends):
         result = search(len(states), lambda number: _level_by_work(work, states[number], first, last))
         comparison = _find_comparison(work.measure_neighbours(result), states[result.first_bad].name)
-        if comparison and (part_of(comparison.verdict_of(work.method), ends) or 0.0) >= EXPLAINED:
+        if comparison and (part_of_change(comparison.verdict_of(work.method), ends) or 0.0) >= EXPLAINED:
             return "work", result
         work.notes.append("exact work changes elsewhere than time does")
         for state in states[1:-1]:
@@ -368,7 +368,7 @@ def _build_result(
     notes = [f"the work of {', '.join(names)} is not counted: {why}" for why, names in work.uncounted.items()]
     notes += work.notes
     if sides and step:
-        other_changes = elsewhere(known_states, sides[0].name, sides[1].name)
+        other_changes = find_other_changes(known_states, sides[0].name, sides[1].name)
         notes += [
             f"{after} is {ratio_text(ratio)} the latency of {before}, too" for before, after, ratio in other_changes
         ]

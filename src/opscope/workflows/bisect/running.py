@@ -14,7 +14,7 @@ from opscope.core.printable import shell_command
 from opscope.core.system.cache import KEPT
 from opscope.core.system.memory import parse_size
 from opscope.core.system.stages import enter
-from opscope.experiment.engine import silent
+from opscope.experiment.engine import ignore_progress
 from opscope.experiment.planned import Settings
 from opscope.experiment.target_names import TargetName, parse_target
 from opscope.hosts.target_kinds import LOCAL, NATIVE, RUNNER
@@ -55,7 +55,7 @@ def bisect(  # noqa: PLR0913 - all but the model are by name
     settings: Settings | None = None,
     out: str | Path | None = None,
     resume: bool = False,
-    progress: Progress = silent,
+    progress: Progress = ignore_progress,
     notify: Callable[[str], None] | None = None,
 ) -> BisectionResult:
     """Find the release or build that made a model slower, and its operators.

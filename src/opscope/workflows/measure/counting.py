@@ -279,7 +279,7 @@ def _alone(files: Sequence[Path], named: Container[str | None], work: Path) -> P
 def _work(program: Path, side: Side, reads: CountedReads, ran: WorkRun, counter: WorkCounter) -> Work:
     """The work of a run, without how it was asked for."""
     runtime = runtime_of(program)
-    tables = {name: reads.counted(moments) for name, moments in ran.counts.items()}
+    tables = {name: reads.count_events(moments) for name, moments in ran.counts.items()}
     analysis = analysis_of(side._replace(table=tables[INSTRUCTIONS]))
     facts = side.known.attributions.operators if side.known else {}
     padding = {key: operator_facts.cost.padding_macs for key, operator_facts in facts.items() if operator_facts.cost}

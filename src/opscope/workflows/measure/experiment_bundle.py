@@ -18,7 +18,7 @@ from opscope.core.errors import BundleError, MissingDependencyError, RunError, U
 from opscope.core.files import sha256_of
 from opscope.core.printable import shell_command
 from opscope.core.version import __version__
-from opscope.experiment.engine import interleaved, planned_job
+from opscope.experiment.engine import interleave_rounds, planned_job
 from opscope.experiment.guesses import USUAL_INPUTS
 from opscope.experiment.protocol import AS_IT_IS, OUTPUTS, Job
 from opscope.experiment.target_names import parse_target
@@ -707,8 +707,8 @@ def _with_rounds(plan: Plan, names: list[str], rounds: int, *, traced: bool, tim
     The rounds that the given plan has stay as they are: the seed's order only goes on.
     """
     seed = plan.seed or 0
-    order = interleaved(names, rounds, seed) if traced else [[] for _ in range(rounds)]
-    timed_order = interleaved(names, rounds, seed + 1) if timed else []
+    order = interleave_rounds(names, rounds, seed) if traced else [[] for _ in range(rounds)]
+    timed_order = interleave_rounds(names, rounds, seed + 1) if timed else []
     return msgspec.structs.replace(
         plan,
         rounds=rounds,

@@ -30,8 +30,8 @@ from opscope.core.tracebacks import tracebacks_kept
 from opscope.core.units import counted_text
 from opscope.core.writing import write_atomically
 from opscope.experiment.config_words import rename_options
-from opscope.experiment.engine import Rest, planned_job, run_experiment, silent
-from opscope.experiment.inputs import LABELS, by_position, labelled_inputs, placed, stacked
+from opscope.experiment.engine import Rest, ignore_progress, planned_job, run_experiment
+from opscope.experiment.inputs import LABELS, by_position, labelled_inputs, order_inputs, stack_outputs
 from opscope.experiment.protocol import OUTPUTS
 from opscope.hosts.lock import LOCK_SECONDS, LockRequest
 from opscope.hosts.process import limit_questions
@@ -109,7 +109,7 @@ def _values(
 ) -> Iterator[dict[str, Array]]:
     """The tensors of every input; what the file does not give is as in the timed runs; names are the program's."""
     for number in range(len(samples.labels)):
-        asked_inputs = placed(by_position(path, samples.sample(number)), names)
+        asked_inputs = order_inputs(by_position(path, samples.sample(number)), names)
         given = {f"arr_{place}": one.wish for place, one in enumerate(asked_inputs) if one is not None}
         yield timed | {name: wish for name, wish in given.items() if isinstance(wish, np.ndarray)}
 
@@ -134,7 +134,7 @@ def _run_samples(
     assert stated is not None  # noqa: S101 - stated before the first variant
     try:
         laid_out = _laid_out(bundle.manifest.plan, variant, values)
-        outputs = stacked([_outputs(job, target, number, own) for number, own in enumerate(laid_out)])
+        outputs = stack_outputs([_outputs(job, target, number, own) for number, own in enumerate(laid_out)])
     except RunError as error:
         failures = stated.failures | {variant.name: error.problem}
         bundle.state_samples(msgspec.structs.replace(stated, failures=failures))
@@ -195,7 +195,7 @@ _ANALYSING = threading.Lock()
 class Means(NamedTuple):
     """What a run needs besides its file; tests give their own."""
 
-    progress: Progress = silent  # hears of every repetition
+    progress: Progress = ignore_progress  # hears of every repetition
     # where to run instead of where the file says; None: as it says. Runners are always those of the file.
     target: RunTarget | None = None
     clock: TimeSource = SystemClock()  # the machine's unless given

@@ -13,8 +13,8 @@ from opscope.bundle.bundle import check_free
 from opscope.bundle.settings import MORE_ROUNDS, NOTHING_OFF, PACING, USUAL
 from opscope.core.errors import MismatchError, UsageError
 from opscope.core.files import storage_errors
-from opscope.experiment.config_errors import typed_options
-from opscope.experiment.engine import silent
+from opscope.experiment.config_errors import convert_options
+from opscope.experiment.engine import ignore_progress
 from opscope.experiment.planned import Experiment, Settings
 from opscope.experiment.target_names import kind_named
 from opscope.hosts.process import limit_questions
@@ -66,7 +66,7 @@ def profile(  # noqa: PLR0913 - the one call a notebook makes; all but the first
     settings: Settings | None = None,
     out: str | Path | None = None,
     resume: bool = False,
-    progress: Progress = silent,
+    progress: Progress = ignore_progress,
     target: RunTarget | None = None,
     clock: TimeSource | None = None,
     named: Collection[str] = (),
@@ -209,7 +209,7 @@ def _source(model: str | Path | Module, inputs: Tensors | None, settings: Settin
 
 def checked_settings(settings: Settings) -> Settings:
     """The settings, once it is known that they make sense."""
-    settings = typed_options(msgspec.structs.asdict(settings), Settings)
+    settings = convert_options(msgspec.structs.asdict(settings), Settings)
     if problem := settings.limit_problem():
         raise UsageError(problem[0], where="--max-rounds", hint=problem[1])
     if NOTHING_OFF in settings.ablate and len(settings.ablate) > 1:
@@ -240,7 +240,7 @@ def check_programs(  # noqa: PLR0913 - all but the programs are by name
     resume: bool = False,
     threshold: float | None = None,
     budget: str | Path | None = None,
-    progress: Progress = silent,
+    progress: Progress = ignore_progress,
     target: RunTarget | None = None,
     clock: TimeSource | None = None,
     named: Collection[str] = (),

@@ -22,8 +22,8 @@ from opscope.core.files import sha256_of, storage_errors
 from opscope.core.system.stages import enter
 from opscope.core.units import counted_text
 from opscope.core.writing import write_atomically
-from opscope.experiment.guesses import USUAL_INPUTS, guessed, input_words, with_dimensions
-from opscope.experiment.inputs import AskedInput, described, made_inputs, parse_input, placed, read_input_file
+from opscope.experiment.guesses import USUAL_INPUTS, guess_inputs, input_words, with_dimensions
+from opscope.experiment.inputs import AskedInput, declared_text, make_inputs, order_inputs, parse_input, read_input_file
 from opscope.experiment.tensors import random_inputs
 from opscope.program.structure.dtypes import axes_between
 from opscope.program.structure.exported import Tensor
@@ -127,7 +127,7 @@ def with_inputs(
             value for name, values in declared.items() for value in bundled.get(name) or [None] * len(values)
         ]
         wishes = [None if value is None else AskedInput(BUNDLED, value) for value in bundled_values]
-    made = made_inputs(declared_inputs(program, plan.calls), wishes, plan.seed or 0)
+    made = make_inputs(declared_inputs(program, plan.calls), wishes, plan.seed or 0)
     if not made.arrays:
         return msgspec.structs.replace(plan, inputs=made.planned)
     save_inputs(work / INPUTS, made.arrays)
@@ -155,7 +155,7 @@ def called_methods(experiment: Experiment, program: Path) -> list[str]:
 def asked_calls(experiment: Experiment, program: Path) -> AskedCalls:
     """Return the methods that an experiment calls of an existing program, and the inputs it gives them."""
     calls = called_methods(experiment, program)
-    made = made_inputs(declared_inputs(program, calls), wished_inputs(experiment, program, calls), experiment.seed or 0)
+    made = make_inputs(declared_inputs(program, calls), wished_inputs(experiment, program, calls), experiment.seed or 0)
     return AskedCalls(calls, made.planned)
 
 
@@ -172,7 +172,7 @@ def check_inputs(experiment: Experiment, programs: Sequence[Path]) -> None:
         wished = wished_inputs(experiment, program, calls)
         taken = declared_inputs(program, calls)
         if experiment.against is not None or _find_difference_of_inputs(declared, taken, first.name) is not None:
-            made_inputs(taken, wished, experiment.seed or 0)
+            make_inputs(taken, wished, experiment.seed or 0)
 
 
 def check_same_inputs(plan: Plan, experiment: Experiment, programs: tuple[Path, Path], calls: Sequence[str]) -> None:
@@ -192,7 +192,7 @@ def check_same_inputs(plan: Plan, experiment: Experiment, programs: tuple[Path, 
         )
     texts = [
         _describe_given_inputs(
-            methods, made_inputs(methods, wished_inputs(experiment, program, plan.calls), plan.seed or 0)
+            methods, make_inputs(methods, wished_inputs(experiment, program, plan.calls), plan.seed or 0)
         )
         for methods, program in zip(declared_by_program, programs, strict=True)
     ]
@@ -207,7 +207,7 @@ def _describe_given_inputs(declared: Sequence[Value], made: MadeInputs) -> list[
         return [
             planned.dtype + str(planned.shape if planned.value is None else planned.value) for planned in made.planned
         ]
-    return [described(value).removeprefix("up to ") for value in declared]
+    return [declared_text(value).removeprefix("up to ") for value in declared]
 
 
 def _different_inputs_error(programs: tuple[Path, Path], problem: str, hint: str) -> MismatchError:
@@ -240,12 +240,12 @@ def wished_inputs(
     """
     inputs, sizes = _read_named_inputs(program, calls), experiment.dim
     wishes = _fill_unasked_inputs(
-        placed(asked_inputs(experiment), input_names(program, calls)), runtime_of(program).fills(program, calls)
+        order_inputs(asked_inputs(experiment), input_names(program, calls)), runtime_of(program).fills(program, calls)
     )
     if sizes:
         wishes = with_dimensions(inputs, wishes, sizes)
     if experiment.guess_inputs:
-        return guessed(inputs, wishes, sizes, runtime_of(program).index_limits(program), usual)
+        return guess_inputs(inputs, wishes, sizes, runtime_of(program).index_limits(program), usual)
     _check_sizes(program, inputs, wishes, sizes)
     return wishes
 
@@ -285,7 +285,7 @@ def drawn_integers(program: Path, plan: Plan) -> list[str]:
     inputs = _read_named_inputs(program, plan.calls)
     sources = [planned_input.source for planned_input in plan.inputs] or [""] * len(inputs)
     return [
-        f"{name or number}, {described(value)}"
+        f"{name or number}, {declared_text(value)}"
         for number, ((name, value), source) in enumerate(zip(inputs, sources, strict=False))
         if isinstance(value, PlannedTensor) and value.dtype.name.startswith(_INTEGERS) and not source
     ]
@@ -316,12 +316,12 @@ def _input_options_text(
     program: Path, inputs: Sequence[NamedValue], wishes: Sequence[AskedInput | None], sizes: Mapping[str, int]
 ) -> str:
     """Return the options that give all inputs: as they were asked for, else as guessed."""
-    guesses = guessed(inputs, wishes, sizes, runtime_of(program).index_limits(program))
+    guesses = guess_inputs(inputs, wishes, sizes, runtime_of(program).index_limits(program))
     return " ".join(f"--input {shlex.quote(word)}" for word in input_words(inputs, guesses))
 
 
 def _declared_inputs_text(inputs: Sequence[NamedValue]) -> str:
-    return ", ".join(f"{name} {described(value)}".strip() for name, value in inputs) or "none"
+    return ", ".join(f"{name} {declared_text(value)}".strip() for name, value in inputs) or "none"
 
 
 def inputs_in_words(program: Path, plan: Plan) -> tuple[str, str | None]:
@@ -371,7 +371,7 @@ def shared_inputs(
     declared = declared_inputs(first, plan.calls), declared_inputs(other.program, calls)
     difference = _find_difference_of_inputs(*declared, first.name)
     if difference is not None:
-        made = made_inputs(declared[1], wishes, plan.seed or 0)
+        made = make_inputs(declared[1], wishes, plan.seed or 0)
         return _with_saved_values(VariantInputs(made.planned, calls=calls, unlike=difference), made.arrays, other)
     if all(
         _tensor_sizes(first_input) == _tensor_sizes(own_input) for first_input, own_input in zip(*declared, strict=True)
@@ -386,11 +386,11 @@ def _find_difference_of_inputs(first: Sequence[Value], second: Sequence[Value], 
     if len(first) != len(second):
         return f"it takes {counted_text(len(second), 'input')}, {name} takes {len(first)}"
     for number, (value, own_value) in enumerate(zip(first, second, strict=True)):
-        alike = described(value) == described(own_value)
+        alike = declared_text(value) == declared_text(own_value)
         if isinstance(value, PlannedTensor) and isinstance(own_value, PlannedTensor):
             alike = value.dtype.name == own_value.dtype.name and axes_between(value.sizes, own_value.sizes) is not None
         if not alike:
-            return f"its input {number} is {described(own_value)}, that of {name} {described(value)}"
+            return f"its input {number} is {declared_text(own_value)}, that of {name} {declared_text(value)}"
     return None
 
 
@@ -417,7 +417,7 @@ def _move_values(
     planned, arrays = [], {}
     for number, (value, own_value) in enumerate(zip(first, second, strict=True)):
         if not (isinstance(value, PlannedTensor) and isinstance(own_value, PlannedTensor)):
-            planned += made_inputs([own_value], [], 0).planned
+            planned += make_inputs([own_value], [], 0).planned
             continue
         axes = axes_between(value.sizes, own_value.sizes) or ()
         text = ",".join(map(str, axes))

@@ -21,8 +21,8 @@ from opscope.core.errors import (
     did_you_mean,
 )
 from opscope.core.writing import write_new as create
-from opscope.experiment.config import decoded, template
-from opscope.experiment.config_rules import read_own
+from opscope.experiment.config import decode_config, template
+from opscope.experiment.config_rules import read_opscope_config
 from opscope.experiment.planned import PlannedComparison
 from opscope.experiment.target_names import kind_named
 from opscope.hosts.process import limit_questions
@@ -318,5 +318,5 @@ def write_new(path: Path, text: str) -> None:
 
 def read_experiments(file: Path) -> Experiments:
     """Read the experiments that a file asks for."""
-    raw = decoded(file, hint="write one with `opscope init --out FILE`")
-    return read_kit_config(raw, file) if is_kit_config(raw) else read_own(raw, file)
+    raw = decode_config(file, hint="write one with `opscope init --out FILE`")
+    return read_kit_config(raw, file) if is_kit_config(raw) else read_opscope_config(raw, file)

@@ -153,7 +153,7 @@ class CombinedResult(NotebookResult, CombinedReport, frozen=True):
 
         return combined_frame(self)
 
-    def _document(self) -> Document:
+    def _build_document(self) -> Document:
         from opscope.reports.combined.combined import combined_document
 
         return combined_document(self)

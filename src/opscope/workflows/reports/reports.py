@@ -92,7 +92,7 @@ def _make_content(bundle: Bundle) -> ReportContent:
     from opscope.measurements.bundle_work import kept_work
     from opscope.measurements.findings import findings_of
     from opscope.measurements.quality import quality_of
-    from opscope.measurements.sides import fastest_first
+    from opscope.measurements.sides import rank_variants
     from opscope.reports.content.content import ReportContent, VariantResult, foreground
 
     bundle, sides = readable_sides(bundle)
@@ -105,7 +105,7 @@ def _make_content(bundle: Bundle) -> ReportContent:
     not_compared: list[str] = []
     compared = [] if emulated else comparisons_of(pairs, not_compared)
     comparisons = [comparison_within(bundle, comparison) for comparison in compared]
-    if fastest := fastest_first(manifest):
+    if fastest := rank_variants(manifest):
         comparisons = corrected_for_choice(comparisons, len(fastest))
     controls = [(sides[b], sides[c]) for b, c in control_pairs(manifest) if b in sides and c in sides]
     emulated_pairs = [*pairs, *controls] if emulated else []
@@ -247,7 +247,7 @@ def rewrite_reports(bundle: Bundle) -> None:
 
 def report_files(shown: ReportContent, formats: Sequence[str] = REPORT_FORMATS) -> dict[str, bytes]:
     """Return the content of every report of these formats, by its path below the directory of reports."""
-    from opscope.reports.report import html, markdown_report
+    from opscope.reports.report import html_report, markdown_report
 
     files: dict[str, bytes] = {}
     if "json" in formats:
@@ -255,7 +255,7 @@ def report_files(shown: ReportContent, formats: Sequence[str] = REPORT_FORMATS) 
     if "md" in formats:
         files[MARKDOWN] = page(MARKDOWN, lambda: markdown_report(shown))
     if "html" in formats:
-        files[HTML] = page(HTML, lambda: html(shown))
+        files[HTML] = page(HTML, lambda: html_report(shown))
     return files
 
 
@@ -277,10 +277,10 @@ def _json_files(shown: ReportContent) -> dict[str, bytes]:
 
 def foreground_variant(manifest: Manifest) -> str | None:
     """Return the variant whose analysis stands beside the reports; None if no variant has a result."""
-    from opscope.measurements.sides import fastest_first
+    from opscope.measurements.sides import rank_variants
     from opscope.reports.content.content import FOREGROUND
 
-    if fastest := fastest_first(manifest):
+    if fastest := rank_variants(manifest):
         return fastest[0]
     completed = [variant for variant in manifest.variants if manifest.completed(variant.name)]
     by_role = [variant.name for role in FOREGROUND for variant in completed if variant.role is role]

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
-from opscope.analysis.compare.outputs import compare_outputs, identical
+from opscope.analysis.compare.outputs import are_identical, compare_outputs
 from opscope.analysis.tuning import (
     DEFAULT,
     FINALISTS,
@@ -196,7 +196,7 @@ def judge_outputs(space: TuningSpace, checked: Mapping[str, CheckedOutputs | str
             results[candidate.name] = CandidateResult(candidate, "does not run", reason=answer)
             continue
         agreement = compare_outputs(reference.outputs, answer.outputs, None, ROUNDING)
-        kind = OutputClass.SAME_BITS if identical(agreement) else OutputClass.ROUNDING
+        kind = OutputClass.SAME_BITS if are_identical(agreement) else OutputClass.ROUNDING
         if not agreement.agree:
             kind = OutputClass.OTHER_NUMBERS
         result = CandidateResult(candidate, "", outputs=kind, max_rel_error=agreement.max_rel_error)

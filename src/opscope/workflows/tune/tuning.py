@@ -37,7 +37,7 @@ from opscope.core.files import storage_errors
 from opscope.core.json import from_json, to_json
 from opscope.core.outputs import marked_markdown, write_outputs
 from opscope.core.system.stages import enter
-from opscope.experiment.engine import silent
+from opscope.experiment.engine import ignore_progress
 from opscope.experiment.planned import Settings
 from opscope.machine.clock import SystemClock
 from opscope.measurements.notebook import shown_as
@@ -94,7 +94,7 @@ def tune(  # noqa: PLR0913 - all but the model are by name
     out: str | Path | None = None,
     resume: bool = False,
     target: RunTarget | None = None,
-    progress: Progress = silent,
+    progress: Progress = ignore_progress,
     notify: Callable[[str], None] | None = None,
     clock: TimeSource | None = None,
 ) -> TuningResult:
@@ -161,7 +161,7 @@ def replay_tuning(  # noqa: PLR0913 - all but the directory are by name
     settings: Settings | None = None,
     out: str | Path | None = None,
     target: RunTarget | None = None,
-    progress: Progress = silent,
+    progress: Progress = ignore_progress,
     notify: Callable[[str], None] | None = None,
     clock: TimeSource | None = None,
 ) -> TuningResult:
