@@ -55,7 +55,7 @@ class CpuInfo:
             self._bytes[self.layout.offsets[field]] = 0
 
     def backend_loaded(self) -> bool:
-        """Whether the library with the XNNPACK backend is already in this process."""
+        """Return whether the library with the XNNPACK backend is already in this process."""
         try:
             # RTLD_NOLOAD opens a library only when it is there already.
             ctypes.CDLL(str(self._runtime.backend), mode=_RTLD_NOLOAD)
@@ -64,7 +64,7 @@ class CpuInfo:
         return True
 
     def backend_shares_symbol(self) -> bool:
-        """Whether the loaded backend's ``cpuinfo_isa`` is the one that was cleared, and no other is in its way."""
+        """Return whether the loaded backend uses the ``cpuinfo_isa`` that was cleared, and no other copy hides it."""
         backend = ctypes.CDLL(str(self._runtime.backend), mode=_RTLD_NOLOAD)
         mine = ctypes.addressof(self._bytes)
         return _address(backend) == mine and _address(ctypes.CDLL(None)) in (mine, None)

@@ -166,7 +166,7 @@ class EtdumpReader:
     takes_views: ClassVar[bool] = True
 
     def sniff(self, head: bytes) -> bool:
-        """Whether a file starts like an ETDump."""
+        """Return whether a file starts like an ETDump."""
         return _origin(head) is not None
 
     def read(self, data: bytes | memoryview, path: Path) -> EventTable:
@@ -358,7 +358,7 @@ class _Part:
 
     @property
     def has_spans_or_values(self) -> bool:
-        """Whether delegates report spans that lie in each other, or values that are no times: these differ by call."""
+        """Return whether delegates report nested spans, or values that are no times: these differ by call."""
         segment, values = self.segment(UNNAMED_DELEGATE, quantised=False)
         above = np.where(segment.parent >= 0, segment.parent, 0)
         return bool(values) or bool((segment.is_leaf & (segment.parent >= 0) & segment.is_leaf[above]).any())
@@ -712,7 +712,7 @@ def _fixed_words(footprint: Footprint, count: int) -> NDArray[np.bool_] | None:
 
 
 def _describes_layouts(footprint: Footprint, at: Ints) -> bool:
-    """Whether a layout description stands inside of the blocks, where it could differ between them."""
+    """Return whether a layout description stands inside of the blocks, where it could differ between them."""
     low, high = (
         int(edge) + int(shift - at[0]) for edge, shift in ((footprint.low, at.min()), (footprint.high, at.max()))
     )
@@ -736,7 +736,7 @@ def _windows(buffer: FlatBuffer, at: Ints, step: int, footprint: Footprint) -> N
 def _repeats(
     chunk: NDArray[np.uint32], template: NDArray[np.uint32], free: NDArray[np.bool_], tables: Ints, moved: Ints
 ) -> bool:
-    """Whether blocks equal the template outside of free words, and their tables point to the same layouts."""
+    """Return whether blocks equal the template outside of free words, and their tables point to the same layouts."""
     differs = np.bitwise_or.reduce(chunk ^ template, axis=0)
     if differs[~free].any():
         return False

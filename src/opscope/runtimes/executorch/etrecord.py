@@ -167,7 +167,7 @@ class Archive:
 
 
 def expands_too_far(size: int, stored: int) -> bool:
-    """Whether so many bytes in so few stored ones are taken for a zip bomb."""
+    """Return whether so many bytes in so few stored ones are taken for a zip bomb."""
     return size > _FREE_EXPANSION and size > stored * _MOST_EXPANSION
 
 
@@ -399,7 +399,7 @@ _NAME_AT = 30
 
 
 def is_etrecord(head: bytes) -> bool:
-    """Whether a file that starts with these bytes (at least 41) is an ETRecord: a zip file with its mark in front."""
+    """Return whether a file that starts with these bytes (at least 41) is an ETRecord: a zip with its mark in front."""
     return head.startswith(_LOCAL_HEADER) and head[_NAME_AT:].startswith(IDENTIFIER.encode())
 
 
@@ -442,7 +442,7 @@ def _read_members(archive: Archive) -> EtRecord:
 
 
 def is_read(name: str) -> bool:
-    """Whether a member is one that :func:`read_etrecord` or ExecuTorch's Inspector reads."""
+    """Return whether a member is one that :func:`read_etrecord` or ExecuTorch's Inspector reads."""
     return name in {IDENTIFIER, _HANDLES, _DELEGATES, _OUTPUTS} or _is_graph(name)
 
 

@@ -101,7 +101,7 @@ def _beside(program: Path, needed: Sequence[str]) -> Path:
 
 
 def _fits(path: Path, needed: Sequence[str]) -> bool:
-    """Whether a file has all that is needed; one that is damaged has not."""
+    """Return whether a file has all that is needed; one that is damaged has not."""
     try:
         return data_keys(path).issuperset(needed)
     except OpscopeError:

@@ -120,7 +120,7 @@ def _listed(items: tuple[int, ...]) -> str:
 
 
 def _planned(tables: Tables) -> list[bool]:
-    """Whether memory planning gave each a place."""
+    """Return whether memory planning gave each a place."""
     placed = set(referred(tables, _ALLOCATION)[1])
     return [row in placed for row in range(len(tables))]
 

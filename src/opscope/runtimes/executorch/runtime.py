@@ -233,7 +233,7 @@ class ExecuTorch(Runtime):
         read_etrecord(path)
 
     def names_model(self, text: str, models: Path | None) -> bool:
-        """Whether a text that is no path of a measurement names a .bpte, or a model to export."""
+        """Return whether a text that is no path of a measurement names a .bpte, or a model to export."""
         from opscope.core.errors import OpscopeError
         from opscope.runtimes.executorch.export.sources import source_of
         from opscope.runtimes.executorch.pte import is_bundled

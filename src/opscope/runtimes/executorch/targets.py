@@ -127,7 +127,7 @@ def python_needed(program: Path, calls: Sequence[str]) -> str | None:
 
 
 def runs_python(named: TargetName) -> bool:
-    """Whether programs run there with the Python bindings."""
+    """Return whether programs run there with the Python bindings."""
     return named.kind is LOCAL or (named.kind is SSH and bool(parse_address(named.address).python))
 
 

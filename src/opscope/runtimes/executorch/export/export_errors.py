@@ -100,7 +100,7 @@ def place_of(error: BaseException) -> ModelLine | None:
 
 
 def is_model_code(file: str) -> bool:
-    """Whether a file is a model's: not Python's library, torch, ExecuTorch or this exporter."""
+    """Return whether a file is a model's: not Python's library, torch, ExecuTorch or this exporter."""
     path = Path(file)
     if file.startswith("<") or (path.is_relative_to(sysconfig.get_paths()["stdlib"]) and "site-packages" not in file):
         return False

@@ -81,7 +81,7 @@ def _gives_example_model(value: object, module: ModuleType) -> bool:
 
 
 def is_own_module(found: object, module: ModuleType) -> bool:
-    """Whether it is a class of modules that a file defines itself."""
+    """Return whether it is a class of modules that a file defines itself."""
     bases = [f"{base.__module__}.{base.__name__}" for base in found.__mro__] if isinstance(found, type) else []
     return "torch.nn.modules.module.Module" in bases and getattr(found, "__module__", "") == module.__name__
 

@@ -242,7 +242,7 @@ def quantised(graph: Any, method: EagerMethod, choice: Quantisation, *, dynamic:
 
 
 def _belongs(node: Any, names: Sequence[str]) -> bool:  # noqa: ANN401 - a node of torch.fx
-    """Whether a node came from one of these submodules, or from a part of one."""
+    """Return whether a node came from one of these submodules, or from a part of one."""
     paths = [path for path, _ in (node.meta.get("nn_module_stack") or {}).values()]
     return any(path == name or path.startswith(f"{name}.") for path in paths for name in names)
 

@@ -130,7 +130,7 @@ def small_config(config_class: Any) -> Any:  # noqa: ANN401 - a class of a libra
 
 
 def _staged(default: Any) -> bool:  # noqa: ANN401 - a default of a parameter
-    """Whether a parameter has a value for every stage, or for both sides of an image."""
+    """Return whether a parameter has a value for every stage, or for both sides of an image."""
     return isinstance(default, list | tuple)
 
 

@@ -95,7 +95,7 @@ MODELS: tuple[RegisteredModel, ...] = (
 
 
 def known(name: str) -> bool:
-    """Whether a model of that name is registered."""
+    """Return whether a model of that name is registered."""
     return any(candidate.name == name for candidate in MODELS)
 
 
@@ -170,7 +170,7 @@ def model_names(directory: Path) -> list[str]:
 
 
 def _builds(file: Path) -> bool:
-    """Whether a file is a model, and not code that models share; one that cannot be read is listed with that."""
+    """Return whether a file is a model, and not code that models share; one that cannot be read is listed with that."""
     try:
         tree = ast.parse(file.read_bytes())
     except (SyntaxError, ValueError, OSError, RecursionError):

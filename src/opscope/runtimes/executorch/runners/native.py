@@ -195,7 +195,7 @@ class NativeTarget(RunnerTarget[NativeAnswer]):
             host=self._host,
             backend=lambda: backend_of(self.program),
             libraries=lambda: libraries_of(self.program),
-            loader=(lambda: self._runner.loader_version()) if self._host.remote else None,  # noqa: PLW0108 - not made yet
+            loader=(lambda: self._runner_starter.loader_version()) if self._host.remote else None,  # noqa: PLW0108 - not made yet
         )
 
     def probe(self) -> ProbeAnswer:
@@ -210,10 +210,12 @@ class NativeTarget(RunnerTarget[NativeAnswer]):
             raise RunError("the runner reported no features", hint=self.without_runner)
         return probe_answer(answer.isa, answer.struct_size, reading, self.program.arch)
 
-    def _switch(self) -> LibrarySwitch:
+    def _library_switch(self) -> LibrarySwitch:
         """Return what switches features for the libraries that ask the CPU for those by which kernels are chosen."""
         backend = backend_of(self.program)
-        return self._runner.switch([backend.with_name(f"{THREADPOOL}{backend.suffix}"), backend], lambda: self.probed)
+        return self._runner_starter.switch(
+            [backend.with_name(f"{THREADPOOL}{backend.suffix}"), backend], lambda: self.probed
+        )
 
     def kernels(self, program: Path) -> list[str]:
         """Return files of the libraries of further kernels that a program needs and that are there."""

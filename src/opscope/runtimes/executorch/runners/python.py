@@ -133,7 +133,7 @@ class OwnPython(Interpreter):
         return {**environment.versions(), **source_versions()}
 
     def untraceable(self) -> str | None:
-        """Whether the installed runtime writes traces."""
+        """Return whether the installed runtime writes traces."""
         runtime = installed_runtime()
         return None if runtime.traces else f"executorch {runtime.version} writes no traces; {TRACES_SINCE} and later do"
 
@@ -229,7 +229,7 @@ class PythonTarget(ChildTarget):
         self._python, self._features = python, features
 
     def capabilities(self) -> Capabilities:
-        """Whether the installed runtime writes traces, and what it has registered."""
+        """Return whether the installed runtime writes traces, and what it has registered."""
         return Capabilities(
             untraceable=self._python.untraceable(),
             host=self._host,
@@ -249,7 +249,7 @@ class PythonTarget(ChildTarget):
         with tempfile.TemporaryDirectory(prefix="opscope-") as directory:
             place = Path(directory)
             seconds = question_seconds(_PROBE_SECONDS)
-            code = self._run(CHILD, ["probe", ANSWER], place, seconds)
+            code = self._run_module(CHILD, ["probe", ANSWER], place, seconds)
             answer, log = place / ANSWER, place / LOG
             lacking = self._python.silent(log) if code and not answer.exists() else None
             if lacking is not None:
@@ -260,7 +260,7 @@ class PythonTarget(ChildTarget):
         """The machine and its software."""
         return self._host.environment(feature_groups(self.probe), self._python.versions())
 
-    def _there(self, job: Job) -> Job:
+    def _with_host_paths(self, job: Job) -> Job:
         """The host gets the program, its weights and its inputs."""
         program = self._host.provide("programs", {_PROGRAM: Path(job.program)})[_PROGRAM]
         values = self._host.provide("inputs", {_VALUES: Path(job.values)})[_VALUES] if job.values else None
@@ -274,11 +274,11 @@ class PythonTarget(ChildTarget):
         """The Python that was given."""
         return self._python.start(module)
 
-    def _variables(self) -> Mapping[str, str]:
+    def _process_variables(self) -> Mapping[str, str]:
         """Likewise."""
         return self._python.variables()
 
-    def _switch(self) -> LibrarySwitch:
+    def _library_switch(self) -> LibrarySwitch:
         libraries = [] if self._host.remote else switched_libraries(installed_runtime())
         return LibrarySwitch(self._host, libraries)
 
