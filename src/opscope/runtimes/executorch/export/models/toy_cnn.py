@@ -35,6 +35,6 @@ class ToyCnn(nn.Module):
 
 
 def build() -> EagerModel:
-    """Return the network with seeded weights, and an image of random numbers."""
+    """The network with seeded weights, and an image of random numbers."""
     torch.manual_seed(_SEED)
     return EagerModel.of(ToyCnn().eval(), (torch.randn(1, 3, _SIZE, _SIZE),))
