@@ -158,7 +158,7 @@ class ChildTarget(HostedTarget, ABC):
             into=into,
             timeout=timeout,
             process=process or ProcessSettings(),
-            wanted=(ANSWER, self._trace, OUTPUTS).__contains__,
+            is_wanted=(ANSWER, self._trace, OUTPUTS).__contains__,
             variables={**self._process_variables(), **(variables or {})},
         )
         with self._host.started(command) as ended:

@@ -157,7 +157,7 @@ class RunnerStarter(Generic[Answer]):
             into=call.work,
             timeout=call.timeout,
             process=call.process,
-            wanted=lambda name: name in {ANSWER, *call.brought} or name.startswith(f"{OUTPUT}-"),
+            is_wanted=lambda name: name in {ANSWER, *call.brought} or name.startswith(f"{OUTPUT}-"),
             variables=call.variables,
         )
         with self._host.started(command) as ended:

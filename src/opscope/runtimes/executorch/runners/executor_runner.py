@@ -233,7 +233,7 @@ class ExecutorRunnerTarget(HostedTarget):
             words=[program, *words],
             into=into,
             timeout=timeout,
-            wanted=_is_wanted_file,
+            is_wanted=_is_wanted_file,
             libraries=program.rpartition("/")[0],
             foreign=True,
         )
